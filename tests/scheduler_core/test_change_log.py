@@ -1,4 +1,4 @@
-"""The change log returns the changes since a position, or that the position is too old."""
+"""The change log, which returns the changes since a position, or None if the position is too old."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,8 +17,8 @@ def test_since_returns_later_changes() -> None:
     assert log.since(log.position) == []
 
 
-def test_a_reader_that_is_too_far_behind() -> None:
-    """since() returns None if changes were dropped, so that the reader must rebuild."""
+def test_a_position_that_is_too_old() -> None:
+    """``since`` returns None if changes were dropped, so that the reader must rebuild."""
     log = ChangeLog(limit=2)
     for row in range(4):
         log.append(row)
@@ -27,8 +27,8 @@ def test_a_reader_that_is_too_far_behind() -> None:
     assert log.since(2) == [2, 3]
 
 
-def test_a_change_of_everything_makes_every_earlier_position_too_old() -> None:
-    """Also the position right before it."""
+def test_a_change_of_everything_makes_all_earlier_positions_too_old() -> None:
+    """After ``append_all`` all earlier positions are too old, also the last one."""
     log = ChangeLog[str](limit=2)
     log.append("a")
     log.append_all()

@@ -1,4 +1,4 @@
-"""The scheduler: profiles that become live and are withdrawn, the loop, and how it stops."""
+"""The scheduler: activation and withdrawal of profiles, the scheduling loop, and how it stops."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WEB = pod("web")
 
 
 class ByName(QueueSortPlugin):
-    """Orders pods by name."""
+    """QueueSort plugin that orders pods by name."""
 
     name = "ByName"
 
@@ -34,16 +34,16 @@ class ByName(QueueSortPlugin):
 BY_NAME = Plugins(queue_sort=plugin_set("ByName", disabled=["*"]))
 
 
-def waits(seconds: float = 10) -> PermitResult:
+def wait_result(seconds: float = 10) -> PermitResult:
     return PermitResult(Status(Code.WAIT), seconds)
 
 
 # -- profiles -------------------------------------------------------------------------------------------------------
 
 
-async def test_a_swap_in_mid_flight_ends_on_the_old_instance() -> None:
-    """The pod keeps its revision; the old instance is closed once, after its last pod, and the new one is not."""
-    journal = Journal(results={"Old.permit": waits()})
+async def test_an_attempt_in_flight_finishes_on_the_old_instance() -> None:
+    """A pod in flight finishes on its profile revision, whose instance is closed once, after its last pod."""
+    journal = Journal(results={"Old.permit": wait_result()})
     made = rig([recorder("Old", journal), recorder("New", journal)], serve=False)
     old, new = (Plugins(multi_point=plugin_set(disabled=[name])) for name in ("New", "Old"))
     made.serve(profile(plugins=old))
@@ -69,15 +69,15 @@ async def test_a_swap_in_mid_flight_ends_on_the_old_instance() -> None:
 
 
 def test_an_old_instance_without_pods_is_closed_at_once() -> None:
-    """It is not used any more; a plugin that fails to close does not prevent the others from closing."""
+    """A replaced instance without pods is closed at once; a plugin that fails to close does not stop the others."""
     journal = Journal(results={"A.close": ValueError("stuck")})
     made = rig([recorder("A", journal), recorder("B", journal)])
     made.serve(profile(percentage=50))
     assert journal.plugins_at("close") == ["A", "B"]
 
 
-def test_a_failed_attempt_ends_on_its_instance_too() -> None:
-    """The instance is closed after it."""
+def test_a_failed_attempt_is_not_in_flight() -> None:
+    """A failed attempt no longer counts as in flight for its instance."""
     journal = Journal()
     made = rig([recorder("Rec", journal)])
     (second,) = made.serve(profile(percentage=50))
@@ -98,11 +98,11 @@ def test_a_failed_attempt_ends_on_its_instance_too() -> None:
             "pluginConfig[0].args.ignoredResources",
             id="bad-args",
         ),
-        pytest.param(configured("default-scheduler", "Nope", {}), "pluginConfig[0].name", id="config-of-unknown"),
+        pytest.param(configured("default-scheduler", "Nope", {}), "pluginConfig[0].name", id="args-of-unknown"),
     ],
 )
-def test_a_bad_profile_leaves_the_live_one(config: object, path: str) -> None:
-    """The error has its problems with their paths; pods are scheduled as before."""
+def test_an_invalid_profile_does_not_replace_the_live_one(config: object, path: str) -> None:
+    """The problems of an invalid profile have field paths, and the live profile continues to schedule pods."""
     made = rig(defaults=default_plugins())
     live = made.context.profiles.get("default-scheduler")
     with pytest.raises(ConfigError) as raised:
@@ -113,8 +113,8 @@ def test_a_bad_profile_leaves_the_live_one(config: object, path: str) -> None:
     assert made.decide() is not None
 
 
-def test_a_plugin_that_cannot_be_made_is_a_problem() -> None:
-    """Plugins that were created before it are closed."""
+def test_a_plugin_that_cannot_be_created_rejects_the_profile() -> None:
+    """A plugin that cannot be created rejects the profile, and plugins created before are closed."""
     journal = Journal()
     first = recorder("First", journal)
 
@@ -129,7 +129,7 @@ def test_a_plugin_that_cannot_be_made_is_a_problem() -> None:
 
 
 def test_profiles_must_share_a_queue_sort_plugin() -> None:
-    """A profile with another QueueSort plugin is rejected, and the live ones stay."""
+    """A profile with another QueueSort plugin than the live profiles is rejected."""
     made = rig([ByName], defaults=Plugins(multi_point=plugin_set("PrioritySort", "DefaultBinder")))
     other = made.scheduler.build(profile("batch", BY_NAME))
     with pytest.raises(
@@ -139,8 +139,8 @@ def test_profiles_must_share_a_queue_sort_plugin() -> None:
     assert "batch" not in made.context.profiles
 
 
-def test_all_profiles_change_their_order_together() -> None:
-    """Waiting pods are reordered, whatever types the keys of the two plugins have."""
+def test_all_profiles_change_their_queue_sort_plugin_together() -> None:
+    """Waiting pods are reordered when all profiles change their QueueSort plugin, whatever types its keys have."""
     made = rig([ByName], defaults=Plugins(multi_point=plugin_set("PrioritySort", "DefaultBinder")), serve=False)
     made.serve(profile(), profile("batch"))
     made.add(pod("b"), pod("d", scheduler_name="batch"), pod("c"), pod("a", scheduler_name="batch"))
@@ -149,7 +149,7 @@ def test_all_profiles_change_their_order_together() -> None:
 
 
 def test_a_withdrawn_profile_leaves_its_pods_pending() -> None:
-    """They are scheduled when a profile of the name is live again."""
+    """Pods of a withdrawn profile are parked, and are scheduled when a profile of the name is live again."""
     made = rig()
     made.add(node("n0"), WEB)
     made.scheduler.withdraw("default-scheduler")
@@ -160,8 +160,8 @@ def test_a_withdrawn_profile_leaves_its_pods_pending() -> None:
     assert attempt.node_name == "n0"
 
 
-def test_a_swap_retries_parked_pods_by_the_new_plugins() -> None:
-    """A pod that the old profile rejected is retried at once."""
+def test_a_replaced_profile_retries_rejected_pods() -> None:
+    """A pod that the old profile revision rejected is retried at once."""
     journal = Journal(results={"Rec.preFilter": PreFilterResult(unresolvable("never"))})
     made = rig([recorder("Rec", journal)])
     made.add(node("n0"), WEB)
@@ -170,8 +170,8 @@ def test_a_swap_retries_parked_pods_by_the_new_plugins() -> None:
     assert made.decide() is not None
 
 
-def test_backoffs_are_the_profiles_or_the_schedulers() -> None:
-    """A profile's settings take precedence over the options."""
+def test_backoffs_of_profiles_and_options() -> None:
+    """Backoff settings of a profile take precedence over the scheduler's options."""
     made = rig(options=SchedulerOptions(initial_backoff_seconds=3))
     made.serve(profile("own").model_copy(update={"pod_initial_backoff_seconds": 7}))
     made.add(WEB, pod("own", scheduler_name="own"))
@@ -186,23 +186,23 @@ def test_backoffs_are_the_profiles_or_the_schedulers() -> None:
 
 
 class SlowWriter(RecordingWriter):
-    """Responds to a bind when the test lets it."""
+    """Cluster writer whose binds are answered when the test opens the gate."""
 
     def __init__(self) -> None:
         super().__init__()
         self.gate = asyncio.Event()
-        self.under_way = self.busiest = 0
+        self.pending_binds = self.max_pending_binds = 0
 
     async def bind(self, binding: Binding) -> None:
-        self.under_way += 1
-        self.busiest = max(self.busiest, self.under_way)
+        self.pending_binds += 1
+        self.max_pending_binds = max(self.max_pending_binds, self.pending_binds)
         await self.gate.wait()
-        self.under_way -= 1
+        self.pending_binds -= 1
         await super().bind(binding)
 
 
 def slow_rig(options: SchedulerOptions | None = None) -> tuple[Rig, SlowWriter]:
-    """Return a scheduler whose binds take as long as the test wants."""
+    """Return a scheduler whose binds are answered when the test opens the gate."""
     plain = rig(options=options)
     writer = SlowWriter()
     made = Rig(Scheduler(plain.clock, writer, options), plain.clock, writer)
@@ -210,8 +210,8 @@ def slow_rig(options: SchedulerOptions | None = None) -> tuple[Rig, SlowWriter]:
     return made, writer
 
 
-async def test_the_loop_schedules_what_comes() -> None:
-    """Before it runs, while it runs, and after a backoff."""
+async def test_the_loop_schedules_pods() -> None:
+    """The loop schedules pods that are added before and during its run, and retries them after a backoff."""
     made = rig(defaults=default_plugins())
     made.add(node("n0"), WEB)
     async with made.running():
@@ -225,8 +225,8 @@ async def test_the_loop_schedules_what_comes() -> None:
         assert made.bound == {"web": "n0", "late": "n0"}
 
 
-async def test_the_loop_survives_what_plugins_do() -> None:
-    """A plugin that raises fails only its pod; the next one is bound."""
+async def test_the_loop_continues_after_a_plugin_error() -> None:
+    """A plugin that raises fails only the attempt of its pod, and the next pod is bound."""
     journal = Journal(results={"Rec.filter": ZeroDivisionError("boom")})
     made = rig([recorder("Rec", journal)])
     made.add(node("n0"), WEB)
@@ -238,23 +238,23 @@ async def test_the_loop_survives_what_plugins_do() -> None:
         assert made.bound == {"next": "n0"}
 
 
-async def test_backpressure() -> None:
-    """No more binds than allowed are in progress, and all are done."""
+async def test_the_number_of_concurrent_binds_is_limited() -> None:
+    """No more than ``max_binding`` binds are in progress at a time, and all pods are bound."""
     made, writer = slow_rig(SchedulerOptions(max_binding=3))
     made.add(node("n0"), *(pod(f"p{number}") for number in range(10)))
     async with made.running():
-        await made.until(lambda: writer.under_way == 3)
+        await made.until(lambda: writer.pending_binds == 3)
         for _ in range(20):
             await asyncio.sleep(0)
-        assert (writer.under_way, len(made.queue.readings)) == (3, 7)
+        assert (writer.pending_binds, len(made.queue.readings)) == (3, 7)
         writer.gate.set()
         await made.scheduler.until_idle()
-    assert (writer.busiest, len(made.bound)) == (3, 10)
+    assert (writer.max_pending_binds, len(made.bound)) == (3, 10)
 
 
-async def test_pods_that_wait_at_permit_do_not_hold_others_back() -> None:
-    """They use no connection; otherwise a gang larger than the bound would wait for itself."""
-    journal = Journal(results={"Rec.permit": waits(60)})
+async def test_pods_that_wait_at_permit_do_not_count_as_binding() -> None:
+    """Pods that wait at Permit do not count for ``max_binding``, so that a larger gang can be bound."""
+    journal = Journal(results={"Rec.permit": wait_result(60)})
     made = rig([recorder("Rec", journal)], options=SchedulerOptions(max_binding=2))
     made.add(node("n0"), *(pod(f"p{number}") for number in range(5)))
     async with made.running():
@@ -265,12 +265,12 @@ async def test_pods_that_wait_at_permit_do_not_hold_others_back() -> None:
     assert len(made.bound) == 5
 
 
-async def test_stop_lets_binds_finish() -> None:
-    """Binds in progress finish; pods that wait at Permit are released."""
+async def test_stop_waits_for_binds() -> None:
+    """``stop`` returns after the binds in progress."""
     made, writer = slow_rig()
     made.add(node("n0"), WEB)
     async with made.running():
-        await made.until(lambda: writer.under_way == 1)
+        await made.until(lambda: writer.pending_binds == 1)
     stopping = asyncio.get_running_loop().create_task(made.scheduler.stop(5))
     await asyncio.sleep(0)
     assert not stopping.done()
@@ -279,9 +279,9 @@ async def test_stop_lets_binds_finish() -> None:
     assert made.bound == {"web": "n0"}
 
 
-async def test_stop_gives_back_what_waits() -> None:
-    """A pod at Permit is not bound any more, and its node is free."""
-    journal = Journal(results={"Rec.permit": waits(600)})
+async def test_stop_releases_pods_that_wait_at_permit() -> None:
+    """A pod that waits at Permit is not bound after ``stop``, and its node is released."""
+    journal = Journal(results={"Rec.permit": wait_result(600)})
     made = rig([recorder("Rec", journal)])
     made.add(node("n0"), WEB)
     async with made.running():
@@ -292,9 +292,9 @@ async def test_stop_gives_back_what_waits() -> None:
     assert journal.plugins_at("unreserve") == ["Rec"]
 
 
-async def test_stop_is_no_failure_of_the_pods_that_wait() -> None:
-    """Nothing is written about them: the next process schedules them."""
-    made = rig([recorder("Rec", Journal(results={"Rec.permit": waits(600)}))])
+async def test_stop_reports_no_failure_of_waiting_pods() -> None:
+    """No event and no condition is written for pods that wait at Permit, because the next process schedules them."""
+    made = rig([recorder("Rec", Journal(results={"Rec.permit": wait_result(600)}))])
     made.add(node("n0"), WEB)
     async with made.running():
         await made.until(lambda: len(made.context.waiting) == 1)
@@ -305,18 +305,18 @@ async def test_stop_is_no_failure_of_the_pods_that_wait() -> None:
 
 
 async def test_stop_cancels_binds_that_take_too_long() -> None:
-    """The process must end."""
+    """``stop`` cancels binds that are not answered within its timeout."""
     made, writer = slow_rig()
     made.add(node("n0"), WEB)
     async with made.running():
-        await made.until(lambda: writer.under_way == 1)
+        await made.until(lambda: writer.pending_binds == 1)
     await made.scheduler.stop(0)
     assert made.bound == {}
     assert made.context.cache.assumed_count == 0
 
 
-async def test_late_confirmations_are_settled_by_the_loop() -> None:
-    """The watch missed the bind; reading the pod confirms it."""
+async def test_the_loop_reads_unconfirmed_pods() -> None:
+    """The loop reads a bound pod that no watch event confirms."""
     made = rig()
     made.add(node("n0"), WEB)
     async with made.running():
@@ -329,8 +329,8 @@ async def test_late_confirmations_are_settled_by_the_loop() -> None:
         await made.until(lambda: made.context.cache.assumed_count == 0)
 
 
-async def test_pods_unschedulable_for_long_are_flushed_by_the_loop() -> None:
-    """Without any event."""
+async def test_the_loop_flushes_unschedulable_pods() -> None:
+    """The loop retries a pod that has been unschedulable for long, without any event."""
     journal = Journal(results={"Rec.preFilter": PreFilterResult(unresolvable("no"))}, registrations={"Rec": ()})
     made = rig([recorder("Rec", journal)])
     made.add(node("n0"), WEB)

@@ -1,4 +1,4 @@
-"""The state of a standby that received all events and scheduled nothing, when it becomes the leader."""
+"""Takeover by a standby, which has received all events and scheduled no pod when it becomes the leader."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.virtual_clock import VirtualClock
 
 
 class Standby:
-    """A scheduler without a live profile, with its feed."""
+    """Scheduler without a live profile, which receives events."""
 
     def __init__(self) -> None:
         self.writer = RecordingWriter()
@@ -23,14 +23,14 @@ class Standby:
         self.scheduler.feed.node_added(node("n"))
         self.queue = self.scheduler.context.queue
 
-    def seen(self, *forms: Pod) -> None:
-        """Add a pod, and update it."""
+    def deliver(self, *forms: Pod) -> None:
+        """Deliver the addition of a pod, and its updates."""
         self.scheduler.feed.pod_added(forms[0])
         for old, new in pairwise(forms):
             self.scheduler.feed.pod_updated(old, new)
 
-    def leads(self) -> None:
-        """Make its profile live."""
+    def become_leader(self) -> None:
+        """Make the default profile live."""
         self.scheduler.activate([self.scheduler.build(ProfileConfig(scheduler_name="default-scheduler"))])
 
 
@@ -42,26 +42,26 @@ async def standby() -> Standby:
 @pytest.mark.parametrize(
     ("forms", "nominated"),
     [
-        pytest.param([pod("p", nominated_node="n")], "n", id="nominated before it was seen"),
+        pytest.param([pod("p", nominated_node="n")], "n", id="nominated before it was listed"),
         pytest.param([pod("p"), pod("p", nominated_node="n")], "n", id="nominated by the leader"),
         pytest.param([pod("p", nominated_node="n"), pod("p")], "", id="cleared"),
         pytest.param([pod("p", nominated_node="n"), pod("p", node_name="n")], "", id="bound by the leader"),
     ],
 )
 async def test_nominations_are_those_of_the_api_server(standby: Standby, forms: list[Pod], nominated: str) -> None:
-    """Whatever the leader nominated meanwhile and cleared, the last status counts."""
-    standby.seen(*forms)
-    standby.leads()
+    """The new leader uses the nomination in the last status of each pod."""
+    standby.deliver(*forms)
+    standby.become_leader()
     assert (standby.queue.nominator.node_of(forms[0].metadata.uid) or "") == nominated
 
 
-async def test_nothing_is_assumed_and_nothing_written(standby: Standby) -> None:
-    """Pods that the leader has bound are on their nodes, waiting pods are tried, and nothing is written."""
-    standby.seen(pod("bound"), pod("bound", node_name="n"))
-    standby.seen(pod("waits"))
-    standby.seen(pod("gone"))
+async def test_a_new_leader_writes_nothing(standby: Standby) -> None:
+    """The new leader has bound pods in its cache and waiting pods in its queue, and writes nothing."""
+    standby.deliver(pod("bound"), pod("bound", node_name="n"))
+    standby.deliver(pod("waits"))
+    standby.deliver(pod("gone"))
     standby.scheduler.feed.pod_deleted(pod("gone"))
-    standby.leads()
+    standby.become_leader()
     assert {each.info.key: place for place, each in standby.queue.readings.places()} == {"default/waits": "active"}
     assert [placed.info.key for placed in standby.scheduler.context.cache.placed_pods()] == ["default/bound"]
     assert (standby.writer.patches, standby.writer.events, standby.writer.bindings) == ([], [], [])

@@ -1,4 +1,4 @@
-"""What is left out of records, by construction."""
+"""Redaction of recorded objects."""
 
 from __future__ import annotations
 
@@ -32,27 +32,27 @@ CLASS = {
 
 
 def recorded(value: object) -> bytes:
-    """The bytes of a recorded object."""
+    """Return the bytes of a recorded object."""
     return msgspec.json.encode(TYPES.content(value))
 
 
 def test_a_pod_is_recorded_without_environment() -> None:
-    """Only the fields that scheduling reads are decoded, so nothing else can be recorded."""
+    """Environment variables, arguments and secret volumes of a pod are not recorded."""
     pod = msgspec.json.decode(msgspec.json.encode(POD), type=Pod)
     assert HIDDEN.encode() not in recorded(pod)
 
 
 def test_parameters_of_drivers_are_hashed() -> None:
-    """A change of them is visible, their content is not; the hash of a hash is the same."""
-    shown = msgspec.json.decode(msgspec.json.encode(CLASS), type=DeviceClass)
-    assert HIDDEN.encode() not in recorded(shown)
-    once = redacted(shown)
-    assert once != shown
+    """Opaque parameters of drivers are recorded as a hash, and hashing is idempotent."""
+    decoded = msgspec.json.decode(msgspec.json.encode(CLASS), type=DeviceClass)
+    assert HIDDEN.encode() not in recorded(decoded)
+    once = redacted(decoded)
+    assert once != decoded
     assert redacted(once) == once
 
 
 def test_the_annotation_of_kubectl_is_hashed() -> None:
-    """It contains the whole object, with what is not decoded."""
+    """The last-applied annotation of kubectl is recorded as a hash, because it contains the whole object."""
     meta = AnnotatedMeta("c", annotations={"kubectl.kubernetes.io/last-applied-configuration": HIDDEN, "a": "b"})
     claim = PersistentVolumeClaim(meta)
     assert HIDDEN.encode() not in recorded(claim)
@@ -60,7 +60,7 @@ def test_the_annotation_of_kubectl_is_hashed() -> None:
 
 
 def test_keys_and_passwords_of_extenders() -> None:
-    """The configuration of a profile is recorded without them."""
+    """The configuration of a profile is recorded without keys and passwords of extenders."""
     key = "ZG8tbm90LXJlY29yZA=="
     tls = ExtenderTLSConfig(key_data=key, cert_data=key)
     extender = Extender(url_prefix=f"https://user:{HIDDEN}@host/path", filter_verb="filter", tls_config=tls)
@@ -74,6 +74,6 @@ def test_keys_and_passwords_of_extenders() -> None:
 
 @pytest.mark.parametrize("content", [("Pod", b'{"metadata":3}'), ("Unknown", b"{}")])
 def test_an_invalid_object(content: tuple[str, bytes]) -> None:
-    """The error says what is wrong with the record."""
+    """An invalid or unknown object raises an error about the record."""
     with pytest.raises(RecordError, match="the record contains an"):
         TYPES.value((content[0], msgspec.Raw(content[1])))

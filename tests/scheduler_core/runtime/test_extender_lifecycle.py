@@ -1,4 +1,4 @@
-"""Extender clients live as long as their framework instance."""
+"""Lifetime of extender clients, which are closed with their framework instance."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.scripted_extender import ScriptedExtender, extender, extender
 
 
 def made_with(clients: list[ScriptedExtender]) -> Rig:
-    """Create a scheduler whose factory records every client, and rejects the URL ``bad``."""
+    """Return a scheduler whose client factory records every client and rejects the URL ``bad``."""
 
     def make(name: str, config: Extender) -> ScriptedExtender:
         if config.url_prefix == "bad":
@@ -31,7 +31,7 @@ async def settle() -> None:
 
 
 async def test_a_client_is_closed_with_its_instance() -> None:
-    """It is closed once, when the profile is replaced; the new revision has its own client."""
+    """A client is closed once, when its profile is replaced; the new revision has its own client."""
     clients: list[ScriptedExtender] = []
     made = made_with(clients)
     made.serve(extender_profile(extender("one"), extender("two")))
@@ -44,8 +44,8 @@ async def test_a_client_is_closed_with_its_instance() -> None:
     ]
 
 
-async def test_a_client_outlives_the_profile_until_its_last_pod() -> None:
-    """An attempt in flight may still use it to bind."""
+async def test_a_client_is_closed_after_the_last_pod_in_flight() -> None:
+    """The client of a withdrawn profile stays open for attempts in flight, which may use it to bind."""
     clients: list[ScriptedExtender] = []
     made = made_with(clients)
     (instance,) = made.serve(extender_profile(extender()))
@@ -58,8 +58,8 @@ async def test_a_client_outlives_the_profile_until_its_last_pod() -> None:
     assert clients[0].closed == 1
 
 
-async def test_what_is_open_is_closed_when_the_scheduler_stops() -> None:
-    """Closing clients are awaited; nothing is closed twice."""
+async def test_open_clients_are_closed_when_the_scheduler_stops() -> None:
+    """When the scheduler stops, all clients are closed once, and clients that are closing are awaited."""
     clients: list[ScriptedExtender] = []
     made = made_with(clients)
     made.serve(extender_profile(extender("a")), extender_profile(extender("b"), name="other"))
@@ -71,7 +71,7 @@ async def test_what_is_open_is_closed_when_the_scheduler_stops() -> None:
 
 
 async def test_a_client_that_fails_to_close_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
-    """The other clients are closed anyway."""
+    """A client that fails to close does not prevent the others from closing."""
 
     class Stuck(ScriptedExtender):
         async def close(self) -> None:
@@ -86,7 +86,7 @@ async def test_a_client_that_fails_to_close_is_dropped(caplog: pytest.LogCapture
 
 
 async def test_an_invalid_extender_rejects_the_profile() -> None:
-    """The problem has its path; clients that were created already are closed."""
+    """An invalid extender rejects the profile with its field path, and created clients are closed."""
     clients: list[ScriptedExtender] = []
     made = made_with(clients)
     with pytest.raises(ConfigError, match=r"extenders\[1\]: the extender cannot be called: no such certificate"):
@@ -96,21 +96,21 @@ async def test_an_invalid_extender_rejects_the_profile() -> None:
 
 
 def test_problems_of_an_extender_have_their_fields() -> None:
-    """Paths start at the profile's root."""
+    """Problems of an extender have field paths from the root of the profile."""
 
-    def refuse(_: str, __: Extender) -> ScriptedExtender:
+    def reject(_: str, __: Extender) -> ScriptedExtender:
         raise ConfigError([Problem("tlsConfig.caFile", "cannot be read; correct the path")])
 
-    made = rig(serve=False, ports=SchedulerPorts(make_extender=refuse))
-    with pytest.raises(ConfigError) as refused:
+    made = rig(serve=False, ports=SchedulerPorts(make_extender=reject))
+    with pytest.raises(ConfigError) as raised:
         made.scheduler.build(extender_profile(extender()))
-    assert [str(problem) for problem in refused.value.problems] == [
+    assert [str(problem) for problem in raised.value.problems] == [
         "extenders[0].tlsConfig.caFile: cannot be read; correct the path"
     ]
 
 
-def test_outside_of_a_loop_nothing_is_closed() -> None:
-    """Without an event loop no client is connected, so nothing is closed."""
+def test_clients_are_not_closed_without_an_event_loop() -> None:
+    """A client is not closed without an event loop, because it has no connection."""
     clients: list[ScriptedExtender] = []
     made = made_with(clients)
     made.scheduler.build(extender_profile(extender())).retire()
@@ -120,14 +120,14 @@ def test_outside_of_a_loop_nothing_is_closed() -> None:
 
 
 def test_without_a_factory_no_extender_is_called() -> None:
-    """As in a simulation: the instance has no extenders and registers no events for them."""
+    """Without a client factory, as in a simulation, the instance has no extenders and registers no events for them."""
     made = rig(serve=False)
     (instance,) = made.serve(extender_profile(extender()))
     assert (instance.extenders, "Extender" in instance.registrations) == ((), False)
 
 
 def test_a_profile_without_extenders_has_none() -> None:
-    """Its cycles stay synchronous."""
+    """A profile without extenders creates no clients."""
     clients: list[ScriptedExtender] = []
     (instance,) = made_with(clients).serve(profile())
     assert (instance.extenders, clients) == ((), [])

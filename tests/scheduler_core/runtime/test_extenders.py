@@ -1,4 +1,4 @@
-"""Rules of extenders: which are called, in which order, and how responses and errors are handled."""
+"""Which extenders are called, in which order, and how their responses and errors are handled."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ POD = compiled(pod("web"))
         pytest.param(pod(), False, id="no resources"),
         pytest.param(pod(requests={"cpu": "1"}), False, id="another resource"),
         pytest.param(pod(requests={"example.com/licence": "1"}), True, id="request"),
-        pytest.param(pod(requests={"example.com/licence": "0"}), True, id="request of nothing"),
+        pytest.param(pod(requests={"example.com/licence": "0"}), True, id="request of 0"),
         pytest.param(pod(containers=[container(limits={"example.com/dongle": "1"})]), True, id="limit"),
         pytest.param(
             pod(containers=[container()], init_containers=[container(requests={"example.com/dongle": "1"})]),
@@ -61,14 +61,14 @@ POD = compiled(pod("web"))
         pytest.param(pod(overhead={"example.com/licence": "1"}), False, id="overhead"),
     ],
 )
-def test_an_extender_with_managed_resources_takes_part_where_one_is_named(wanted: Pod, expected: bool) -> None:
-    """The name of the resource counts, not the amount; without managed resources the extender handles all pods."""
+def test_an_extender_with_managed_resources_is_called_if_one_is_requested(wanted: Pod, expected: bool) -> None:
+    """An extender is called for pods that request a managed resource, of any amount, or if it manages none."""
     assert runner(ScriptedExtender(), **MANAGED).is_interested(wanted) is expected
     assert runner(ScriptedExtender()).is_interested(wanted)
 
 
 def test_ignorable_extenders_come_last() -> None:
-    """Otherwise the order is that of the configuration."""
+    """Ignorable extenders are called last, otherwise in the order of the configuration."""
     names = ["i1", "n1", "i2", "n2"]
     runners = [runner(ScriptedExtender(name), ignorable=name.startswith("i")) for name in names]
     assert [each.config.url_prefix for each in in_calling_order(runners)] == ["n1", "n2", "i1", "i2"]
@@ -81,7 +81,7 @@ async def filtered(*runners: ExtenderRunner) -> tuple[list[str], dict[str, Statu
 
 
 async def test_each_extender_filters_the_remaining_nodes() -> None:
-    """No extender is called without nodes."""
+    """Each extender gets the remaining nodes, and is not called if none remains."""
     first, second, third = (
         ScriptedExtender("1", passes_only("b", "c")),
         ScriptedExtender("2", passes_only()),
@@ -100,7 +100,7 @@ async def test_each_extender_filters_the_remaining_nodes() -> None:
     [pytest.param({"filterVerb": ""}, id="without a filter"), pytest.param(MANAGED, id="not interested")],
 )
 async def test_uninterested_extenders_are_not_called(fields: dict[str, object]) -> None:
-    """All nodes remain."""
+    """An extender without filterVerb, or without interest in the pod, is not called."""
     client = ScriptedExtender(on_filter=passes_only())
     assert await filtered(runner(client, **fields)) == (list(NAMES), {})
     assert client.calls == []
@@ -117,9 +117,9 @@ async def test_reasons_of_extenders_are_stored() -> None:
     assert rejections["a"] == unresolvable("broken")
 
 
-@pytest.mark.parametrize("is_unknown", [False, True], ids=["away", "a node that was not asked about"])
+@pytest.mark.parametrize("is_unknown", [False, True], ids=["unavailable", "unknown node"])
 async def test_an_error_counts_unless_the_extender_is_ignorable(is_unknown: bool) -> None:
-    """If it is ignored, all nodes remain without reasons."""
+    """An extender's error is raised; for an ignorable extender all nodes remain without reasons."""
     client = ScriptedExtender("e")
     if is_unknown:
         client.on_filter = lambda _: ExtenderVerdict(("z", "y"), {"a": "full"})
@@ -137,25 +137,25 @@ async def test_an_error_counts_unless_the_extender_is_ignorable(is_unknown: bool
     [
         pytest.param(1, {"a": 10, "b": 0, "c": 3}, [100, 0, 30], id="scaled"),
         pytest.param(7, {"a": 1, "c": 2}, [70, 0, 140], id="weighted, a node without a score"),
-        pytest.param(1, {"a": 1, "z": 9}, [10, 0, 0], id="a node that was not asked about"),
+        pytest.param(1, {"a": 1, "z": 9}, [10, 0, 0], id="unknown node"),
         pytest.param(2, {"a": -3, "b": 11}, [-60, 220, 0], id="beyond the range"),
         pytest.param(2**62, {"a": 1}, [(2**62 * 10 + 2**63) % 2**64 - 2**63, 0, 0], id="wraps as int64 does"),
     ],
 )
 async def test_scores_are_scaled_and_weighted(weight: int, scores: dict[str, int], expected: list[int]) -> None:
-    """Scores of 0 to 10 become 0 to 100, multiplied by the weight."""
+    """Scores of 0 to 10 are scaled to 0 to 100 and multiplied by the weight."""
     client = ScriptedExtender(scores=scores)
     assert (await run_extender_scores([runner(client, weight=weight)], POD, NAMES)).tolist() == expected
 
 
-async def test_scores_add_up_and_errors_are_left_out() -> None:
-    """Errors are skipped even if the extender is not ignorable; uninterested extenders are not called."""
+async def test_scores_are_added_and_errors_are_ignored() -> None:
+    """Scores of all interested extenders are added; an error is ignored, also of an extender that is not ignorable."""
     good, bad = ScriptedExtender("good", scores={"a": 1}), ScriptedExtender("bad", scores={"a": 5})
-    mute, idle = ScriptedExtender("mute"), ScriptedExtender("idle")
+    without_verb, idle = ScriptedExtender("without-verb"), ScriptedExtender("idle")
     bad.fail("prioritize")
-    runners = [runner(good, weight=3), runner(bad), runner(mute, prioritizeVerb=""), runner(idle, **MANAGED)]
+    runners = [runner(good, weight=3), runner(bad), runner(without_verb, prioritizeVerb=""), runner(idle, **MANAGED)]
     assert (await run_extender_scores([*runners, runner(good)], POD, NAMES)).tolist() == [40, 0, 0]
-    assert (mute.calls, idle.calls) == ([], [])
+    assert (without_verb.calls, idle.calls) == ([], [])
 
 
 async def test_extenders_score_concurrently() -> None:
@@ -163,17 +163,17 @@ async def test_extenders_score_concurrently() -> None:
     clients = [ScriptedExtender(name, scores={"a": 1}) for name in "12"]
     for client in clients:
         client.hold()
-    asking = asyncio.ensure_future(run_extender_scores([runner(client) for client in clients], POD, NAMES))
+    scoring = asyncio.ensure_future(run_extender_scores([runner(client) for client in clients], POD, NAMES))
     for _ in range(5):
         await asyncio.sleep(0)
     assert [client.called_verbs() for client in clients] == [["prioritize"], ["prioritize"]]
     for client in clients:
         client.release()
-    assert (await asking).tolist() == [20, 0, 0]
+    assert (await scoring).tolist() == [20, 0, 0]
 
 
 def test_the_first_interested_binder_binds() -> None:
-    """An extender without bindVerb never binds."""
+    """The first interested extender with a bindVerb binds."""
     binder = runner(ScriptedExtender("b"), bindVerb="bind", **MANAGED)
     runners = [runner(ScriptedExtender("f")), binder]
     assert binder_of(runners, pod(requests={"example.com/licence": "1"})) is binder
@@ -187,7 +187,7 @@ EXTRA = pod("extra", node_name="a")
 
 
 def running() -> tuple[NodeColumns, list[PreemptionCandidate]]:
-    """Create nodes with a victim each, of which a and b are candidates."""
+    """Return nodes with a victim each, and the preemption candidates b and a."""
     made = rig()
     made.add(*(node(name) for name in NAMES), *VICTIMS.values(), EXTRA)
     columns = made.context.cache.columns
@@ -207,42 +207,49 @@ FOUND = [("b", ["v-b"], 0), ("a", ["v-a"], 1)]
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
-        pytest.param({"a": NodeVictims((VICTIMS["a"],), 1), "b": NodeVictims((VICTIMS["b"],))}, FOUND, id="everything"),
-        pytest.param({"a": NodeVictims((VICTIMS["a"],), 4)}, [("a", ["v-a"], 4)], id="one, with other violations"),
+        pytest.param(
+            {"a": NodeVictims((VICTIMS["a"],), 1), "b": NodeVictims((VICTIMS["b"],))}, FOUND, id="all candidates"
+        ),
+        pytest.param(
+            {"a": NodeVictims((VICTIMS["a"],), 4)}, [("a", ["v-a"], 4)], id="one candidate with other PDB violations"
+        ),
         pytest.param({"a": NodeVictims((EXTRA, VICTIMS["a"]))}, [("a", ["extra", "v-a"], 0)], id="other victims"),
         pytest.param(
             {"c": NodeVictims((VICTIMS["c"],)), "b": NodeVictims((VICTIMS["b"],))},
             [FOUND[0], ("c", ["v-c"], 0)],
             id="another node",
         ),
-        pytest.param({}, [], id="nothing"),
+        pytest.param({}, [], id="no candidates"),
     ],
 )
-async def test_an_extender_says_which_candidates_stay(
+async def test_an_extender_replaces_the_candidates(
     answer: dict[str, NodeVictims], expected: list[tuple[str, list[str], int]]
 ) -> None:
-    """Its nodes, victims and counts replace the found ones."""
+    """The nodes, victims and violation counts in an extender's response replace the candidates."""
     assert await left_by(runner(ScriptedExtender(on_preempt=lambda _: answer))) == expected
 
 
-async def test_preemption_calls_extenders_one_after_the_other() -> None:
-    """Each gets the candidates that remain, until there are none; uninterested extenders are not called."""
+async def test_preemption_calls_extenders_sequentially() -> None:
+    """Each interested extender gets the remaining candidates, and is not called if none remains."""
     first, second = ScriptedExtender("1", on_preempt=lambda asked: {"a": asked["a"]}), ScriptedExtender("2")
-    mute, last = ScriptedExtender("mute"), ScriptedExtender("last")
+    without_verb, last = ScriptedExtender("without-verb"), ScriptedExtender("last")
     second.on_preempt = lambda _: {}
     assert (
-        await left_by(runner(mute, preemptVerb=""), runner(mute, **MANAGED), *map(runner, (first, second, last))) == []
+        await left_by(
+            runner(without_verb, preemptVerb=""), runner(without_verb, **MANAGED), *map(runner, (first, second, last))
+        )
+        == []
     )
     assert (first.calls, second.calls) == ([("preempt", ("b", "a"))], [("preempt", ("a",))])
-    assert (mute.calls, last.calls) == ([], [])
+    assert (without_verb.calls, last.calls) == ([], [])
 
 
 @pytest.mark.parametrize(
     ("answer", "message", "ignored"),
     [
-        pytest.param(None, "extender e: away", FOUND, id="an error"),
+        pytest.param(None, "extender e: away", FOUND, id="error"),
         pytest.param({"z": NodeVictims((EXTRA,))}, 'node "z", which does not exist', FOUND, id="an unknown node"),
-        pytest.param({"b": NodeVictims((EXTRA,))}, "where it does not run", FOUND, id="a victim from elsewhere"),
+        pytest.param({"b": NodeVictims((EXTRA,))}, "where it does not run", FOUND, id="victim on another node"),
         pytest.param(
             {"a": NodeVictims((VICTIMS["a"],), 1), "b": NodeVictims(())},
             'expected at least one victim pod on node "b"',
@@ -251,10 +258,10 @@ async def test_preemption_calls_extenders_one_after_the_other() -> None:
         ),
     ],
 )
-async def test_what_is_wrong_in_preemption_counts_unless_it_may_be_ignored(
+async def test_a_preemption_error_is_raised_unless_the_extender_is_ignorable(
     answer: dict[str, NodeVictims] | None, message: str, ignored: list[tuple[str, list[str], int]]
 ) -> None:
-    """An invalid response is an error; an ignorable extender may return a node without victims, which is dropped."""
+    """An invalid response is an error. The error of an ignorable extender leaves all candidates with victims."""
     client = ScriptedExtender("e")
     if answer is None:
         client.fail("preempt")

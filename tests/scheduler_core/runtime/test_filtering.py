@@ -1,4 +1,4 @@
-"""Filter over all rows: the first plugin in order that rejects a row owns the rejection."""
+"""Filter plugins over all rows: a row has the status of the first plugin that rejects it."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from tests.support.recording_plugins import Journal, recorder
 from tests.support.scheduling import rig
 
 
-class OddOnes(NodeFilterPlugin):
-    """Rejects nodes with an odd number, one at a time, and records the nodes."""
+class RejectsOdd(NodeFilterPlugin):
+    """Filter plugin that rejects nodes with an odd number, one at a time, and records the calls."""
 
-    name = "OddOnes"
-    asked: list[str]
+    name = "RejectsOdd"
+    filtered_nodes: list[str]
 
     def filter_node(self, state: CycleState, pod: PodInfo, node: NodeView) -> Status:
-        self.asked.append(node.name)
+        self.filtered_nodes.append(node.name)
         return unschedulable("odd") if int(node.name[1:]) % 2 else SUCCESS
 
 
 @dataclass
 class Bench:
-    """Plugins A, OddOnes and B over five nodes, of which n4 was removed."""
+    """Plugins A, RejectsOdd and B over five nodes, of which n4 is removed."""
 
     journal: Journal = field(default_factory=Journal)
 
     def __post_init__(self) -> None:
-        plugins: list[type[Plugin]] = [recorder("A", self.journal), OddOnes, recorder("B", self.journal)]
+        plugins: list[type[Plugin]] = [recorder("A", self.journal), RejectsOdd, recorder("B", self.journal)]
         made = rig(plugins)
         made.add(*(node(f"n{number}") for number in range(5)))
         made.scheduler.feed.node_deleted(node("n4"))
@@ -50,12 +50,12 @@ class Bench:
         self.nodes: NodeColumns = made.context.cache.columns
         self.info = self.nodes.compile_pod(pod())
         self.state = CycleState()
-        self.odd = instance.plugins["OddOnes"]
-        assert isinstance(self.odd, OddOnes)
-        self.odd.asked = []
+        self.odd = instance.plugins["RejectsOdd"]
+        assert isinstance(self.odd, RejectsOdd)
+        self.odd.filtered_nodes = []
 
     def reasons(self, rows: Rows) -> list[str]:
-        """Return ``plugin reason`` of each row, "" where it passes."""
+        """Return ``plugin reason`` for each row, or an empty string if the row passes."""
         verdicts = run_filters(self.instance, self.state, self.info, self.nodes, rows)
         assert verdicts.dtype == np.int32
         texts = []
@@ -69,47 +69,47 @@ def codes(*numbers: int) -> np.ndarray[tuple[int], np.dtype[np.int16]]:
     return np.array(numbers, dtype=np.int16)
 
 
-def test_the_first_plugin_in_order_owns_the_rejection() -> None:
-    """Codes of later plugins do not matter."""
+def test_a_row_has_the_status_of_the_first_plugin_that_rejects_it() -> None:
+    """Codes of plugins after the first rejection are ignored."""
     bench = Bench()
     bench.journal.results |= {"A.filter": codes(1, 0, 0, 0, 0), "B.filter": codes(1, 1, 1, 0, 0)}
     bench.journal.results["B.decode"] = unschedulable("b")
-    assert bench.reasons(ALL_ROWS)[:4] == ["A why", "OddOnes odd", "B b", "OddOnes odd"]
+    assert bench.reasons(ALL_ROWS)[:4] == ["A why", "RejectsOdd odd", "B b", "RejectsOdd odd"]
 
 
 def test_plugins_that_take_one_node_run_only_on_remaining_rows() -> None:
-    """Rejected and unused rows cost no Python call."""
+    """A plugin for single nodes is not called for rejected and unused rows."""
     bench = Bench()
     bench.journal.results["A.filter"] = codes(1, 0, 0, 1, 0)
     bench.reasons(ALL_ROWS)
-    assert isinstance(bench.odd, OddOnes)
-    assert bench.odd.asked == ["n1", "n2"]
+    assert isinstance(bench.odd, RejectsOdd)
+    assert bench.odd.filtered_nodes == ["n1", "n2"]
 
 
 def test_selected_rows() -> None:
-    """Results are in the order of the rows."""
+    """Results of selected rows are in the order of the rows."""
     bench = Bench()
     bench.journal.results["A.filter"] = codes(0, 1)
-    assert bench.reasons(np.array([1, 2])) == ["OddOnes odd", "A why"]
+    assert bench.reasons(np.array([1, 2])) == ["RejectsOdd odd", "A why"]
 
 
 def test_no_rows() -> None:
-    """A restricted search may have no rows."""
+    """A search without rows returns no results."""
     bench = Bench()
     bench.journal.results["A.filter"] = codes()
     assert bench.reasons(np.array([], dtype=np.intp)) == []
 
 
-def test_undecided_rows_that_an_earlier_plugin_rejected_do_not_matter() -> None:
-    """Nor do unused rows: in kube-scheduler the plugin would not be called for them."""
+def test_undecided_rows_that_an_earlier_plugin_rejected_are_ignored() -> None:
+    """Undecided rows that are rejected or unused are ignored, as kube-scheduler does not call the plugin for them."""
     bench = Bench()
     undecided = UndecidedRowsError("B", codes(0, 7, 1, 7, 7), {7: "unreadable"})
     bench.journal.results["B.filter"] = undecided
-    assert bench.reasons(ALL_ROWS)[:4] == ["", "OddOnes odd", "B why", "OddOnes odd"]
+    assert bench.reasons(ALL_ROWS)[:4] == ["", "RejectsOdd odd", "B why", "RejectsOdd odd"]
 
 
-def test_an_undecided_row_that_is_reached_ends_the_attempt() -> None:
-    """The error contains the plugin's problem with that row."""
+def test_an_undecided_row_ends_the_attempt() -> None:
+    """The error of the first undecided row that no earlier plugin rejected is raised."""
     bench = Bench()
     undecided = UndecidedRowsError("B", codes(0, 7, 8, 7, 7), {7: "unreadable", 8: "broken"})
     bench.journal.results["B.filter"] = undecided
@@ -118,25 +118,25 @@ def test_an_undecided_row_that_is_reached_ends_the_attempt() -> None:
 
 
 @pytest.mark.parametrize("code", [1, 32767, -1, -32768])
-def test_any_code_but_0_is_the_plugins_own(code: int) -> None:
-    """The plugin gets its code back unchanged."""
+def test_decode_gets_any_code_except_0(code: int) -> None:
+    """``decode`` is called with the unchanged code of the plugin."""
     bench = Bench()
-    seen: list[int] = []
+    decoded: list[int] = []
 
     def decode(state: CycleState, pod: PodInfo, code: int) -> Status:
-        seen.append(code)
+        decoded.append(code)
         return unschedulable("x")
 
     bench.journal.results["A.filter"] = codes(code)
-    bench.instance.filters[0].decode = decode  # type: ignore[method-assign]  # to see the number
+    bench.instance.filters[0].decode = decode  # type: ignore[method-assign]  # records the code
     assert bench.reasons(np.array([0])) == ["A x"]
-    assert seen == [code]
+    assert decoded == [code]
 
 
-class Narrowing(PreFilterPlugin):
-    """Returns the given names."""
+class ReturnsNames(PreFilterPlugin):
+    """PreFilter plugin that returns the given node names."""
 
-    name = "Narrowing"
+    name = "ReturnsNames"
     names: Any = None
 
     def pre_filter(self, *_: Any) -> PreFilterResult:
@@ -146,11 +146,11 @@ class Narrowing(PreFilterPlugin):
 @pytest.mark.parametrize(
     "names", [pytest.param("n1", id="one-name"), pytest.param(["n1"], id="list"), pytest.param(5, id="number")]
 )
-def test_only_a_set_of_names_narrows(names: Any) -> None:
-    """Anything else is an error that names the plugin, not a search of nodes called "n" and "1"."""
-    made = rig([type("Narrowing", (Narrowing,), {"names": names})])
+def test_only_a_set_of_node_names_is_valid(names: Any) -> None:
+    """Node names that are not a set raise an error with the plugin's name."""
+    made = rig([type("ReturnsNames", (ReturnsNames,), {"names": names})])
     instance = made.context.profiles.get("default-scheduler")
     assert instance is not None
     nodes = made.context.cache.columns
-    with pytest.raises(PluginError, match=r'running PreFilter plugin "Narrowing": .* return a frozenset of names'):
+    with pytest.raises(PluginError, match=r'running PreFilter plugin "ReturnsNames": .* return a frozenset of names'):
         run_pre_filters(instance, CycleState(), nodes.compile_pod(pod()), nodes)

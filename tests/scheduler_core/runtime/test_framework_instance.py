@@ -1,4 +1,4 @@
-"""An instance is built completely or not at all; only plugins that can reject pods register hints."""
+"""Framework instances: how they are built from profiles, and which problems reject a profile."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.scheduling import configured, plugin_set, profile, rig
 
 
 class Notified(PostBindPlugin):
-    """Rejects no pod."""
+    """PostBind plugin, which can reject no pod."""
 
     name = "Notified"
 
@@ -24,14 +24,14 @@ class Notified(PostBindPlugin):
 
 
 def test_only_plugins_that_can_reject_register_hints() -> None:
-    """A plugin that rejects no pods has nothing to requeue them for."""
+    """A plugin that cannot reject pods has no event registrations."""
     made = rig([recorder("Rec", Journal()), Notified], serve=False)
     instance = made.scheduler.build(profile())
     assert set(instance.registrations) == {"Rec"}
 
 
-def test_args_reach_the_plugin_validated_and_with_defaults() -> None:
-    """The args are an instance of the plugin's model."""
+def test_plugins_get_validated_args_with_defaults() -> None:
+    """A plugin gets its args as an instance of its model, with defaults."""
     made = rig(defaults=default_plugins(), serve=False)
     config = configured("default-scheduler", "NodeResourcesFit", {"ignoredResources": ["example.com/gpu"]})
     args = made.scheduler.build(config).plugins["NodeResourcesFit"].args
@@ -63,18 +63,18 @@ def test_every_problem_is_reported() -> None:
 
 
 def test_args_of_a_disabled_plugin_are_checked_too() -> None:
-    """The plugin may be enabled later; it is not created."""
+    """Args of a disabled plugin are validated, and the plugin is not created."""
     made = rig(defaults=default_plugins(), serve=False)
     disabled = Plugins(multi_point=plugin_set(disabled=["NodeResourcesFit"]))
     config = configured("s", "NodeResourcesFit", {"ignoredResources": 3}, disabled)
     with pytest.raises(ConfigError, match="ignoredResources"):
         made.scheduler.build(config)
-    good = configured("s", "NodeResourcesFit", {}, disabled)
-    assert "NodeResourcesFit" not in made.scheduler.build(good).plugins
+    valid = configured("s", "NodeResourcesFit", {}, disabled)
+    assert "NodeResourcesFit" not in made.scheduler.build(valid).plugins
 
 
-def test_a_plugin_without_valid_events_is_a_problem() -> None:
-    """Plugins that were created are closed."""
+def test_invalid_event_registrations_reject_the_profile() -> None:
+    """A plugin with invalid event registrations rejects the profile, and created plugins are closed."""
     journal = Journal()
 
     def fail(_self: object) -> None:
@@ -88,7 +88,7 @@ def test_a_plugin_without_valid_events_is_a_problem() -> None:
 
 
 def test_equal_profiles_have_equal_revisions() -> None:
-    """A revision is a hash of the content."""
+    """The revision of a profile is a hash of its content."""
     made = rig(serve=False)
     first, second, other = (made.scheduler.build(profile(percentage=number)) for number in (50, 50, 60))
     assert first.revision == second.revision != other.revision

@@ -1,4 +1,4 @@
-"""Adapters of plugins that take one node at a time give the same results as vectorized plugins."""
+"""Adapters of plugins for single nodes, which return the same results as vectorized plugins."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FULL, CORDONED = unschedulable("full"), unresolvable("cordoned")
 
 
 class ColumnWise(FilterPlugin, ScorePlugin):
-    """Vectorized: cordoned nodes are ruled out, then full ones; the score is the number of pods."""
+    """Vectorized plugin that rejects cordoned and full nodes, and scores the number of pods."""
 
     name = "ColumnWise"
     normalization = Normalization.OWN
@@ -55,7 +55,7 @@ class ColumnWise(FilterPlugin, ScorePlugin):
 
 
 class NodeWise(NodeFilterPlugin, NodeScorePlugin):
-    """The same plugin, one node at a time."""
+    """Plugin for single nodes with the same results."""
 
     name = "NodeWise"
     normalization = Normalization.OWN
@@ -80,57 +80,57 @@ CLUSTERS = st.lists(
 )
 
 
-def cluster(drawn: list[tuple[bool, int, int, bool]]) -> NodeColumns:
-    """Create nodes by (cordoned, allowed pods, pods, removed)."""
+def cluster(generated: list[tuple[bool, int, int, bool]]) -> NodeColumns:
+    """Return columns with nodes given as (cordoned, allowed pods, pods, removed)."""
     nodes = [
         node(f"n{number}", unschedulable=cordoned, allocatable={"pods": allowed})
-        for number, (cordoned, allowed, _, _) in enumerate(drawn)
+        for number, (cordoned, allowed, _, _) in enumerate(generated)
     ]
     pods = [
         pod(f"p{number}-{index}", node_name=f"n{number}")
-        for number, (_, _, count, _) in enumerate(drawn)
+        for number, (_, _, count, _) in enumerate(generated)
         for index in range(count)
     ]
     filled = columns(nodes, pods)
-    for number, (_, _, _, gone) in enumerate(drawn):
-        if gone:
+    for number, (_, _, _, removed) in enumerate(generated):
+        if removed:
             filled.remove_node(f"n{number}")
     return filled
 
 
 @given(CLUSTERS, st.booleans())
-def test_filters_agree(drawn: list[tuple[bool, int, int, bool]], chosen: bool) -> None:
-    """Statuses are equal, over all rows and over selected rows."""
-    nodes = cluster(drawn)
+def test_filter_results_are_equal(generated: list[tuple[bool, int, int, bool]], selects_rows: bool) -> None:
+    """The adapter returns equal statuses, for all rows and for selected rows."""
+    nodes = cluster(generated)
     alive = np.flatnonzero(nodes.alive)
-    rows: Rows = alive[::2] if chosen else ALL_ROWS
+    rows: Rows = alive[::2] if selects_rows else ALL_ROWS
     info, state = nodes.compile_pod(pod()), CycleState()
-    one, all_at_once = NodeFilterAdapter(NodeWise(None, NO_HANDLE)), ColumnWise(None, NO_HANDLE)
-    found, wanted = (plugin.filter(state, info, nodes, rows) for plugin in (one, all_at_once))
+    adapter, vectorized = NodeFilterAdapter(NodeWise(None, NO_HANDLE)), ColumnWise(None, NO_HANDLE)
+    found, expected = (plugin.filter(state, info, nodes, rows) for plugin in (adapter, vectorized))
     assert found is not None
-    assert wanted is not None
-    assert (found.dtype, found.shape) == (np.dtype(np.int16), wanted.shape)
-    for position in range(len(wanted)) if chosen else alive:
-        mine, theirs = int(found[position]), int(wanted[position])
-        assert (one.decode(state, info, mine) if mine else SUCCESS) == (
-            all_at_once.decode(state, info, theirs) if theirs else SUCCESS
+    assert expected is not None
+    assert (found.dtype, found.shape) == (np.dtype(np.int16), expected.shape)
+    for position in range(len(expected)) if selects_rows else alive:
+        code, expected_code = int(found[position]), int(expected[position])
+        assert (adapter.decode(state, info, code) if code else SUCCESS) == (
+            vectorized.decode(state, info, expected_code) if expected_code else SUCCESS
         )
 
 
 @given(CLUSTERS, st.booleans())
-def test_scores_agree(drawn: list[tuple[bool, int, int, bool]], chosen: bool) -> None:
-    """Raw and normalized scores are equal; unused rows have 0."""
-    nodes = cluster(drawn)
-    rows: Rows = np.flatnonzero(nodes.alive)[::2] if chosen else ALL_ROWS
+def test_scores_are_equal(generated: list[tuple[bool, int, int, bool]], selects_rows: bool) -> None:
+    """The adapter returns equal raw and normalized scores."""
+    nodes = cluster(generated)
+    rows: Rows = np.flatnonzero(nodes.alive)[::2] if selects_rows else ALL_ROWS
     info, state = nodes.compile_pod(pod()), CycleState()
-    one, all_at_once = NodeScoreAdapter(NodeWise(None, NO_HANDLE)), ColumnWise(None, NO_HANDLE)
-    raw, wanted = one.score(state, info, nodes, rows), all_at_once.score(state, info, nodes, rows)
-    assert (raw.dtype, raw.tolist()) == (np.dtype(np.int64), wanted.tolist())
-    assert one.normalize(state, info, raw).tolist() == all_at_once.normalize(state, info, wanted).tolist()
+    adapter, vectorized = NodeScoreAdapter(NodeWise(None, NO_HANDLE)), ColumnWise(None, NO_HANDLE)
+    raw, expected = adapter.score(state, info, nodes, rows), vectorized.score(state, info, nodes, rows)
+    assert (raw.dtype, raw.tolist()) == (np.dtype(np.int64), expected.tolist())
+    assert adapter.normalize(state, info, raw).tolist() == vectorized.normalize(state, info, expected).tolist()
 
 
-def test_equal_answers_share_a_number() -> None:
-    """Also over two calls within one attempt, so that a verdict keeps its meaning."""
+def test_equal_statuses_have_equal_codes() -> None:
+    """Equal statuses have equal codes, also in two calls of one attempt."""
     nodes = columns([node("a", unschedulable=True), node("b"), node("c", unschedulable=True)])
     info, state = nodes.compile_pod(pod()), CycleState()
     adapter = NodeFilterAdapter(NodeWise(None, NO_HANDLE))
@@ -142,25 +142,25 @@ def test_equal_answers_share_a_number() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "says"),
+    ("answer", "message"),
     [
         pytest.param("yes", "returned 'yes' for node a; return a Status", id="no-status"),
         pytest.param(Status(Code.ERROR, ("broken",)), "broken", id="error"),
-        pytest.param(Status(Code.ERROR), "failed on node a", id="error-without-words"),
+        pytest.param(Status(Code.ERROR), "failed on node a", id="error-without-a-reason"),
     ],
 )
-def test_a_filter_returns_an_invalid_value(answer: object, says: str) -> None:
-    """The attempt fails with an error that names plugin and node."""
+def test_a_filter_returns_an_invalid_value(answer: object, message: str) -> None:
+    """An invalid result of ``filter_node`` raises an error with the plugin and the node."""
     nodes = columns([node("a")])
     plugin = NodeWise(None, NO_HANDLE)
     plugin.answer = answer
-    with pytest.raises(PluginError, match=says):
+    with pytest.raises(PluginError, match=message):
         NodeFilterAdapter(plugin).filter(CycleState(), nodes.compile_pod(pod()), nodes, ALL_ROWS)
 
 
 @pytest.mark.parametrize("answer", [1.5, True, "7"])
-def test_a_score_is_no_integer(answer: object) -> None:
-    """Rounding is up to the plugin."""
+def test_a_score_that_is_not_an_integer(answer: object) -> None:
+    """A score that is not an integer raises an error, because scores are not rounded."""
     nodes = columns([node("a")])
     plugin = NodeWise(None, NO_HANDLE)
     plugin.answer = answer
@@ -169,15 +169,15 @@ def test_a_score_is_no_integer(answer: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("normalized", "says"),
+    ("normalized", "message"),
     [
-        pytest.param({}, "returned no score for node a; return one for every node", id="left-out"),
-        pytest.param({"a": 33.7}, "returned 33.7 for node a; return an int", id="no-integer"),
-        pytest.param(None, "returned None; return scores by node name", id="nothing"),
+        pytest.param({}, "returned no score for node a; return one for every node", id="missing-node"),
+        pytest.param({"a": 33.7}, "returned 33.7 for node a; return an int", id="not-an-integer"),
+        pytest.param(None, "returned None; return scores by node name", id="none"),
     ],
 )
-def test_invalid_results_of_normalize(normalized: object, says: str) -> None:
-    """Every node needs an integer score."""
+def test_invalid_results_of_normalize(normalized: object, message: str) -> None:
+    """A result of ``normalize`` without an integer score for each node raises an error."""
 
     class Broken(NodeWise):
         name = "Broken"
@@ -188,14 +188,14 @@ def test_invalid_results_of_normalize(normalized: object, says: str) -> None:
     nodes = columns([node("a")])
     adapter, state, info = NodeScoreAdapter(Broken(None, NO_HANDLE)), CycleState(), nodes.compile_pod(pod())
     raw = adapter.score(state, info, nodes, ALL_ROWS)
-    with pytest.raises(PluginError, match=says):
+    with pytest.raises(PluginError, match=message):
         adapter.normalize(state, info, raw)
 
 
-def test_runners() -> None:
-    """Plugins that take one node at a time are adapted, others are used directly."""
-    one, all_at_once = NodeWise(None, NO_HANDLE), ColumnWise(None, NO_HANDLE)
-    assert isinstance(filter_runner(one), NodeFilterAdapter)
-    assert isinstance(score_runner(one), NodeScoreAdapter)
-    assert filter_runner(all_at_once) is all_at_once
-    assert score_runner(all_at_once) is all_at_once
+def test_only_plugins_for_single_nodes_are_adapted() -> None:
+    """Plugins for single nodes are adapted, and other plugins are used directly."""
+    adapter, vectorized = NodeWise(None, NO_HANDLE), ColumnWise(None, NO_HANDLE)
+    assert isinstance(filter_runner(adapter), NodeFilterAdapter)
+    assert isinstance(score_runner(adapter), NodeScoreAdapter)
+    assert filter_runner(vectorized) is vectorized
+    assert score_runner(vectorized) is vectorized

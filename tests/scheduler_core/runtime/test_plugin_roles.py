@@ -1,4 +1,4 @@
-"""Plugins that the scheduler itself needs are found by what they declare, not by their names."""
+"""Roles of plugins, which the scheduler finds by what plugins declare, not by their names."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NAMES_ALLOWED = ("plugins", "config", "in_tree.py")
 
 
 class OtherFit(NodeFilterPlugin):
-    """Takes the place of NodeResourcesFit and NodeAffinity."""
+    """Filter plugin with the roles of NodeResourcesFit and NodeAffinity."""
 
     name = "OtherFit"
     hints_for = NodeChange.CAPACITY | NodeChange.LABELS
@@ -35,7 +35,7 @@ class OtherFit(NodeFilterPlugin):
 
 
 class Gathers(PermitPlugin):
-    """Makes members of a gang wait for each other."""
+    """Permit plugin that declares that members of a gang wait for each other."""
 
     name = "Gathers"
     gathers_gangs = True
@@ -54,8 +54,10 @@ _OTHER = frozenset(("OtherFit",))
     ("plugins", "capacity", "labels"),
     [
         pytest.param(Plugins(), _FIT, _AFFINITY, id="default profile"),
-        pytest.param(Plugins(filter=plugin_set("OtherFit")), _FIT | _OTHER, _AFFINITY | _OTHER, id="one more"),
-        pytest.param(Plugins(multi_point=plugin_set(*BARE, disabled=("*",))), frozenset(), frozenset(), id="none"),
+        pytest.param(Plugins(filter=plugin_set("OtherFit")), _FIT | _OTHER, _AFFINITY | _OTHER, id="additional plugin"),
+        pytest.param(
+            Plugins(multi_point=plugin_set(*BARE, disabled=("*",))), frozenset(), frozenset(), id="no plugins"
+        ),
     ],
 )
 def test_plugins_whose_hints_requeue(plugins: Plugins, capacity: frozenset[str], labels: frozenset[str]) -> None:
@@ -71,7 +73,7 @@ def test_gathered_gangs_are_not_placed_together(permit: tuple[str, ...], *, plac
 
 
 def test_the_core_contains_no_name_of_a_plugin() -> None:
-    """Only the plugins themselves, the list of built-in plugins and the configuration do."""
+    """Only the plugins, the list of built-in plugins and the configuration contain names of plugins."""
     names = frozenset(in_tree_registry())
     modules = [each for each in _CORE.rglob("*.py") if each.relative_to(_CORE).parts[0] not in _NAMES_ALLOWED]
     found = [

@@ -1,4 +1,4 @@
-"""Previews of PostFilter."""
+"""Previews of PostFilter, which return its result without side effects."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import pod
 from tests.support.scheduling import DEFAULT_NAME, rig
 
-HELP = PostFilterPreview(PostFilterResult(SUCCESS, "n"), (PreemptionCandidate("n", ()),))
-NO = PostFilterPreview(PostFilterResult(unschedulable("no"), ""))
-FAULT = PostFilterPreview(PostFilterResult(error("not found"), "n"))
+SUCCEEDS = PostFilterPreview(PostFilterResult(SUCCESS, "n"), (PreemptionCandidate("n", ()),))
+REJECTS = PostFilterPreview(PostFilterResult(unschedulable("no"), ""))
+FAILS = PostFilterPreview(PostFilterResult(error("not found"), "n"))
 
 
 class Case(NamedTuple):
@@ -36,40 +36,42 @@ class Case(NamedTuple):
     preview: PostFilterPreview | None = None
 
 
-def foretelling(plugin_name: str, foretold: PostFilterPreview | None) -> type[PostFilterPlugin]:
-    class Foretelling(PostFilterPlugin):
+def previewing(plugin_name: str, preview_result: PostFilterPreview | None) -> type[PostFilterPlugin]:
+    class Previewing(PostFilterPlugin):
         name = plugin_name
 
         def post_filter(
             self, state: CycleState, pod: PodInfo, nodes: NodeColumns, diagnosis: Diagnosis
         ) -> PostFilterResult:
-            raise AssertionError("a preview must not act")
+            raise AssertionError("a preview must not call post_filter")
 
         def preview(
             self, state: CycleState, pod: PodInfo, nodes: NodeColumns, diagnosis: Diagnosis
         ) -> PostFilterPreview | None:
-            return foretold
+            return preview_result
 
-    return Foretelling
+    return Previewing
 
 
 @pytest.mark.parametrize(
     "case",
     [
-        pytest.param(Case(HELP, NO, PostFilterOutcome(SUCCESS.of("A"), "n"), HELP), id="the-first-success-ends"),
-        pytest.param(Case(NO, HELP, PostFilterOutcome(SUCCESS.of("B"), "n"), HELP), id="the-second-helps"),
+        pytest.param(Case(SUCCEEDS, REJECTS, PostFilterOutcome(SUCCESS.of("A"), "n"), SUCCEEDS), id="first-succeeds"),
+        pytest.param(Case(REJECTS, SUCCEEDS, PostFilterOutcome(SUCCESS.of("B"), "n"), SUCCEEDS), id="second-succeeds"),
         pytest.param(
-            Case(NO, NO, PostFilterOutcome(Status(Code.UNSCHEDULABLE, ("no", "no"), "A"), "")), id="nobody-helps"
+            Case(REJECTS, REJECTS, PostFilterOutcome(Status(Code.UNSCHEDULABLE, ("no", "no"), "A"), "")),
+            id="both-reject",
         ),
         pytest.param(
-            Case(None, NO, PostFilterOutcome(Status(Code.UNSCHEDULABLE, ("no",), "B"), "")), id="one-leaves-it-open"
+            Case(None, REJECTS, PostFilterOutcome(Status(Code.UNSCHEDULABLE, ("no",), "B"), "")),
+            id="first-has-no-preview",
         ),
-        pytest.param(Case(FAULT, HELP, PostFilterOutcome(error("not found").of("A"))), id="an-error-ends"),
+        pytest.param(Case(FAILS, SUCCEEDS, PostFilterOutcome(error("not found").of("A"))), id="first-fails"),
     ],
 )
 def test_preview(case: Case) -> None:
-    """Results are combined as if the plugins had acted, but none of them acts."""
-    made = rig([foretelling("A", case.first), foretelling("B", case.second)])
+    """Previews are combined like results of PostFilter, which is not called."""
+    made = rig([previewing("A", case.first), previewing("B", case.second)])
     instance = made.context.profiles.get(DEFAULT_NAME)
     assert instance is not None
     columns = made.context.cache.columns

@@ -23,7 +23,7 @@ STOPPED = "preempted by DefaultPreemption"
 
 
 class Slow(PreBindPlugin):
-    """Waits in PreBind until the test opens the gate."""
+    """PreBind plugin that waits until the test opens the gate."""
 
     name = "Slow"
     gate: ClassVar[asyncio.Event]
@@ -36,10 +36,10 @@ class Slow(PreBindPlugin):
         return SUCCESS
 
 
-class Stubborn(Slow):
-    """Continues after a cancellation."""
+class IgnoresCancellation(Slow):
+    """PreBind plugin that succeeds after a cancellation."""
 
-    name = "Stubborn"
+    name = "IgnoresCancellation"
 
     async def pre_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
         try:
@@ -50,7 +50,7 @@ class Stubborn(Slow):
 
 
 class Failing(Slow):
-    """Replaces a cancellation by an error of its own."""
+    """PreBind plugin that returns an error after a cancellation."""
 
     name = "Failing"
 
@@ -72,18 +72,18 @@ class Stage:
         self.task = asyncio.create_task(self._run())
 
     async def _run(self) -> Status:
-        with self.pods.hold(WEB, "n0") as held:
-            status = await run_pre_binds(self.instance, CycleState(), held)
+        with self.pods.hold(WEB, "n0") as pre_binding:
+            status = await run_pre_binds(self.instance, CycleState(), pre_binding)
         # The rest of the task must not be cancelled.
         await asyncio.sleep(0)
         return status
 
-    async def begun(self) -> PreBindingPod:
+    async def wait_for_pre_bind(self) -> PreBindingPod:
         for _ in range(3):
             await asyncio.sleep(0)
-        held = self.pods.get(WEB.uid)
-        assert held is not None
-        return held
+        pre_binding = self.pods.get(WEB.uid)
+        assert pre_binding is not None
+        return pre_binding
 
 
 async def test_pods_in_pre_bind() -> None:
@@ -100,16 +100,16 @@ async def test_pods_in_pre_bind() -> None:
     ("plugin", "message"),
     [
         pytest.param(Slow, f'running PreBind plugin "Slow": {STOPPED}', id="interrupted"),
-        pytest.param(Stubborn, STOPPED, id="goes-on-in-spite-of-it"),
-        pytest.param(Failing, 'running PreBind plugin "Failing": interrupted', id="says-so-itself"),
+        pytest.param(IgnoresCancellation, STOPPED, id="ignores-cancellation"),
+        pytest.param(Failing, 'running PreBind plugin "Failing": interrupted', id="returns-an-error"),
     ],
 )
 async def test_a_pod_that_is_cancelled(plugin: type[Slow], message: str) -> None:
-    """PreBind ends with an error, no further plugin runs, and the task continues; a second cancel has no effect."""
+    """Cancellation ends PreBind with an error, no further plugin is called, and the task continues."""
     stage = Stage(plugin)
-    held = await stage.begun()
-    assert held.cancel(STOPPED)
-    assert held.cancel("another reason")
+    pre_binding = await stage.wait_for_pre_bind()
+    assert pre_binding.cancel(STOPPED)
+    assert pre_binding.cancel("another reason")
     status = await stage.task
     assert (status.code, status.message) == (Code.ERROR, message)
     assert stage.journal.plugins_at("preBind") == []
@@ -117,22 +117,24 @@ async def test_a_pod_that_is_cancelled(plugin: type[Slow], message: str) -> None
 
 
 async def test_a_pod_after_pre_bind_cannot_be_cancelled() -> None:
-    """The pod is being bound."""
+    """After PreBind a pod cannot be cancelled, because it is being bound."""
     stage = Stage(Slow)
-    held = await stage.begun()
+    pre_binding = await stage.wait_for_pre_bind()
     stage.gate.set()
     assert await stage.task == SUCCESS
-    assert not held.cancel(STOPPED)
+    assert not pre_binding.cancel(STOPPED)
     assert stage.journal.plugins_at("preBind") == ["After"]
 
 
-@pytest.mark.parametrize("is_stopped", [pytest.param(False, id="running"), pytest.param(True, id="stopped-as-well")])
+@pytest.mark.parametrize(
+    "is_stopped", [pytest.param(False, id="running"), pytest.param(True, id="pod-is-cancelled-too")]
+)
 async def test_cancelling_the_task_is_not_prevented(is_stopped: bool) -> None:
-    """The process stops, which is not turned into a status."""
+    """Cancellation of the task, as when the process stops, is not converted to a status."""
     stage = Stage(Slow)
-    held = await stage.begun()
+    pre_binding = await stage.wait_for_pre_bind()
     if is_stopped:
-        assert held.cancel(STOPPED)
+        assert pre_binding.cancel(STOPPED)
     stage.task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await stage.task

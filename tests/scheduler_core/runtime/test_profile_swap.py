@@ -10,14 +10,14 @@ from tests.support.recording_plugins import Journal, recorder
 from tests.support.scheduling import profile, rig
 
 
-def test_a_swap_is_seen_whole() -> None:
-    """The callback of the first change sees all changes; old instances are closed after that."""
+def test_a_swap_is_atomic() -> None:
+    """Every callback of a swap gets the table with all changes, and old instances are closed after the callbacks."""
     journal = Journal()
     made = rig([recorder("Rec", journal)], serve=False)
-    seen: list[tuple[str, list[str], int]] = []
+    calls: list[tuple[str, list[str], int]] = []
 
     def on_change(name: str) -> None:
-        seen.append((name, sorted(live.revision for live in table), len(journal.plugins_at("close"))))
+        calls.append((name, sorted(live.revision for live in table), len(journal.plugins_at("close"))))
 
     table = ProfileTable(on_change)
     first, second = made.scheduler.build(profile("a")), made.scheduler.build(profile("b"))
@@ -25,12 +25,12 @@ def test_a_swap_is_seen_whole() -> None:
     newer = [made.scheduler.build(profile(name, percentage=50)) for name in ("a", "b")]
     table.swap(*newer)
     revisions = sorted(instance.revision for instance in newer)
-    assert seen[2:] == [("a", revisions, 0), ("b", revisions, 0)]
+    assert calls[2:] == [("a", revisions, 0), ("b", revisions, 0)]
     assert journal.plugins_at("close") == ["Rec", "Rec"]
 
 
 def test_withdraw() -> None:
-    """The instance is closed; an unknown name has no effect."""
+    """A withdrawn profile is removed and its instance closed; a second withdrawal has no effect."""
     journal = Journal()
     made = rig([recorder("Rec", journal)], serve=False)
     changed: list[str] = []
@@ -42,7 +42,7 @@ def test_withdraw() -> None:
 
 
 def test_a_rejected_swap_changes_nothing() -> None:
-    """Neither the table nor the callback sees a change."""
+    """A rejected swap leaves the table unchanged and calls no callback."""
     made = rig(serve=False)
     changed: list[str] = []
     table = ProfileTable(changed.append)
@@ -57,7 +57,7 @@ def test_a_rejected_swap_changes_nothing() -> None:
 
 
 def test_the_only_profile_may_change_its_order() -> None:
-    """It replaces the only profile with another QueueSort plugin."""
+    """The only profile can be replaced by one with another QueueSort plugin."""
     made = rig(serve=False)
     table = ProfileTable(lambda _name: None)
     table.swap(made.scheduler.build(profile("a")))

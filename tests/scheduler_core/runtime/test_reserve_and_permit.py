@@ -1,4 +1,4 @@
-"""Pods that wait at Permit: which plugins they wait for, and until when."""
+"""Pods that wait at Permit: the plugins for which they wait, and their timeouts."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def wait(seconds: float) -> PermitResult:
     return PermitResult(Status(Code.WAIT), seconds)
 
 
-async def test_the_map() -> None:
-    """Entries are listed oldest first and found by UID."""
+async def test_waiting_pods_are_listed() -> None:
+    """Waiting pods are listed oldest first and found by UID."""
     clock = VirtualClock()
     waiting = WaitingPodMap(clock)
     first = waiting.add(WEB, "n0", {"A": 10})
@@ -40,7 +40,7 @@ async def test_the_map() -> None:
 
 
 async def test_a_pod_that_does_not_wait_continues() -> None:
-    """The call returns at once."""
+    """The wait of a pod that does not wait at Permit returns Success at once."""
     assert await WaitingPodMap(VirtualClock()).wait("nobody") == SUCCESS
 
 
@@ -49,37 +49,37 @@ async def test_a_pod_that_does_not_wait_continues() -> None:
     [
         pytest.param(["allow A", "allow B"], Code.SUCCESS, "", id="all-allow"),
         pytest.param(["allow A", "reject B"], Code.UNSCHEDULABLE, "B", id="one-rejects"),
-        pytest.param(["reject A", "allow A", "allow B"], Code.UNSCHEDULABLE, "A", id="the-first-end-counts"),
+        pytest.param(["reject A", "allow A", "allow B"], Code.UNSCHEDULABLE, "A", id="first-result-counts"),
         pytest.param(["allow A", "allow B", "reject B"], Code.SUCCESS, "", id="too-late-to-reject"),
-        pytest.param(["allow A", "pass 20"], Code.UNSCHEDULABLE, "B", id="time-is-up-for-the-other"),
-        pytest.param(["pass 10"], Code.UNSCHEDULABLE, "A", id="shortest-time-first"),
-        pytest.param(["allow A", "pass 10", "allow B"], Code.SUCCESS, "", id="who-allowed-has-no-time-out"),
-        pytest.param(["allow C", "allow A", "allow B"], Code.SUCCESS, "", id="strangers-do-not-matter"),
+        pytest.param(["allow A", "pass 20"], Code.UNSCHEDULABLE, "B", id="timeout-of-the-other"),
+        pytest.param(["pass 10"], Code.UNSCHEDULABLE, "A", id="shortest-timeout-first"),
+        pytest.param(["allow A", "pass 10", "allow B"], Code.SUCCESS, "", id="no-timeout-after-allow"),
+        pytest.param(["allow C", "allow A", "allow B"], Code.SUCCESS, "", id="other-plugins-are-ignored"),
     ],
 )
 async def test_a_wait_ends_once(steps: list[str], code: Code, plugin: str) -> None:
-    """It ends with the last approval, the first rejection or the first timeout; no timer remains."""
+    """A wait ends with the last approval, the first rejection or the first timeout, and leaves no timer."""
     clock = VirtualClock()
     waiting = WaitingPodMap(clock)
     entry = waiting.add(WEB, "n0", {"A": 10, "B": 20})
     end = asyncio.get_running_loop().create_task(waiting.wait(WEB.uid))
     assert not entry.is_refused
     for step in steps:
-        what, _, whom = step.partition(" ")
-        if what == "allow":
-            entry.allow(whom)
-        elif what == "reject":
-            entry.reject(whom, "no")
+        action, _, argument = step.partition(" ")
+        if action == "allow":
+            entry.allow(argument)
+        elif action == "reject":
+            entry.reject(argument, "no")
         else:
-            clock.advance(float(whom))
-    assert entry.is_refused is (code is not Code.SUCCESS), "it is known before a task has seen it"
+            clock.advance(float(argument))
+    assert entry.is_refused is (code is not Code.SUCCESS), "the result is available before the task runs"
     status = await end
     assert (status.code, status.plugin) == (code, plugin)
     assert (len(waiting), clock.pending) == (0, 0)
 
 
 async def test_preempting_ends_a_wait_as_an_error() -> None:
-    """The pod is requeued with backoff, regardless of its plugins; a wait that has ended does not change."""
+    """Preemption of a waiting pod ends its wait with an error, once."""
     clock = VirtualClock()
     waiting = WaitingPodMap(clock)
     entry = waiting.add(WEB, "n0", {"A": 10})
@@ -103,7 +103,7 @@ async def test_only_the_first_end_of_a_wait_counts() -> None:
 
 
 async def test_a_deleted_pod_is_rejected_without_a_plugin() -> None:
-    """It has no effect on a pod that does not wait, or whose wait has ended."""
+    """The wait of a deleted pod is rejected without a plugin, once."""
     clock = VirtualClock()
     waiting = WaitingPodMap(clock)
     waiting.add(WEB, "n0", {"A": 10})
@@ -114,7 +114,7 @@ async def test_a_deleted_pod_is_rejected_without_a_plugin() -> None:
 
 
 async def test_an_abandoned_wait_is_cancelled() -> None:
-    """The process stops: no pod is allowed or rejected, and no timer remains."""
+    """When the process stops, all waits are cancelled and no timer remains."""
     clock = VirtualClock()
     waiting = WaitingPodMap(clock)
     for info in (WEB, DB):
@@ -133,11 +133,11 @@ async def test_an_abandoned_wait_is_cancelled() -> None:
         pytest.param(0.5, "500ms", id="below-a-second"),
         pytest.param(10, "10s", id="seconds"),
         pytest.param(90, "1m30s", id="minutes"),
-        pytest.param(900, "15m0s", id="the-longest"),
+        pytest.param(900, "15m0s", id="maximum"),
     ],
 )
-async def test_a_timeout_says_how_long_it_was(seconds: float, written: str) -> None:
-    """The duration is in Go's notation, as in kube-scheduler."""
+async def test_the_message_of_a_timeout(seconds: float, written: str) -> None:
+    """The message of a timeout has the duration in Go's format, as in kube-scheduler."""
     clock = VirtualClock()
     waiting = WaitingPodMap(clock)
     waiting.add(WEB, "n0", {"A": seconds})
@@ -149,20 +149,22 @@ async def test_a_timeout_says_how_long_it_was(seconds: float, written: str) -> N
 @pytest.mark.parametrize(
     ("answers", "code", "waits"),
     [
-        pytest.param({}, Code.SUCCESS, {}, id="nobody-waits"),
-        pytest.param({"A.permit": wait(5), "B.permit": wait(7)}, Code.WAIT, {"A": 5, "B": 7}, id="each-its-own"),
-        pytest.param({"A.permit": wait(86_400)}, Code.WAIT, {"A": 900}, id="cut-to-a-quarter-of-an-hour"),
-        pytest.param({"A.permit": wait(float("nan"))}, Code.WAIT, {"A": 900}, id="no-number"),
+        pytest.param({}, Code.SUCCESS, {}, id="no-wait"),
         pytest.param(
-            {"A.permit": wait(5), "B.permit": PermitResult(unschedulable("no"))}, Code.UNSCHEDULABLE, {}, id="refused"
+            {"A.permit": wait(5), "B.permit": wait(7)}, Code.WAIT, {"A": 5, "B": 7}, id="timeout-of-each-plugin"
+        ),
+        pytest.param({"A.permit": wait(86_400)}, Code.WAIT, {"A": 900}, id="limited-to-15-minutes"),
+        pytest.param({"A.permit": wait(float("nan"))}, Code.WAIT, {"A": 900}, id="not-a-number"),
+        pytest.param(
+            {"A.permit": wait(5), "B.permit": PermitResult(unschedulable("no"))}, Code.UNSCHEDULABLE, {}, id="rejects"
         ),
         pytest.param({"A.permit": wait(5), "B.permit": KeyError("k")}, Code.ERROR, {}, id="raises"),
     ],
 )
-def test_running_permit(answers: dict[str, object], code: Code, waits: dict[str, float]) -> None:
-    """All plugins are called unless one rejects, even if others return Wait."""
+def test_all_permit_plugins_are_called(answers: dict[str, object], code: Code, waits: dict[str, float]) -> None:
+    """Permit is called for all plugins, even if earlier plugins return Wait."""
     journal = Journal(results=answers)
     (instance,) = rig([recorder("A", journal), recorder("B", journal)], serve=False).serve(profile())
-    status, given = run_permit(instance, CycleState(), WEB, "n0")
-    assert (status.code, given) == (code, waits)
+    status, timeouts = run_permit(instance, CycleState(), WEB, "n0")
+    assert (status.code, timeouts) == (code, waits)
     assert journal.plugins_at("permit") == ["A", "B"]

@@ -1,4 +1,4 @@
-"""What plugins return is checked against their extension point; errors name plugin and point."""
+"""Checks of plugin results, whose errors name the plugin and the extension point."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from tests.support.builders import pod
 INFO = NodeColumns().compile_pod(pod("web"))
 
 
-def test_a_good_answer_passes() -> None:
+def test_a_valid_result() -> None:
     """A valid result is returned unchanged."""
     assert checked(SUCCESS, Status, "P", "bind") is SUCCESS
     assert checked(PermitResult(), PermitResult, "P", "permit") == PermitResult()
 
 
 @pytest.mark.parametrize(
-    ("answer", "kind", "says"),
+    ("answer", "kind", "message"),
     [
         pytest.param(None, Status, 'running Bind plugin "P": returned None; return a Status', id="none"),
         pytest.param(SUCCESS, PermitResult, "return a PermitResult", id="another-kind"),
-        pytest.param(PermitResult("x"), PermitResult, "status 'x'; set a Status", id="hollow"),  # type: ignore[arg-type]  # nonsense
+        pytest.param(PermitResult("x"), PermitResult, "status 'x'; set a Status", id="without-status"),  # type: ignore[arg-type]  # an invalid value
     ],
 )
-def test_nonsense(answer: object, kind: type[object], says: str) -> None:
-    """An invalid result is an error that says what to return."""
-    with pytest.raises(PluginError, match=says):
+def test_an_invalid_result(answer: object, kind: type[object], message: str) -> None:
+    """An invalid result raises an error that contains the valid type."""
+    with pytest.raises(PluginError, match=message):
         checked(answer, kind, "P", "bind")
 
 
@@ -39,23 +39,23 @@ def test_nonsense(answer: object, kind: type[object], says: str) -> None:
     [
         pytest.param(ValueError("x"), 'running Bind plugin "P": raised ValueError: x', id="any"),
         pytest.param(
-            PluginError("Q", "score", "y"), 'running Score plugins: plugin "Q" failed with: y', id="said-already"
+            PluginError("Q", "score", "y"), 'running Score plugins: plugin "Q" failed with: y', id="plugin-error"
         ),
     ],
 )
-def test_raised(fault: Exception, message: str) -> None:
-    """The exception becomes one message, never nested."""
+def test_an_exception(fault: Exception, message: str) -> None:
+    """An exception is converted to an error status with one message."""
     assert raised("P", "bind", INFO, fault) == error(message).of("P")
 
 
 @pytest.mark.parametrize(
     ("status", "expected"),
     [
-        pytest.param(unschedulable("x"), unschedulable("x").of("P"), id="rejection-as-it-is"),
+        pytest.param(unschedulable("x"), unschedulable("x").of("P"), id="rejection-is-unchanged"),
         pytest.param(error("x"), error('running Bind plugin "P": x').of("P"), id="error-is-named"),
         pytest.param(Status(Code.WAIT), error('running Bind plugin "P": returned Wait').of("P"), id="not-allowed"),
     ],
 )
-def test_refused(status: Status, expected: Status) -> None:
-    """A status that is not a rejection is an error."""
+def test_a_status_other_than_success(status: Status, expected: Status) -> None:
+    """A rejection is returned unchanged, and every other status becomes an error."""
     assert refused(status, "P", "bind") == expected

@@ -1,4 +1,4 @@
-"""Scores: raw, normalized, weighted, summed."""
+"""Scoring: raw, normalized and weighted scores, and their sums."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def bench(journal: Journal, normalization: Normalization = Normalization.OWN) ->
         pytest.param(Normalization.NONE, [10, 0, 100], [10, 0, 100], id="none"),
         pytest.param(Normalization.MAX, [1, 0, 3], [33, 0, 100], id="max"),
         pytest.param(Normalization.REVERSE_MAX, [1, 0, 3], [67, 100, 0], id="reverse-max"),
-        pytest.param(Normalization.REVERSE_MAX, [0, 0, 0], [100, 100, 100], id="reverse-of-nothing"),
+        pytest.param(Normalization.REVERSE_MAX, [0, 0, 0], [100, 100, 100], id="reverse-max-of-0"),
         pytest.param(Normalization.OWN, [1, 2, 3], [7, 8, 9], id="own"),
     ],
 )
 def test_parts_and_total(normalization: Normalization, raw: list[int], normalized: list[int]) -> None:
-    """Each plugin's score is multiplied by its weight; the scores are kept for an explanation."""
+    """Normalized scores are multiplied by the weights and added, and the parts are returned if requested."""
     journal = Journal(
         results={"A.score": scores(*raw), "A.normalizeScore": scores(7, 8, 9), "B.score": scores(0, 0, 0)}
     )
@@ -58,15 +58,15 @@ def test_parts_and_total(normalization: Normalization, raw: list[int], normalize
     assert table.totals.tolist() == (table.parts["A"].weighted + table.parts["B"].weighted).tolist()
 
 
-def test_scores_of_plugins_are_optional() -> None:
-    """A cycle needs only the totals."""
+def test_parts_are_optional() -> None:
+    """Parts are not returned by default, because a cycle needs only the totals."""
     scoring, instance = bench(Journal())
     assert run_scores(instance, scoring).parts == {}
 
 
 @pytest.mark.parametrize("worst", [-1, 101])
 def test_a_normalized_score_out_of_range_names_the_node(worst: int) -> None:
-    """So that the author finds the case."""
+    """A normalized score out of range raises an error with the plugin and the node."""
     scoring, instance = bench(Journal(results={"B.score": scores(0, worst, 0)}))
     with pytest.raises(
         PluginError, match=f'running Score plugins: plugin "B" failed with: returned {worst} for node n1'
@@ -75,7 +75,7 @@ def test_a_normalized_score_out_of_range_names_the_node(worst: int) -> None:
 
 
 def test_pre_score_that_rejects_is_an_error() -> None:
-    """Nodes are feasible at that point; only Success and Skip are valid."""
+    """A PreScore plugin that rejects is an error, because only Success and Skip are valid."""
     scoring, instance = bench(Journal(results={"A.preScore": unschedulable("no")}))
     with pytest.raises(PluginError, match='running PreScore plugin "A": no'):
         run_pre_scores(instance, scoring)

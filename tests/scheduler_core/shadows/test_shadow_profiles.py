@@ -1,4 +1,4 @@
-"""What shadow profiles decide and count, with the scheduler's own loop, and what they must not do."""
+"""Shadow profiles in the scheduler's loop: their decisions and counts, and that they do not affect live decisions."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ NAME = "shadow"
 
 
 class Journal(FilterPlugin):
-    """Notes when it is called and how many binds were sent before; may raise, or take time."""
+    """Filter plugin that records its calls and the binds sent before; it may raise, or take time."""
 
     name = "Journal"
     binds_before: list[int]
-    seen: list[str]
+    node_names: list[str]
     fails = False
     seconds = 0.0
 
@@ -45,7 +45,7 @@ class Journal(FilterPlugin):
         """Pass every node."""
         handle: Any = self.handle
         Journal.binds_before.append(len(handle.writer.attempted))
-        Journal.seen.append(pod.node_name)
+        Journal.node_names.append(pod.node_name)
         if Journal.seconds:
             handle.clock.spend(Journal.seconds)
         if Journal.fails:
@@ -53,23 +53,23 @@ class Journal(FilterPlugin):
         return np.zeros(nodes.size if isinstance(rows, slice) else len(rows), dtype=np.int16)
 
 
-class Closed(PreEnqueuePlugin):
-    """Gates every pod."""
+class GatesAll(PreEnqueuePlugin):
+    """PreEnqueue plugin that gates every pod."""
 
-    name = "Closed"
+    name = "GatesAll"
 
     def pre_enqueue(self, pod: PodInfo) -> Status:
-        """Reject it."""
+        """Reject the pod."""
         return unschedulable("not yet")
 
 
 @pytest.fixture(autouse=True)
 def _journal() -> None:
-    Journal.binds_before, Journal.seen, Journal.fails, Journal.seconds = [], [], False, 0.0
+    Journal.binds_before, Journal.node_names, Journal.fails, Journal.seconds = [], [], False, 0.0
 
 
 def packing(**fields: Any) -> ProfileConfig:
-    """A profile that prefers full nodes."""
+    """Return a profile that prefers full nodes."""
     strategy = {"type": "MostAllocated", "resources": [{"name": "cpu", "weight": 1}]}
     args = PluginConfig(name="NodeResourcesFit", args={"scoringStrategy": strategy})
     scores = plugin_set(disabled=["NodeResourcesBalancedAllocation"])
@@ -77,13 +77,13 @@ def packing(**fields: Any) -> ProfileConfig:
 
 
 def with_plugin(point: str, name: str) -> ProfileConfig:
-    """A profile with one more plugin."""
+    """Return a profile with one more plugin."""
     return ProfileConfig(scheduler_name=NAME, plugins=Plugins.model_validate({point: {"enabled": [{"name": name}]}}))
 
 
 def made(config: ProfileConfig | None = None, *, ports: SchedulerPorts | None = None, **settings: Any) -> Rig:
-    """A scheduler with two nodes and one shadow of its profile."""
-    found = rig((Journal, Closed), defaults=default_plugins(), ports=ports, clock=WorkingClock())
+    """Return a scheduler with two nodes and one shadow of its profile."""
+    found = rig((Journal, GatesAll), defaults=default_plugins(), ports=ports, clock=WorkingClock())
     instance = found.scheduler.build(config or ProfileConfig(scheduler_name=NAME), is_shadow=True)
     found.scheduler.shadows.serve({NAME: (instance, ShadowSettings(DEFAULT_NAME, **settings))})
     found.add(*(node(name, allocatable={"cpu": "8", "memory": "8Gi", "pods": "110"}) for name in "ab"))
@@ -91,32 +91,32 @@ def made(config: ProfileConfig | None = None, *, ports: SchedulerPorts | None = 
 
 
 def shadow_of(found: Rig) -> Shadow:
-    """The shadow."""
+    """Return the running shadow."""
     running = found.scheduler.shadows.get(NAME)
     assert running is not None
     return running
 
 
 async def settle(found: Rig) -> None:
-    """Let the loop decide all pods, and compare."""
+    """Run the loop until all pods are decided and compared."""
     async with found.running():
         await found.until(lambda: found.queue.readings.is_idle and not found.scheduler.binding_count)
         await found.until(lambda: not found.scheduler.cycles.decided.pods)
 
 
-async def test_it_decides_after_the_bind_was_sent_and_sees_the_pod_without_a_node() -> None:
-    """No bind waits for a shadow, and plugins of the shadow cannot see the live decision."""
+async def test_a_shadow_decides_after_the_bind_is_sent() -> None:
+    """A shadow decides after the bind is sent, and its plugins get the pod without a node."""
     found = made(with_plugin("filter", "Journal"))
     found.add(*(pod(f"p{number}", requests={"cpu": "1"}) for number in range(4)))
     await settle(found)
     assert len(found.bound) == 4
     assert Journal.binds_before
     assert min(Journal.binds_before) >= 1
-    assert set(Journal.seen) == {""}
+    assert set(Journal.node_names) == {""}
 
 
 async def test_a_shadow_that_packs_chooses_other_nodes() -> None:
-    """Counts, reasons and points; the ledger carries the choices forward, and the live profile spreads."""
+    """The record of a shadow that packs pods has the differences with reasons, and live decisions are unchanged."""
     found = made(packing())
     for number in range(6):
         found.add(pod(f"p{number}", requests={"cpu": "500m"}))
@@ -142,7 +142,7 @@ async def test_a_shadow_that_packs_chooses_other_nodes() -> None:
 
 
 async def _without_shadow(count: int) -> Mapping[str, str]:
-    plain = rig((Journal, Closed), defaults=default_plugins())
+    plain = rig((Journal, GatesAll), defaults=default_plugins())
     plain.add(*(node(name, allocatable={"cpu": "8", "memory": "8Gi", "pods": "110"}) for name in "ab"))
     for number in range(count):
         plain.add(pod(f"p{number}", requests={"cpu": "500m"}))
@@ -150,9 +150,9 @@ async def _without_shadow(count: int) -> Mapping[str, str]:
     return plain.bound
 
 
-async def test_it_would_reject_what_was_placed_and_place_what_was_rejected() -> None:
-    """Both with the reason of the profile that rejects."""
-    gated = made(with_plugin("preEnqueue", "Closed"))
+async def test_differences_in_feasibility() -> None:
+    """A pod that only one profile rejects is a difference with the reason of that profile."""
+    gated = made(with_plugin("preEnqueue", "GatesAll"))
     gated.add(pod("p"))
     await settle(gated)
     (rejected,) = shadow_of(gated).record.differences
@@ -161,7 +161,7 @@ async def test_it_would_reject_what_was_placed_and_place_what_was_rejected() -> 
         rejected.live_node,
         "",
     )
-    assert rejected.reason == "gated by Closed: not yet"
+    assert rejected.reason == "gated by GatesAll: not yet"
 
     without_ports = Plugins(multi_point=plugin_set(disabled=["NodePorts"]))
     loose = made(ProfileConfig(scheduler_name=NAME, plugins=without_ports))
@@ -178,7 +178,7 @@ async def test_it_would_reject_what_was_placed_and_place_what_was_rejected() -> 
     ("percent", "low", "high"), [pytest.param(10, 2, 45, id="10 %"), pytest.param(100, 200, 200, id="100 %")]
 )
 async def test_a_sample_is_compared(percent: int, low: int, high: int) -> None:
-    """About the percentage, always of the same pods."""
+    """About the sample percentage of the pods is compared."""
     found = made(sample_percent=percent)
     found.add(*(pod(f"p{number}") for number in range(200)))
     await settle(found)
@@ -189,7 +189,7 @@ async def test_a_sample_is_compared(percent: int, low: int, high: int) -> None:
 
 
 async def test_a_shadow_that_fails_pauses() -> None:
-    """Live decisions go on; after repeated errors the shadow is not called for a while."""
+    """After repeated errors the shadow pauses, and live decisions continue."""
     Journal.fails = True
     found = made(with_plugin("filter", "Journal"))
     for number in range(8):
@@ -208,7 +208,7 @@ async def test_a_shadow_that_fails_pauses() -> None:
 
 
 async def test_a_slow_shadow_stays_within_its_budget() -> None:
-    """Decisions of two seconds each leave a debt, and the live profile waits no longer than for the first."""
+    """A shadow whose decisions exceed its time budget is skipped until the budget recovers."""
     found = made(with_plugin("filter", "Journal"))
     Journal.seconds = 2.0
     for number in range(20):
@@ -221,8 +221,8 @@ async def test_a_slow_shadow_stays_within_its_budget() -> None:
     assert record.skipped[shadows.OVER_BUDGET] == 19
 
 
-async def test_what_is_not_compared_is_counted_by_reason() -> None:
-    """Gangs, devices, unbound volumes, and preemptions."""
+async def test_skipped_pods_are_counted_by_reason() -> None:
+    """Members of gangs and preemptions are not compared, and are counted by reason."""
     found = made()
     found.scheduler.group_feed.serve(GroupSource.BAYPLAN)
     found.scheduler.group_feed.group_changed(group("g", 2))
@@ -242,8 +242,8 @@ def _extended(client: ScriptedExtender) -> tuple[ProfileConfig, SchedulerPorts]:
     return config, SchedulerPorts(make_extender=lambda *_: client)
 
 
-async def test_extenders_are_not_called_unless_the_profile_says_so() -> None:
-    """Without them the decision is not compared; with them it is the shadow's whole decision."""
+async def test_extenders_are_called_only_if_the_shadow_allows_it() -> None:
+    """A shadow with extenders is compared only if its settings allow calls of extenders."""
     client = ScriptedExtender(on_filter=passes_only("a"))
     config, ports = _extended(client)
     silent = made(config, ports=ports)
@@ -259,8 +259,8 @@ async def test_extenders_are_not_called_unless_the_profile_says_so() -> None:
     assert called.context.suspension.is_on is False
 
 
-async def test_an_extender_that_does_not_answer_ends_with_the_budget() -> None:
-    """The live profile waits for the rest of the budget at most, and the columns are as before."""
+async def test_an_extender_without_a_response_is_limited_by_the_budget() -> None:
+    """The call of an extender that does not respond ends with the time budget, and live decisions continue."""
     client = ScriptedExtender()
     client.hold()
     config, ports = _extended(client)
@@ -276,8 +276,8 @@ async def test_an_extender_that_does_not_answer_ends_with_the_budget() -> None:
 
 
 async def test_differences_are_bounded() -> None:
-    """The last ones are stored."""
-    found = made(with_plugin("preEnqueue", "Closed"), budget_percent=100)
+    """The record stores the last differences up to a maximum."""
+    found = made(with_plugin("preEnqueue", "GatesAll"), budget_percent=100)
     count = KEPT_DIFFERENCES + 5
     found.add(node("c", allocatable={"cpu": "200", "memory": "200Gi", "pods": "300"}))
     for number in range(count):
@@ -288,8 +288,8 @@ async def test_differences_are_bounded() -> None:
     assert [each.pod for each in record.differences][:: KEPT_DIFFERENCES - 1] == ["default/p5", f"default/p{count - 1}"]
 
 
-async def test_results_start_again_with_a_new_live_revision() -> None:
-    """Decisions of an older revision say nothing of the new one."""
+async def test_results_are_reset_by_a_new_live_revision() -> None:
+    """A new revision of the live profile resets the shadow's results."""
     found = made()
     found.add(pod("p"))
     await settle(found)
@@ -300,8 +300,8 @@ async def test_results_start_again_with_a_new_live_revision() -> None:
     assert shadow_of(found).record.compared == 1
 
 
-async def test_without_shadows_nothing_is_recorded() -> None:
-    """A shadow that is removed is closed, and its live profile decides as before."""
+async def test_a_removed_shadow_is_closed() -> None:
+    """A removed shadow is closed, decided pods are not recorded, and live decisions continue."""
     found = made()
     instance = shadow_of(found).instance
     found.scheduler.shadows.serve({})

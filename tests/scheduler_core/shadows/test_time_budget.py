@@ -1,4 +1,4 @@
-"""The share of the scheduler's time that a shadow uses, whatever its decisions take."""
+"""The time budget of a shadow, which limits its share of the scheduler's time."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from tests.support.busy_scheduler import WorkingClock
         pytest.param((0.0001,), id="short decisions"),
         pytest.param((0.0001, 0.0001, 0.02), id="some are slow"),
         pytest.param((0.03,), id="all are slow"),
-        pytest.param((2.0, 0.001), id="longer than the full credit"),
+        pytest.param((2.0, 0.001), id="longer than the full budget"),
     ],
 )
 def test_the_share_is_never_exceeded_for_long(share: float, durations: tuple[float, ...]) -> None:
-    """Over any time, no more than the share of it, of the first second, and of one decision is used."""
+    """The used time never exceeds the share of the elapsed time by more than one second's share and ten decisions."""
     clock = WorkingClock()
-    budget, started, made = TimeBudget(share, clock.now), clock.now(), 0
+    budget, started, decision_count = TimeBudget(share, clock.now), clock.now(), 0
     for _ in range(2000):
         clock.spend(0.005)
         allowed = budget.decisions(10)
         for _ in range(allowed):
-            seconds = durations[made % len(durations)]
-            made += 1
+            seconds = durations[decision_count % len(durations)]
+            decision_count += 1
             clock.spend(seconds)
             budget.charge(seconds, 1)
         elapsed = clock.now() - started
         assert budget.spent <= share * (elapsed + 1) + 10 * max(durations)
-    assert made
+    assert decision_count
 
 
-def test_debt_is_paid_before_the_next_decision() -> None:
-    """A decision that took ten times the credit stops all others until ten times as much time has passed."""
+def test_an_overdrawn_budget_recovers_before_the_next_decision() -> None:
+    """After a decision that overdraws the budget, no decision is allowed until the budget has recovered."""
     clock = WorkingClock()
     budget = TimeBudget(0.1, clock.now)
     assert budget.decisions(5) == 1
@@ -49,8 +49,8 @@ def test_debt_is_paid_before_the_next_decision() -> None:
     assert budget.decisions(5) == 1
 
 
-def test_a_decision_longer_than_the_credit_is_made_when_the_credit_is_full() -> None:
-    """The shadow of a large cluster is compared less often, not never."""
+def test_a_decision_longer_than_the_full_budget_is_allowed() -> None:
+    """A decision that takes longer than the full budget is allowed when the budget is full."""
     clock = WorkingClock()
     budget = TimeBudget(0.01, clock.now)
     budget.charge(0.05, 1)
@@ -58,8 +58,8 @@ def test_a_decision_longer_than_the_credit_is_made_when_the_credit_is_full() -> 
     assert budget.decisions(5) == 1
 
 
-def test_decisions_end_before_others_wait_for_long() -> None:
-    """However much credit there is, one pause between two slices has as many decisions as fit into 10 ms."""
+def test_the_decisions_of_one_slice_are_limited() -> None:
+    """At any budget, one slice allows only as many decisions as fit in 10 ms."""
     clock = WorkingClock()
     budget = TimeBudget(1.0, clock.now)
     budget.charge(0.001, 1)
