@@ -1,4 +1,4 @@
-"""The start and stop of the operator, without a cluster."""
+"""Tests of the start and stop of the operator without a cluster."""
 
 from __future__ import annotations
 
@@ -29,38 +29,38 @@ from scheduler_core.queueing.queue_inspection import QueueReadings
 from tests.support.fake_api import FakeApi
 
 
-async def broken() -> None:
-    """A core task that fails."""
+async def fail() -> None:
+    """Raise an error, as a faulty core task does."""
     raise RuntimeError("a fault")
 
 
 async def test_a_failed_core_task_ends_the_process(caplog: pytest.LogCaptureFixture) -> None:
-    """The exit code is 1, the log names the task, and the shutdown is bounded as usual."""
+    """A failed core task ends the process with exit code 1, a log message and a bounded shutdown."""
     credentials = Credentials()
     limits: list[float] = []
 
     async def reload() -> None:
-        """Do nothing: there is nothing to reload."""
+        """Do nothing, because the credentials never change."""
 
     async with FakeApi() as api:
         credentials.host = api.base_url
         settings = load_settings({"serve_address": "", "graceful_stop_seconds": 3})
         parts = build_parts(settings, ConfiguredAccess(credentials, reload))
         operator = Operator(parts, settings, limits.append)
-        operator._spawn("scheduler", broken())
+        operator._spawn("scheduler", fail())
         with caplog.at_level(logging.CRITICAL):
             assert await operator.run() == 1
     assert limits == [3.0]
     assert "The scheduler failed unexpectedly" in caplog.text
 
 
-async def test_probes_are_answered_while_the_api_server_is_away() -> None:
-    """The HTTP server starts at its deadline although nothing is listed; the process is alive and not ready."""
+async def test_probes_are_served_without_an_api_server() -> None:
+    """Without an API server the HTTP server starts at its deadline, and the process is alive and not ready."""
     credentials = Credentials()
     credentials.host = "http://127.0.0.1:1"
 
     async def reload() -> None:
-        """Do nothing: there is nothing to reload."""
+        """Do nothing, because the credentials never change."""
 
     settings = load_settings({"serve_address": "127.0.0.1:0", "graceful_stop_seconds": 3})
     parts = build_parts(settings, ConfiguredAccess(credentials, reload))
@@ -79,7 +79,7 @@ async def test_probes_are_answered_while_the_api_server_is_away() -> None:
 
 
 class NoProfiles:
-    """A source of no profiles, which records when the custom resources are watched."""
+    """Source without profiles that records when the custom resources are watched."""
 
     def __init__(self) -> None:
         self.watched = asyncio.Event()
@@ -110,19 +110,19 @@ class NoProfiles:
 @pytest.mark.parametrize(
     ("is_busy", "deadline"),
     [
-        pytest.param(False, 3600.0, id="no pod waits"),
-        pytest.param(True, 0.1, id="pods never stop coming"),
+        pytest.param(False, 3600.0, id="no pending pods"),
+        pytest.param(True, 0.1, id="always pending pods"),
     ],
 )
 async def test_custom_resources_are_watched(monkeypatch: pytest.MonkeyPatch, is_busy: bool, deadline: float) -> None:
-    """The watch starts when the first pods are scheduled, and at a deadline if the queue never gets empty."""
+    """Custom resources are watched when the first pods are scheduled, or at a deadline if the queue is never empty."""
     monkeypatch.setattr(app, "_BACKLOG_SECONDS", deadline)
     monkeypatch.setattr(QueueReadings, "is_idle", property(lambda _: not is_busy))
     credentials = Credentials()
     credentials.host = "http://127.0.0.1:1"
 
     async def reload() -> None:
-        """Do nothing: there is nothing to reload."""
+        """Do nothing, because the credentials never change."""
 
     settings = load_settings({"serve_address": "", "graceful_stop_seconds": 3})
     profiles = NoProfiles()
@@ -138,12 +138,12 @@ async def test_custom_resources_are_watched(monkeypatch: pytest.MonkeyPatch, is_
 
 
 async def test_a_process_without_the_lease_writes_nothing() -> None:
-    """With leader election the fence of the connection and of extenders is closed until the Lease is acquired."""
+    """Without the Lease the process sends no write and calls no extender to bind."""
     credentials = Credentials()
     credentials.host = "http://127.0.0.1:1"
 
     async def reload() -> None:
-        """Do nothing: there is nothing to reload."""
+        """Do nothing, because the credentials never change."""
 
     settings = load_settings({"serve_address": "", "leader_election": {"leader_elect": True}})
     parts = build_parts(settings, ConfiguredAccess(credentials, reload))

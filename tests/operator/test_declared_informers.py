@@ -1,4 +1,4 @@
-"""Resources that an installed plugin declares are listed and watched like the scheduler's own."""
+"""Tests that resources that a plugin declares are listed and watched like the scheduler's own."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class PodQuota(Struct, frozen=True):
     spec: dict[str, int] = {}
 
 
-# Another API group, with a plural that the scheduler watches itself.
+# The plural is also that of a resource that the scheduler watches itself.
 QUOTAS = ObjectKind("/apis/quota.example.com/v1/pods", PodQuota)
 
 
@@ -47,13 +47,14 @@ def _listed(*manifests: dict[str, Any]) -> Stream:
     end = {"metadata": {"resourceVersion": "9", "annotations": {"k8s.io/initial-events-end": "true"}}}
     events = [*(("ADDED", each) for each in manifests), ("BOOKMARK", end)]
     lines = [
-        json.dumps({"type": kind, "object": shown}, separators=(",", ":")).encode() + b"\n" for kind, shown in events
+        json.dumps({"type": kind, "object": manifest}, separators=(",", ":")).encode() + b"\n"
+        for kind, manifest in events
     ]
     return Stream(*lines, Hang())
 
 
 async def test_a_declared_kind_is_part_of_readiness_and_reaches_its_store() -> None:
-    """The start waits for its list, plugins find its objects, and nodes arrive with their annotations."""
+    """The start waits for the list of a declared resource, and plugins find its objects and node annotations."""
     registry = in_tree_registry()
     registry.register(Quota)
     scheduler = Scheduler(VirtualClock(), RecordingWriter(), registry=registry)

@@ -1,4 +1,4 @@
-"""Each feature gate turns off its own part and no other."""
+"""Tests that each feature gate disables its own part and no other."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def _rig(options: SchedulerOptions) -> Rig:
     return rig(defaults=default_plugins(), options=options)
 
 
-def _gated(parts: Parts) -> Iterator[str]:
-    """Yield the gates whose part the operator has."""
+def _enabled_gates(parts: Parts) -> Iterator[str]:
+    """Yield the feature gates whose part the operator has."""
     read = {groups.source for groups in parts.groups.served}
     if {GroupSource.NATIVE, GroupSource.SCHEDULER_PLUGINS} <= read:
         yield "CompatiblePodGroups"
@@ -54,37 +54,37 @@ def _gated(parts: Parts) -> Iterator[str]:
 
 NAMES = [gate.name for gate in GATES]
 NEEDED_BY = {"CompatiblePodGroups": {"CompositePodGroups"}}
-"""Gates without effect if another one is off."""
+"""Gates that have no effect if another gate is off, by that gate."""
 
 
 @pytest.mark.parametrize("off", [pytest.param("", id="none-off"), *(pytest.param(name, id=name) for name in NAMES)])
-async def test_a_gate_leaves_out_its_own_part_only(off: str) -> None:
-    """The operator is built without the part whose gate is off and those that need it, and with all others."""
+async def test_a_disabled_gate_removes_only_its_part(off: str) -> None:
+    """The operator is built without the part of a disabled gate and the parts that need it."""
 
     async def reload() -> None:
-        """Do nothing: there is nothing to reload."""
+        """Do nothing, because the credentials never change."""
 
     credentials = Credentials()
     credentials.host = "http://127.0.0.1:1"
     settings = load_settings({"serve_address": "", "feature_gates": {name: name != off for name in NAMES}})
     parts = build_parts(settings, ConfiguredAccess(credentials, reload))
-    assert list(_gated(parts)) == [name for name in NAMES if name not in {off, *NEEDED_BY.get(off, ())}]
+    assert list(_enabled_gates(parts)) == [name for name in NAMES if name not in {off, *NEEDED_BY.get(off, ())}]
 
 
 @pytest.mark.parametrize(
-    ("on", "gone"), [pytest.param(True, {"v0", "v1"}, id="on"), pytest.param(False, set(), id="off")]
+    ("on", "victims"), [pytest.param(True, {"v0", "v1"}, id="on"), pytest.param(False, set(), id="off")]
 )
-async def test_gang_preemption(on: bool, gone: set[str]) -> None:
+async def test_gang_preemption_gate(on: bool, victims: set[str]) -> None:
     """A gang evicts no pod when the gate is off."""
     made = with_pod_groups(_rig(SchedulerOptions(gangs_preempt=on)))
     made.add(small_node("a"), running_pod("v0", "a"), running_pod("v1", "a"))
     add_gang(made, *members(2, priority=10), of=group(min_member=2))
     await settle(made)
-    assert evicted(made) == gone
+    assert evicted(made) == victims
 
 
 def test_single_pods_preempt_without_gang_preemption() -> None:
-    """The gate applies to gangs only."""
+    """A single pod preempts when the gate GangPreemption is off."""
     made = _rig(SchedulerOptions(gangs_preempt=False))
     made.add(small_node("a", 1), running_pod("v0", "a"))
     made.add(pod("p", priority=10, requests={"cpu": "1"}))
@@ -92,13 +92,13 @@ def test_single_pods_preempt_without_gang_preemption() -> None:
     assert evicted(made) == {"v0"}
 
 
-@pytest.mark.parametrize(("on", "learned"), [pytest.param(True, 1, id="on"), pytest.param(False, 0, id="off")])
-def test_result_cache(on: bool, learned: int) -> None:
-    """No result of a pod's cycle is stored when the gate is off."""
+@pytest.mark.parametrize(("on", "cached"), [pytest.param(True, 1, id="on"), pytest.param(False, 0, id="off")])
+def test_result_cache_gate(on: bool, cached: int) -> None:
+    """No result of a cycle is cached when the gate is off."""
     made = _rig(SchedulerOptions(reuses_results=on))
     made.add(small_node("a"), small_node("b"), *(pod(f"p{number}", requests={"cpu": "1m"}) for number in range(3)))
     for _ in range(3):
         assert made.decide() is not None
     (instance,) = made.context.profiles
     classes = instance.pod_classes
-    assert (0 if classes is None else len(classes.stored())) == learned
+    assert (0 if classes is None else len(classes.stored())) == cached

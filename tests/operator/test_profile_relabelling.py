@@ -1,4 +1,4 @@
-"""A profile whose label changes goes live in another process, with its stored revisions."""
+"""Tests that a profile with a changed label goes live in another process, with its stored revisions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BROKEN: Manifest = {"percentageOfNodesToScore": 500}
 
 
 class Process:
-    """One of two processes over the same API."""
+    """One of two operator processes over the same API."""
 
     def __init__(self, world: World, selector: str) -> None:
         self.scheduler = Scheduler(world.clock, RecordingWriter(), registry=in_tree_registry())
@@ -38,13 +38,13 @@ class Process:
 
     @property
     def serves(self) -> list[str]:
-        """Return the scheduler names that are live here."""
+        """Return the scheduler names that are live in this process."""
         return sorted(instance.name for instance in self.scheduler.context.profiles)
 
 
 @dataclass
 class World:
-    """A process for tier a and a process for tier b."""
+    """Process for tier a and process for tier b."""
 
     clock: VirtualClock = field(default_factory=VirtualClock)
     revisions: FakeRevisions = field(default_factory=FakeRevisions)
@@ -56,7 +56,7 @@ class World:
         self.b = Process(self, "tier=b")
 
     async def apply(self, tier: str, spec: Manifest | None = None) -> None:
-        """Show the profile ``batch`` to both, and run a step of each."""
+        """Apply the profile ``batch`` in both processes, and reconcile."""
         self.version += 1
         body = profile_manifest("batch", spec, resourceVersion=str(self.version), labels={"tier": tier})
         body["status"] = dict(self.statuses.statuses.get(("schedulerprofiles", "batch"), {}))
@@ -78,7 +78,7 @@ async def world() -> AsyncIterator[World]:
 
 
 async def test_a_label_moves_a_profile(world: World) -> None:
-    """It is live in exactly the process whose selector it matches."""
+    """A profile is live only in the process whose selector matches it."""
     await world.apply("a")
     assert (world.a.serves, world.b.serves) == (["batch"], [])
     await world.apply("b")
@@ -88,25 +88,25 @@ async def test_a_label_moves_a_profile(world: World) -> None:
 
 
 async def test_only_the_process_that_serves_it_writes(world: World) -> None:
-    """It has one status and one stored revision, although both processes see it."""
+    """Only the process that serves a profile writes its status and its revision."""
     await world.apply("a")
     assert len(world.revisions.stored) == 1
     assert [name for _, name, _ in world.statuses.patches] == ["batch"]
 
 
-async def test_stored_revisions_are_used(world: World) -> None:
-    """A profile that gets a new label and an invalid spec at once runs the revision that the other process stored."""
+async def test_the_revision_of_the_other_process_is_used(world: World) -> None:
+    """A profile that gets a new label and an invalid spec runs the revision that the other process stored."""
     await world.apply("a")
     good = world.a.scheduler.context.profiles.get("batch")
     assert good is not None
     await world.apply("b", BROKEN)
-    taken = world.b.scheduler.context.profiles.get("batch")
-    assert taken is not None
-    assert taken.revision == good.revision
+    moved = world.b.scheduler.context.profiles.get("batch")
+    assert moved is not None
+    assert moved.revision == good.revision
 
 
-async def test_a_move_is_notified(world: World) -> None:
-    """The statuses of a name's gangs move with it."""
+async def test_both_processes_are_notified_of_a_move(world: World) -> None:
+    """Both processes are notified when a profile moves, so that they update the statuses of its gangs."""
     await world.apply("a")
     before = world.a.notified, world.b.notified
     await world.apply("b")

@@ -1,4 +1,4 @@
-"""What the process imports before its first scheduling cycle: every module costs start-up time."""
+"""Tests of the modules that are imported before the first scheduling cycle, which cost start-up time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ asyncio.run(from_kubeconfig(pathlib.Path(sys.argv[1])))
 print("\\n".join(sys.modules))
 """
 _MODULES = 966
-"""Bound of the modules, about 2 % above today's number."""
+"""Maximum number of modules, about 2 % above the current number."""
 _KUBECONFIG = {
     "current-context": "main",
     "contexts": [{"name": "main", "context": {"cluster": "main", "user": "main"}}],
@@ -30,7 +30,7 @@ _KUBECONFIG = {
 
 @pytest.fixture(scope="module")
 def imported(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
-    """The modules that `bayplan run` imports before it connects with a token of a kubeconfig."""
+    """Return the modules that `bayplan run` imports before it connects with a token of a kubeconfig."""
     path: Path = tmp_path_factory.mktemp("start") / "kubeconfig"
     path.write_text(yaml.safe_dump(_KUBECONFIG))
     command = [sys.executable, "-c", _PROGRAM, str(path)]
@@ -70,13 +70,13 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
         "pytest",
     ],
 )
-def test_not_needed_for_the_first_cycle(package: str, imported: set[str]) -> None:
-    """Absent packages stay absent."""
+def test_packages_are_not_imported_before_the_first_cycle(package: str, imported: set[str]) -> None:
+    """Packages that the first cycle does not need are not imported before it."""
     assert not {each for each in imported if f"{each}.".startswith(f"{package}.")}
 
 
-def test_number_of_modules(imported: set[str]) -> None:
-    """No more than the bound; a change that raises it says in CHANGELOG.md why."""
+def test_the_number_of_modules_is_bounded(imported: set[str]) -> None:
+    """The number of modules does not exceed its maximum; a change that raises it is explained in CHANGELOG.md."""
     assert len(imported) <= _MODULES
 
 
@@ -89,11 +89,11 @@ _LATE = {
     "bayplan/serving/certificate.py": {"cryptography"},
     "bayplan/wiring.py": {"bayplan"},
 }
-"""Packages that the operator's functions import, by file. None is imported first between two scheduling cycles."""
+"""Packages that the operator's functions import, by file; none is first imported between two scheduling cycles."""
 
 
 def test_late_imports_do_not_stall_cycles() -> None:
-    """An import in the event loop stops all scheduling; a new one is done in a thread or before the first cycle."""
+    """Imports in functions are limited to known files, because an import in the event loop stops all scheduling."""
     folder = Path(bayplan.__file__).parent
     found: dict[str, set[str]] = {}
     for file in folder.rglob("*.py"):

@@ -1,4 +1,4 @@
-"""The checks for plugin authors: a plugin that keeps its guarantees passes, and each broken one is found by name."""
+"""Tests of the checks for plugin authors: a correct plugin passes, and each broken guarantee is found."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ SOLVER = {
         LicenseSeats,
     ],
 )
-def test_good_plugins_pass(plugin: type[Plugin]) -> None:
-    """Built-in plugins and the examples keep every guarantee."""
+def test_correct_plugins_pass(plugin: type[Plugin]) -> None:
+    """Built-in plugins and the example plugins keep every guarantee."""
     check_plugin(plugin, nodes=[SEATS, CHEAP], pods=[SOLVER], rounds=10)
 
 
-def _crowded(nodes: NodeColumns, rows: Rows) -> Codes:
+def _codes_of_rows_with_pods(nodes: NodeColumns, rows: Rows) -> Codes:
     crowded: Codes = (nodes.pod_count[rows] > 1).astype(np.int16)
     return crowded
 
@@ -75,17 +75,17 @@ class _Bad(FilterPlugin):
 
 
 class OwnRow(_Bad):
-    """Its form for one row differs."""
+    """Plugin whose result for one row differs from that for all rows."""
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
-        return _crowded(nodes, rows)
+        return _codes_of_rows_with_pods(nodes, rows)
 
     def filter_row(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, row: int) -> int:
         return 0
 
 
 class IgnoresRows(_Bad):
-    """It numbers the rows that it was called with."""
+    """Plugin that numbers the rows of the call."""
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
         codes: Codes = (np.arange(len(nodes.pod_count[rows])) % 2).astype(np.int16)
@@ -93,7 +93,7 @@ class IgnoresRows(_Bad):
 
 
 class CountsDeadRows(ScorePlugin):
-    """Its score depends on the number of rows."""
+    """Plugin whose score depends on the number of rows."""
 
     name = "Bad"
 
@@ -101,8 +101,8 @@ class CountsDeadRows(ScorePlugin):
         return np.full(len(nodes.pod_count[rows]), nodes.size, dtype=np.int64)
 
 
-class Remembers(_Bad):
-    """It rejects every second pod."""
+class KeepsState(_Bad):
+    """Plugin that rejects pods after the first call."""
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
         name = pod.pod.metadata.name
@@ -111,7 +111,7 @@ class Remembers(_Bad):
 
 
 class HidesLabels(_Bad):
-    """It reads labels of the pod, and declares that it reads none."""
+    """Plugin that reads labels of the pod and declares that it reads none."""
 
     reuse = Reuse(filter=Reads.NODE, pod=PodReads.NOTHING)
 
@@ -121,7 +121,7 @@ class HidesLabels(_Bad):
 
 
 class HidesName(NodeFilterPlugin):
-    """It reads the pod's name, and declares only its labels."""
+    """Plugin that reads the pod's name and declares only its labels."""
 
     name = "Bad"
     reuse = Reuse(pod=PodReads.LABELS)
@@ -131,16 +131,16 @@ class HidesName(NodeFilterPlugin):
 
 
 class HidesPods(_Bad):
-    """It reads the pods of the node, and declares only the Node object."""
+    """Plugin that reads the pods of the node and declares only the Node object."""
 
     reuse = Reuse(filter=Reads.NODE, pod=PodReads.NOTHING)
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
-        return _crowded(nodes, rows)
+        return _codes_of_rows_with_pods(nodes, rows)
 
 
 class HidesOtherNodes(ScorePlugin):
-    """Its score depends on other nodes, and it declares only the row's own."""
+    """Plugin whose score depends on other nodes and that declares only its own row."""
 
     name = "Bad"
     reuse = Reuse(score=Reads.NODE, pod=PodReads.NOTHING)
@@ -150,7 +150,7 @@ class HidesOtherNodes(ScorePlugin):
 
 
 class AlwaysHolds(PreFilterPlugin, _Bad):
-    """Its PreFilter reads the pods of the cluster, and its check says that nothing changes."""
+    """Plugin whose PreFilter reads pods of the cluster and whose reuse check reports no change."""
 
     reuse = Reuse(filter=Reads.DOMAINS, pod=PodReads.NOTHING)
 
@@ -173,7 +173,7 @@ class AlwaysHolds(PreFilterPlugin, _Bad):
         pytest.param(OwnRow, "one row", id="one-row"),
         pytest.param(IgnoresRows, "rows", id="rows"),
         pytest.param(CountsDeadRows, "dead rows", id="dead-rows"),
-        pytest.param(Remembers, "no state", id="state"),
+        pytest.param(KeepsState, "no state", id="state"),
         pytest.param(HidesLabels, "pod reads", id="labels"),
         pytest.param(HidesName, "pod reads", id="name"),
         pytest.param(HidesPods, "cluster reads", id="pods"),

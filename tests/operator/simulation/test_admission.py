@@ -1,4 +1,4 @@
-"""Admission of hand-written objects."""
+"""Tests of the admission of hand-written objects."""
 
 import pytest
 from bayplan.simulation.admission import AdmittedCluster, admit
@@ -16,7 +16,7 @@ UNREACHABLE = Toleration(key="node.kubernetes.io/unreachable", operator="Exists"
 
 
 def files(*objects: Node | Pod, classes: tuple[PriorityClass, ...] = (), notices: tuple[str, ...] = ()) -> ClusterFiles:
-    """Return objects as read, each in its own document."""
+    """Return decoded files with these objects, each in its own document."""
     read = ClusterFiles(notices=list(notices))
     for number, each in enumerate(objects, start=1):
         place = Place("f.yaml", number)
@@ -29,7 +29,7 @@ def files(*objects: Node | Pod, classes: tuple[PriorityClass, ...] = (), notices
 
 
 def admitted_pod(spec: PodSpec, *classes: PriorityClass) -> Pod:
-    """Return an admitted pod with a spec."""
+    """Return an admitted pod with this spec."""
     (pod,) = admit(files(Pod(ObjectMeta(name="p"), spec), classes=classes)).pods
     return pod
 
@@ -47,7 +47,7 @@ def limit(cpu: str) -> ResourceRequirements:
 
 
 def test_a_pod_gets_namespace_and_uid() -> None:
-    """A pod without a namespace is in default; its UID is computed from its name and is unique."""
+    """A pod without a namespace is in default and gets a unique UID computed from its name."""
     read = files(*(Pod(ObjectMeta(name=name)) for name in ("p", "q")))
     first, second = admit(read).pods
     assert (first.metadata.namespace, first.spec.scheduler_name) == ("default", "default-scheduler")
@@ -55,7 +55,7 @@ def test_a_pod_gets_namespace_and_uid() -> None:
 
 
 def test_an_admitted_pod_is_unchanged() -> None:
-    """A pod that went through an API server is not changed."""
+    """A pod that was admitted by an API server is not changed."""
     pod = Pod(
         ObjectMeta(name="p", namespace="shop", uid="u"),
         PodSpec(
@@ -70,7 +70,7 @@ def test_an_admitted_pod_is_unchanged() -> None:
 
 
 def test_requests_default_to_limits() -> None:
-    """A limit without a request becomes the request; a request is not changed."""
+    """A limit without a request becomes the request; an explicit request is not changed."""
     resources = ResourceRequirements({"cpu": "100m"}, {"cpu": "1", "memory": "1Gi"})
     pod = admitted_pod(
         PodSpec(containers=(Container(resources=resources),), init_containers=(Container(resources=limit("2")),))
@@ -82,9 +82,9 @@ def test_requests_default_to_limits() -> None:
 @pytest.mark.parametrize(
     ("limits", "of_container", "expected"),
     [
-        pytest.param({"cpu": "4"}, {}, {"cpu": "4"}, id="the limit"),
-        pytest.param({"cpu": "4"}, {"cpu": "1500m"}, {"cpu": "1500m"}, id="the containers' sum"),
-        pytest.param({"cpu": "4"}, {"memory": "1Ki"}, {"cpu": "4", "memory": 1024}, id="both"),
+        pytest.param({"cpu": "4"}, {}, {"cpu": "4"}, id="limit"),
+        pytest.param({"cpu": "4"}, {"cpu": "1500m"}, {"cpu": "1500m"}, id="sum of the containers"),
+        pytest.param({"cpu": "4"}, {"memory": "1Ki"}, {"cpu": "4", "memory": 1024}, id="sum and limit"),
     ],
 )
 def test_pod_level_requests_default(
@@ -104,18 +104,18 @@ def test_pod_level_requests_default(
         pytest.param(
             ResourceRequirements(requests={"cpu": "4"}),
             {"cpu": "4", "memory": 1024, "hugepages-2Mi": 2 << 20},
-            id="requests alone",
+            id="only requests",
         ),
         pytest.param(
             ResourceRequirements(limits={"hugepages-2Mi": "4Mi"}),
             {"memory": 1024, "hugepages-2Mi": "4Mi"},
-            id="a limit of huge pages",
+            id="limit of huge pages",
         ),
         pytest.param(ResourceRequirements(), None, id="neither requests nor limits"),
     ],
 )
 def test_pod_level_requests_are_completed(given: ResourceRequirements, expected: dict[str, object] | None) -> None:
-    """A pod with any pod-level resource gets requests for all that its containers request."""
+    """A pod with any pod-level resource gets requests for all resources that its containers request."""
     of_container = ResourceRequirements({"memory": "1Ki", "hugepages-2Mi": "2Mi"}, {"hugepages-2Mi": "2Mi"})
     resources = admitted_pod(PodSpec(containers=(Container(resources=of_container),), resources=given)).spec.resources
     assert resources is not None
@@ -123,7 +123,7 @@ def test_pod_level_requests_are_completed(given: ResourceRequirements, expected:
 
 
 def test_ports_of_the_host_network_are_host_ports() -> None:
-    """With hostNetwork every container port is a host port; an explicit host port stays."""
+    """With hostNetwork every container port is a host port, and an explicit host port is not changed."""
     ports = (ContainerPort(container_port=80), ContainerPort(container_port=81, host_port=8081))
     pod = admitted_pod(PodSpec(host_network=True, containers=(Container(ports=ports),)))
     assert [port.host_port for port in pod.spec.containers[0].ports] == [80, 8081]
@@ -133,12 +133,12 @@ def test_ports_of_the_host_network_are_host_ports() -> None:
     ("given", "added"),
     [
         pytest.param((), (NOT_READY, UNREACHABLE), id="none"),
-        pytest.param((NOT_READY,), (UNREACHABLE,), id="one"),
-        pytest.param((Toleration(operator="Exists"),), (), id="everything"),
+        pytest.param((NOT_READY,), (UNREACHABLE,), id="one of two"),
+        pytest.param((Toleration(operator="Exists"),), (), id="all taints"),
         pytest.param(
             (Toleration(key=NOT_READY.key, operator="Exists", effect="NoSchedule"),),
             (NOT_READY, UNREACHABLE),
-            id="another effect",
+            id="other effect",
         ),
     ],
 )
@@ -156,35 +156,35 @@ def priority_class(
 @pytest.mark.parametrize(
     ("spec", "expected"),
     [
-        pytest.param(PodSpec(), (5, "usual", "Never"), id="the default class"),
-        pytest.param(PodSpec(priority_class_name="high"), (9, "high", "PreemptLowerPriority"), id="a class"),
+        pytest.param(PodSpec(), (5, "usual", "Never"), id="default class"),
+        pytest.param(PodSpec(priority_class_name="high"), (9, "high", "PreemptLowerPriority"), id="class"),
         pytest.param(
             PodSpec(priority_class_name="system-node-critical"),
             (2000001000, "system-node-critical", "PreemptLowerPriority"),
-            id="a built-in class",
+            id="built-in class",
         ),
-        pytest.param(PodSpec(priority=3), (3, "", ""), id="as given"),
+        pytest.param(PodSpec(priority=3), (3, "", ""), id="explicit priority"),
     ],
 )
-def test_resolves_priorities(spec: PodSpec, expected: tuple[int, str, str]) -> None:
-    """The priority of a pod is that of its class, else that of the default class."""
+def test_priorities_are_resolved(spec: PodSpec, expected: tuple[int, str, str]) -> None:
+    """The priority of a pod is that of its class, or that of the default class."""
     found = admitted_pod(spec, priority_class("usual", 5, default=True, policy="Never"), priority_class("high", 9)).spec
     assert (found.priority, found.priority_class_name, found.preemption_policy) == expected
 
 
-def test_no_class_is_priority_zero() -> None:
+def test_the_default_priority_is_zero() -> None:
     """Without classes a pod has priority 0."""
     assert admitted_pod(PodSpec()).spec.priority == 0
 
 
 def test_allocatable_defaults_to_capacity() -> None:
-    """A node without allocatable gets its capacity."""
+    """The allocatable resources of a node default to its capacity."""
     (node,) = admit(files(Node(ObjectMeta(name="n"), status=NodeStatus(capacity={"cpu": "4"})))).nodes
     assert node.status.allocatable == {"cpu": "4"}
 
 
-def test_lists_as_the_api_server_does() -> None:
-    """Nodes are ordered by name, pods by namespace and name."""
+def test_objects_are_sorted() -> None:
+    """Nodes are sorted by name and pods by namespace and name, as by the API server."""
     cluster: AdmittedCluster = admit(
         files(
             Node(ObjectMeta(name="b")),
@@ -209,7 +209,7 @@ def test_lists_as_the_api_server_does() -> None:
                     "remove one or give it another name"
                 )
             ],
-            id="a node twice",
+            id="duplicate node",
         ),
         pytest.param(
             files(Pod(ObjectMeta(name="p")), Pod(ObjectMeta(name="p", namespace="default"))),
@@ -219,7 +219,7 @@ def test_lists_as_the_api_server_does() -> None:
                     "remove one or give it another name"
                 )
             ],
-            id="a pod twice, once without its namespace",
+            id="duplicate pod, once without its namespace",
         ),
         pytest.param(
             files(Pod(ObjectMeta(name="p", uid="u")), Pod(ObjectMeta(name="q", uid="u"))),
@@ -229,7 +229,7 @@ def test_lists_as_the_api_server_does() -> None:
                     "(f.yaml, document 1) has the same UID; remove it"
                 )
             ],
-            id="a UID twice",
+            id="duplicate UID",
         ),
         pytest.param(
             files(Pod(ObjectMeta(name="p"), PodSpec(priority_class_name="none"))),
@@ -239,7 +239,7 @@ def test_lists_as_the_api_server_does() -> None:
                     "add it to the files or correct the name"
                 )
             ],
-            id="no such class",
+            id="missing class",
         ),
         pytest.param(
             files(
@@ -252,7 +252,7 @@ def test_lists_as_the_api_server_does() -> None:
                     "remove it from the pod"
                 )
             ],
-            id="another priority than the class's",
+            id="priority that differs from the class",
         ),
         pytest.param(
             files(classes=(priority_class("a", 1, default=True), priority_class("b", 2, default=True))),
@@ -272,7 +272,7 @@ def test_lists_as_the_api_server_does() -> None:
                     "with an optional suffix, as 500m, 2 or 1.5Gi"
                 )
             ],
-            id="a node's quantity",
+            id="quantity of a node",
         ),
         pytest.param(
             files(Pod(ObjectMeta(name="p"), PodSpec(containers=(Container(resources=limit("one")),)))),
@@ -282,10 +282,10 @@ def test_lists_as_the_api_server_does() -> None:
                     "write a number with an optional suffix, as 500m, 2 or 1.5Gi"
                 )
             ],
-            id="a pod's quantity",
+            id="quantity of a pod",
         ),
     ],
 )
-def test_rejects_what_the_api_server_would_reject(read: ClusterFiles, problems: list[str]) -> None:
-    """A problem of two objects names the places of both."""
+def test_invalid_objects_are_rejected(read: ClusterFiles, problems: list[str]) -> None:
+    """An object that an API server would reject is reported with its place, and with that of a second object."""
     assert problems_of(read) == problems

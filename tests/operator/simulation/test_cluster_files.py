@@ -1,4 +1,4 @@
-"""Reading clusters from files."""
+"""Tests of reading clusters from files."""
 
 import io
 import sys
@@ -13,7 +13,7 @@ NODE = "apiVersion: v1\nkind: Node\nmetadata: {name: a}\n"
 POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n"
 
 
-def written(path: Path, text: str, name: str = "cluster.yaml") -> str:
+def write_file(path: Path, text: str, name: str = "cluster.yaml") -> str:
     """Write a file and return its path."""
     file = path / name
     file.write_text(text, encoding="utf-8")
@@ -23,7 +23,7 @@ def written(path: Path, text: str, name: str = "cluster.yaml") -> str:
 def problems_of(path: Path, text: str) -> list[str]:
     """Return the problems of a file, without the path of its directory."""
     with pytest.raises(ConfigError) as caught:
-        read_cluster_files([written(path, text)])
+        read_cluster_files([write_file(path, text)])
     return [str(problem).replace(f"{path}/", "") for problem in caught.value.problems]
 
 
@@ -35,12 +35,12 @@ def problems_of(path: Path, text: str) -> list[str]:
         pytest.param(
             "apiVersion: v1\nkind: List\nitems:\n"
             "- {apiVersion: v1, kind: Node, metadata: {name: a}}\n- {apiVersion: v1, kind: Pod, metadata: {name: p}}\n",
-            id="kubectl's list",
+            id="List",
         ),
         pytest.param(
             "apiVersion: v1\nkind: NodeList\nitems: [{metadata: {name: a}}]\n---\n"
             "apiVersion: v1\nkind: PodList\nitems: [{metadata: {name: p}}]\n",
-            id="the API's lists, whose items have no kind",
+            id="typed lists, whose items have no kind",
         ),
         pytest.param(
             '{"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "v1", "kind": "Node", "metadata": '
@@ -58,15 +58,15 @@ def problems_of(path: Path, text: str) -> list[str]:
         ),
     ],
 )
-def test_reads_every_form(tmp_path: Path, text: str) -> None:
-    """Documents, lists and JSON give the same objects."""
-    files = read_cluster_files([written(tmp_path, text)])
+def test_every_form_is_read(tmp_path: Path, text: str) -> None:
+    """Documents, lists and JSON contain the same objects."""
+    files = read_cluster_files([write_file(tmp_path, text)])
     assert [placed.object.metadata.name for placed in files.nodes] == ["a"]
     assert [placed.object.metadata.name for placed in files.pods] == ["p"]
     assert files.notices == []
 
 
-def test_reads_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """A dash means standard input."""
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(NODE.encode())))
     (node,) = read_cluster_files(["-"]).nodes
@@ -74,20 +74,20 @@ def test_reads_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_dates_are_text(tmp_path: Path) -> None:
-    """A label that looks like a date is text, as for kubectl."""
+    """A label that looks like a date is text, as in kubectl."""
     text = "apiVersion: v1\nkind: Node\nmetadata:\n  name: a\n  labels: {since: 2026-01-31}\n"
-    (node,) = read_cluster_files([written(tmp_path, text)]).nodes
+    (node,) = read_cluster_files([write_file(tmp_path, text)]).nodes
     assert node.object.metadata.labels == {"since": "2026-01-31"}
 
 
-def test_sorts_bayplans_own_kinds(tmp_path: Path) -> None:
+def test_profiles_and_configurations_are_stored(tmp_path: Path) -> None:
     """Profiles, plugin configs and kube-scheduler configurations are stored as written."""
     text = (
         "apiVersion: bayplan.dev/v1alpha1\nkind: SchedulerProfile\nmetadata: {name: sp}\nspec: {}\n---\n"
         "apiVersion: bayplan.dev/v1alpha1\nkind: PluginConfig\nmetadata: {name: plc}\n---\n"
         "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
     )
-    files = read_cluster_files([written(tmp_path, text)])
+    files = read_cluster_files([write_file(tmp_path, text)])
     assert files.profiles[0].object["metadata"] == {"name": "sp"}
     assert files.plugin_configs[0].place.document == 2
     assert files.configurations[0].place.document == 3
@@ -100,7 +100,7 @@ def test_sorts_bayplans_own_kinds(tmp_path: Path) -> None:
             "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\n---\n"
             "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: e}\n",
             ["2 objects of kind Deployment are ignored; only nodes, pods and objects that affect scheduling are read"],
-            id="one notice a kind",
+            id="two objects of a kind",
         ),
         pytest.param(
             "apiVersion: scheduling.k8s.io/v1beta1\nkind: PriorityClass\nmetadata: {name: d}\n",
@@ -110,13 +110,13 @@ def test_sorts_bayplans_own_kinds(tmp_path: Path) -> None:
                     "only nodes, pods and objects that affect scheduling are read"
                 )
             ],
-            id="another version",
+            id="other version",
         ),
     ],
 )
 def test_ignored_objects_are_reported(tmp_path: Path, text: str, notices: list[str]) -> None:
-    """There is one notice for each ignored kind."""
-    assert read_cluster_files([written(tmp_path, text)]).notices == notices
+    """Each ignored kind has one notice."""
+    assert read_cluster_files([write_file(tmp_path, text)]).notices == notices
 
 
 @pytest.mark.parametrize(
@@ -130,13 +130,13 @@ def test_ignored_objects_are_reported(tmp_path: Path, text: str, notices: list[s
                     "put it in quotes"
                 )
             ],
-            id="a number for text",
+            id="number for text",
         ),
         pytest.param(
             "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Node, metadata: {name: a}}\n"
             "- {apiVersion: v1, kind: Node, metadata: {name: b}, spec: {taints: [{key: k}]}}\n",
             ["cluster.yaml, document 1, item 2 (Node b): spec.taints[0].effect: is required; add it"],
-            id="a required field in a list",
+            id="missing field in a list",
         ),
         pytest.param(
             f"{POD}spec: {{containers: {{name: main}}}}\n",
@@ -146,7 +146,7 @@ def test_ignored_objects_are_reported(tmp_path: Path, text: str, notices: list[s
                     "begin each entry with -"
                 )
             ],
-            id="a mapping for a list",
+            id="mapping for a list",
         ),
         pytest.param(
             "apiVersion: v1\nkind: Pod\nspec: {}\n",
@@ -164,23 +164,23 @@ def test_ignored_objects_are_reported(tmp_path: Path, text: str, notices: list[s
                 "cluster.yaml, document 1: is not a Kubernetes object; give it apiVersion, kind and metadata",
                 "cluster.yaml, document 2: is not a Kubernetes object; give it apiVersion, kind and metadata",
             ],
-            id="no objects",
+            id="not objects",
         ),
         pytest.param(
             "kind: Pod\nmetadata: {name: [\n",
             ["cluster.yaml, line 3, column 1: is not YAML: did not find expected node content; correct it"],
-            id="no YAML",
+            id="invalid YAML",
         ),
     ],
 )
 def test_a_problem_has_its_place(tmp_path: Path, text: str, problems: list[str]) -> None:
-    """A problem names file, document, object and field, and what to do."""
+    """A problem names the file, document, object and field, and the remedy."""
     assert problems_of(tmp_path, text) == problems
 
 
-def test_gathers_problems_over_files(tmp_path: Path) -> None:
-    """A file that cannot be read does not hide the problems of the next."""
-    bad = written(tmp_path, "kind: 1\n")
+def test_problems_of_all_files_are_reported(tmp_path: Path) -> None:
+    """An unreadable file does not hide the problems of the next file."""
+    bad = write_file(tmp_path, "kind: 1\n")
     with pytest.raises(ConfigError) as caught:
         read_cluster_files([str(tmp_path / "gone.yaml"), bad])
     paths = [problem.path.replace(f"{tmp_path}/", "") for problem in caught.value.problems]

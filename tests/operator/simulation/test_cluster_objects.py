@@ -1,4 +1,4 @@
-"""Simulations of the objects around pods and nodes: volumes, budgets, services, namespaces."""
+"""Tests of simulations with volumes, disruption budgets, services and namespaces."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def pod(name: str, spec: str = "", labels: str = "", cpu: str = "1") -> str:
     )
 
 
-def mounting(name: str, claim: str = "data") -> str:
+def pod_with_claim(name: str, claim: str = "data") -> str:
     return pod(name, f"  volumes: [{{name: v, persistentVolumeClaim: {{claimName: {claim}}}}}]\n")
 
 
@@ -64,7 +64,7 @@ IN_ZONE_B = f"allowedTopologies: [{{matchLabelExpressions: [{{key: {ZONE}, value
 UNBOUND = "pod has unbound immediate PersistentVolumeClaims"
 
 
-def placed(path: Path, *documents: str) -> SimulationResult:
+def simulate_documents(path: Path, *documents: str) -> SimulationResult:
     """Simulate documents."""
     file = path / "cluster.yaml"
     file.write_text("---\n".join(documents), encoding="utf-8")
@@ -79,20 +79,22 @@ def nodes_of(result: SimulationResult) -> dict[str, str]:
     ("documents", "expected"),
     [
         pytest.param(
-            (storage_class(WAITS), claim(), volume("pv", "n2")), "n2", id="WaitForFirstConsumer, the volume's node"
+            (storage_class(WAITS), claim(), volume("pv", "n2")), "n2", id="WaitForFirstConsumer, existing volume"
         ),
-        pytest.param((storage_class(CSI_WAITS), claim()), "any", id="WaitForFirstConsumer, a new volume"),
+        pytest.param((storage_class(CSI_WAITS), claim()), "any", id="WaitForFirstConsumer, new volume"),
         pytest.param(
             (storage_class(f"{CSI_WAITS}\n{IN_ZONE_B}"), claim()),
             "n2",
-            id="WaitForFirstConsumer, a new one in its zone",
+            id="WaitForFirstConsumer, new volume in one zone",
         ),
-        pytest.param((storage_class(f"{CSI}\n{IN_ZONE_B}"), claim()), "n2", id="Immediate, a new volume"),
-        pytest.param((storage_class(NO_PROVISIONER), claim(), volume("pv", "n2")), "n2", id="Immediate, a volume"),
+        pytest.param((storage_class(f"{CSI}\n{IN_ZONE_B}"), claim()), "n2", id="Immediate, new volume"),
         pytest.param(
-            (claim(), volume("a", "n1", size="9Gi"), volume("b", "n2")), "n2", id="no such class, the smallest volume"
+            (storage_class(NO_PROVISIONER), claim(), volume("pv", "n2")), "n2", id="Immediate, existing volume"
         ),
-        pytest.param((claim(fields="volumeName: pv, "), volume("pv", "n2", "")), "n2", id="names its volume"),
+        pytest.param(
+            (claim(), volume("a", "n1", size="9Gi"), volume("b", "n2")), "n2", id="missing class, smallest volume"
+        ),
+        pytest.param((claim(fields="volumeName: pv, "), volume("pv", "n2", "")), "n2", id="claim with volumeName"),
         pytest.param(
             (
                 storage_class(WAITS),
@@ -101,7 +103,7 @@ def nodes_of(result: SimulationResult) -> dict[str, str]:
                 volume("free", "n1"),
             ),
             "n2",
-            id="a volume is reserved for it",
+            id="volume with claimRef",
         ),
         pytest.param(
             (
@@ -112,13 +114,13 @@ def nodes_of(result: SimulationResult) -> dict[str, str]:
                 claim(fields=""),
             ),
             "n2",
-            id="the default class",
+            id="default class",
         ),
     ],
 )
 def test_a_claim_determines_the_node_of_its_pod(tmp_path: Path, documents: tuple[str, ...], expected: str) -> None:
-    """A claim is bound as in a cluster, and its pod is scheduled to a node from which the volume is accessible."""
-    result = placed(tmp_path, node("n1", "a"), node("n2", "b"), mounting("p"), *documents)
+    """A pod is scheduled to a node from which the volume of its claim is accessible."""
+    result = simulate_documents(tmp_path, node("n1", "a"), node("n2", "b"), pod_with_claim("p"), *documents)
     (placement,) = result.pods
     assert placement.reason == ""
     assert placement.node in ({"n1", "n2"} if expected == "any" else {expected})
@@ -127,29 +129,35 @@ def test_a_claim_determines_the_node_of_its_pod(tmp_path: Path, documents: tuple
 @pytest.mark.parametrize(
     ("documents", "reason"),
     [
-        pytest.param((), 'persistentvolumeclaim "data" not found', id="no claim"),
+        pytest.param((), 'persistentvolumeclaim "data" not found', id="missing claim"),
         pytest.param((claim(),), UNBOUND, id="no class and no volume"),
-        pytest.param((storage_class(NO_PROVISIONER), claim(), volume("pv", "n1", size="4Gi")), UNBOUND, id="too small"),
-        pytest.param((claim(fields="volumeName: gone, "),), UNBOUND, id="names a volume that is not there"),
+        pytest.param(
+            (storage_class(NO_PROVISIONER), claim(), volume("pv", "n1", size="4Gi")), UNBOUND, id="too small volume"
+        ),
+        pytest.param((claim(fields="volumeName: gone, "),), UNBOUND, id="missing volume"),
         pytest.param(
             (storage_class(WAITS), claim()),
             "didn't find available persistent volumes to bind",
             id="no volume",
         ),
-        pytest.param((storage_class(WAITS), claim(), volume("pv", "n9")), "didn't find available", id="out of reach"),
+        pytest.param(
+            (storage_class(WAITS), claim(), volume("pv", "n9")), "didn't find available", id="volume of another node"
+        ),
     ],
 )
-def test_a_claim_that_cannot_be_bound(tmp_path: Path, documents: tuple[str, ...], reason: str) -> None:
-    """Its pod is unschedulable, with the scheduler's message."""
-    (placement,) = placed(tmp_path, node("n1"), mounting("p"), *documents).pods
+def test_a_pod_with_an_unbindable_claim_is_unschedulable(
+    tmp_path: Path, documents: tuple[str, ...], reason: str
+) -> None:
+    """A pod whose claim cannot be bound is unschedulable, with the scheduler's message."""
+    (placement,) = simulate_documents(tmp_path, node("n1"), pod_with_claim("p"), *documents).pods
     assert placement.node == ""
     assert reason in placement.reason
 
 
 def test_a_volume_serves_one_claim(tmp_path: Path) -> None:
-    """If two claims match one volume, the second pod is unschedulable, also while the first is being bound."""
-    documents = (claim("a"), claim("b"), mounting("pa", "a"), mounting("pb", "b"))
-    result = placed(tmp_path, node("n1"), storage_class(WAITS), volume("pv", "n1"), *documents)
+    """If two claims match one volume, the second pod is unschedulable."""
+    documents = (claim("a"), claim("b"), pod_with_claim("pa", "a"), pod_with_claim("pb", "b"))
+    result = simulate_documents(tmp_path, node("n1"), storage_class(WAITS), volume("pv", "n1"), *documents)
     assert sorted(nodes_of(result).values()) == ["", "n1"]
 
 
@@ -162,17 +170,17 @@ BUDGET = (
 @pytest.mark.parametrize(
     ("documents", "node_name"),
     [
-        pytest.param((BUDGET,), "n2", id="budget"),
-        pytest.param((BUDGET.replace("Allowed: 0", "Allowed: 1"),), "n1", id="room"),
-        pytest.param((), "n1", id="none"),
+        pytest.param((BUDGET,), "n2", id="no disruption allowed"),
+        pytest.param((BUDGET.replace("Allowed: 0", "Allowed: 1"),), "n1", id="one disruption allowed"),
+        pytest.param((), "n1", id="no budget"),
     ],
 )
 def test_a_budget_redirects_preemption(tmp_path: Path, documents: tuple[str, ...], node_name: str) -> None:
-    """Pods of a budget that allows no disruption are not evicted if other victims help, even with a lower priority."""
+    """Pods of a budget that allows no disruption are not evicted if other victims suffice."""
     kept = pod("kept", "  nodeName: n1\n  priority: 1\n", "app: kept", cpu="4")
     other = pod("other", "  nodeName: n2\n  priority: 2\n", "app: other", cpu="4")
     wants = pod("wants", "  priority: 9\n", cpu="3")
-    result = placed(tmp_path, node("n1"), node("n2"), kept, other, wants, *documents)
+    result = simulate_documents(tmp_path, node("n1"), node("n2"), kept, other, wants, *documents)
     assert nodes_of(result) == {"wants": node_name}
     victim = {"n1": "kept", "n2": "other"}[node_name]
     assert result.notices == (f"1 running pod is preempted, such as default/{victim} on {node_name}",)
@@ -195,7 +203,7 @@ def test_a_service_spreads_its_pods(tmp_path: Path, selector: str, zones: dict[s
         "  plugins: {score: {disabled: [{name: NodeResourcesBalancedAllocation}]}}\n"
     )
     pods = [pod(f"p{number}", labels="app: web", cpu="100m") for number in range(4)]
-    result = placed(tmp_path, node("n1", "a"), node("n2", "b", cpu="400"), service, profile, *pods)
+    result = simulate_documents(tmp_path, node("n1", "a"), node("n2", "b", cpu="400"), service, profile, *pods)
     names = list(nodes_of(result).values())
     assert {"a": names.count("n1"), "b": names.count("n2")} == zones
 
@@ -204,28 +212,28 @@ def test_a_service_spreads_its_pods(tmp_path: Path, selector: str, zones: dict[s
     ("selector", "node_name"),
     [
         pytest.param("{}", "n1", id="every namespace"),
-        pytest.param("{matchLabels: {kubernetes.io/metadata.name: default}}", "n1", id="by its name"),
-        pytest.param("{matchLabels: {team: a}}", "n1", id="by a label of its own"),
-        pytest.param("{matchLabels: {team: b}}", "", id="none"),
+        pytest.param("{matchLabels: {kubernetes.io/metadata.name: default}}", "n1", id="by name"),
+        pytest.param("{matchLabels: {team: a}}", "n1", id="by label"),
+        pytest.param("{matchLabels: {team: b}}", "", id="other label"),
     ],
 )
 def test_namespaces_are_selected(tmp_path: Path, selector: str, node_name: str) -> None:
-    """A namespace has its labels and one with its name; a namespace that is not in the files has only the latter."""
+    """A namespace has its labels and a label with its name."""
     namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: default, labels: {team: a}}\n"
     term = f"{{topologyKey: {HOST}, labelSelector: {{matchLabels: {{app: db}}}}, namespaceSelector: {selector}}}"
     required = f"  affinity: {{podAffinity: {{requiredDuringSchedulingIgnoredDuringExecution: [{term}]}}}}\n"
     near = pod("near", required).replace("name: near", "name: near, namespace: shop")
     database = pod("db", "  nodeName: n1\n", "app: db")
-    result = placed(tmp_path, node("n1"), node("n2"), namespace, database, near)
+    result = simulate_documents(tmp_path, node("n1"), node("n2"), namespace, database, near)
     assert nodes_of(result) == {"near": node_name}
 
 
 def test_owners_without_pods_are_reported(tmp_path: Path) -> None:
-    """Only the selector of a hand-written owner is used; one from a cluster comes with its pods."""
+    """A notice reports a hand-written owner, of which only the selector is used."""
     kind = "apiVersion: apps/v1\nkind: StatefulSet\n"
     written = f"{kind}metadata: {{name: a}}\n"
     from_cluster = f"{kind}metadata: {{name: b, uid: b}}\n"
-    assert placed(tmp_path, written, from_cluster).notices == (
+    assert simulate_documents(tmp_path, written, from_cluster).notices == (
         "1 StatefulSet is used only for its pod selector; add the pods to the files",
     )
 
@@ -236,33 +244,33 @@ def test_owners_without_pods_are_reported(tmp_path: Path) -> None:
         pytest.param(
             (volume("pv", "n", size="plenty"),),
             "cluster.yaml, document 1 (PersistentVolume pv): spec.capacity[storage]: ",
-            id="a volume's size",
+            id="size of a volume",
         ),
         pytest.param(
             (claim().replace("5Gi", "plenty"),),
             "cluster.yaml, document 1 (PersistentVolumeClaim data): spec.resources.requests[storage]: ",
-            id="a claim's size",
+            id="size of a claim",
         ),
         pytest.param(
             (claim(), claim().replace("{name: data}", "{name: data, namespace: default}")),
             ("cluster.yaml, document 2 (PersistentVolumeClaim default/data): is already defined in "),
-            id="twice",
+            id="duplicate claim",
         ),
         pytest.param(
             (storage_class(CSI), storage_class(WAITS)),
             "cluster.yaml, document 2 (StorageClass local): is already defined in ",
-            id="a class twice",
+            id="duplicate class",
         ),
         pytest.param(
             (claim(fields="selector: {matchExpressions: [{key: a, operator: Near}]}, "),),
             "cluster.yaml, document 1 (PersistentVolumeClaim data): spec.selector: ",
-            id="a claim's selector",
+            id="selector of a claim",
         ),
     ],
 )
-def test_rejects_what_the_api_server_would_reject(tmp_path: Path, documents: tuple[str, ...], problem: str) -> None:
-    """The problem has the place of the object."""
+def test_invalid_objects_are_rejected(tmp_path: Path, documents: tuple[str, ...], problem: str) -> None:
+    """An object that an API server would reject is reported with its place."""
     with pytest.raises(ConfigError) as caught:
-        placed(tmp_path, *documents)
+        simulate_documents(tmp_path, *documents)
     (found,) = caught.value.problems
     assert str(found).replace(f"{tmp_path}/", "").startswith(problem)

@@ -1,4 +1,4 @@
-"""Tests of a cluster listed once, against a scripted API server."""
+"""Tests of a snapshot of a cluster from one list of each resource, against a scripted API server."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def listed(*items: Any) -> Answer:
 
 
 def named(name: str, **fields: Any) -> dict[str, Any]:
-    """Return an object."""
+    """Return an object with this name."""
     return {"metadata": {"name": name, "uid": name, **fields.pop("meta", {})}, **fields}
 
 
 def serve_devices(api: FakeApi) -> None:
-    """Serve what devices need, in v1."""
+    """Serve the resources of devices in version v1."""
     api.on("GET", DEVICES.removesuffix("/"), Answer(body={"resources": [{"name": name} for name in REQUIRED]}))
 
 
@@ -57,8 +57,8 @@ async def connection(api: FakeApi) -> AsyncIterator[ApiConnection]:
         yield connection
 
 
-async def test_one_list_of_each_kind_and_nothing_else(api: FakeApi, connection: ApiConnection) -> None:
-    """The scheduler has nodes, pods and profiles; nothing was watched or written."""
+async def test_each_resource_is_listed_once(api: FakeApi, connection: ApiConnection) -> None:
+    """The scheduler has nodes, pods and profiles, and each resource was listed once and not watched."""
     snapshot = await take_snapshot(connection, SchedulerOptions())
     context = snapshot.scheduler.context
     assert (context.cache.columns.count, len(context.cache), list(snapshot.pods)) == (1, 1, ["shop/p"])
@@ -77,17 +77,20 @@ async def test_one_list_of_each_kind_and_nothing_else(api: FakeApi, connection: 
             "/api/v1/services",
             refusal(403, "no"),
             "services cannot be listed; decisions are made as if there were none: ",
-            id="a kind that may not be listed",
+            id="forbidden resource",
         ),
         pytest.param(
-            "/api/v1/services", listed(named("s"), {"metadata": 5}), "1 of the services cannot be", id="unreadable"
+            "/api/v1/services",
+            listed(named("s"), {"metadata": 5}),
+            "1 of the services cannot be",
+            id="unreadable object",
         ),
-        pytest.param("/api/v1/pods", listed({"metadata": 5}), "1 of the pods cannot be read", id="an unreadable pod"),
+        pytest.param("/api/v1/pods", listed({"metadata": 5}), "1 of the pods cannot be read", id="unreadable pod"),
         pytest.param(
             f"{CUSTOM}schedulerprofiles",
             listed(profile_manifest("bad", {"plugins": {"score": {"enabled": [{"name": "Nope"}]}}})),
             "profile bad is invalid and ignored (the operator may run an older one): ",
-            id="a bad profile",
+            id="invalid profile",
         ),
         pytest.param(
             f"{CUSTOM}pluginconfigs",
@@ -97,10 +100,10 @@ async def test_one_list_of_each_kind_and_nothing_else(api: FakeApi, connection: 
         ),
     ],
 )
-async def test_what_cannot_be_read_is_a_notice(
+async def test_unreadable_resources_are_reported(
     api: FakeApi, connection: ApiConnection, path: str, answer: Answer, notice: str
 ) -> None:
-    """It is left out, and the result says so."""
+    """An unreadable resource or object is omitted and reported in a notice."""
     api.on("GET", path, answer)
     snapshot = await take_snapshot(connection, SchedulerOptions())
     assert len(snapshot.notices) == 1
@@ -108,7 +111,7 @@ async def test_what_cannot_be_read_is_a_notice(
 
 
 async def test_devices_and_claims_are_loaded(api: FakeApi, connection: ApiConnection) -> None:
-    """DeviceTaintRules are not served by every server that serves the others."""
+    """Devices and claims are loaded from a server that does not serve DeviceTaintRules."""
     serve_devices(api)
     api.on("GET", f"{DEVICES}deviceclasses", listed(named("gpu")))
     api.on("GET", f"{DEVICES}resourceclaims", listed(named("c", meta={"namespace": "shop", "uid": "u"})))
@@ -121,8 +124,8 @@ async def test_devices_and_claims_are_loaded(api: FakeApi, connection: ApiConnec
     assert (known.withheld, snapshot.notices) == ("", [])
 
 
-async def test_without_claims_pods_that_need_them_are_gated(api: FakeApi, connection: ApiConnection) -> None:
-    """What is in use is not known; a server without the API is nothing to note, a missing right is."""
+async def test_pods_with_claims_are_gated_without_the_claims(api: FakeApi, connection: ApiConnection) -> None:
+    """Pods with claims are gated if claims cannot be listed; only a missing permission has a notice."""
     snapshot = await take_snapshot(connection, SchedulerOptions())
     assert (snapshot.scheduler.context.cache.columns.devices.withheld, snapshot.notices) == (NOT_SERVED, [])
     serve_devices(api)
@@ -136,19 +139,17 @@ async def test_without_claims_pods_that_need_them_are_gated(api: FakeApi, connec
     ]
 
 
-async def test_without_nodes_there_is_no_answer(api: FakeApi, connection: ApiConnection) -> None:
-    """A caller that may not list nodes gets that error, not the answer that nothing fits."""
+async def test_forbidden_nodes_are_an_error(api: FakeApi, connection: ApiConnection) -> None:
+    """If nodes cannot be listed, the error is raised."""
     api.on("GET", "/api/v1/nodes", refusal(403, "no"))
     with pytest.raises(ForbiddenError):
         await take_snapshot(connection, SchedulerOptions())
 
 
 GROUPS = [
-    pytest.param("bayplan.dev/v1alpha1", {"minMember": 2, "priorityClassName": "high"}, 7, id="Bayplan's"),
-    pytest.param("scheduling.x-k8s.io/v1alpha1", {"minMember": 2}, None, id="scheduler-plugins'"),
-    pytest.param(
-        "scheduling.k8s.io/v1alpha2", {"schedulingPolicy": {"gang": {"minCount": 2}}}, None, id="Kubernetes' own"
-    ),
+    pytest.param("bayplan.dev/v1alpha1", {"minMember": 2, "priorityClassName": "high"}, 7, id="bayplan"),
+    pytest.param("scheduling.x-k8s.io/v1alpha1", {"minMember": 2}, None, id="scheduler-plugins"),
+    pytest.param("scheduling.k8s.io/v1alpha2", {"schedulingPolicy": {"gang": {"minCount": 2}}}, None, id="native"),
 ]
 
 
@@ -175,32 +176,32 @@ async def test_groups_are_loaded(
             "bayplan.dev/v1alpha1",
             refusal(403, "no"),
             "pods that name a PodGroup of bayplan.dev are shown as gated: the PodGroups of bayplan.dev cannot be ",
-            id="Bayplan's may not be listed",
+            id="forbidden bayplan groups",
         ),
         pytest.param(
             "scheduling.x-k8s.io/v1alpha1",
             refusal(403, "no"),
             "pods that name a PodGroup of scheduling.x-k8s.io are shown as gated: the PodGroups of ",
-            id="others may not be listed",
+            id="forbidden scheduler-plugins groups",
         ),
         pytest.param(
             "bayplan.dev/v1alpha1",
             listed(named("train", meta={"namespace": "ml"}, spec={"minMember": 0})),
             "PodGroup ml/train of bayplan.dev is invalid and ignored: spec.minMember: ",
-            id="not valid",
+            id="invalid bayplan group",
         ),
         pytest.param(
             "scheduling.k8s.io/v1alpha2",
             listed(named("train", meta={"namespace": "ml"}, spec={})),
             "PodGroup ml/train of scheduling.k8s.io is invalid and ignored: spec.schedulingPolicy: ",
-            id="of another's, not valid",
+            id="invalid native group",
         ),
     ],
 )
-async def test_groups_that_cannot_be_read_are_a_notice(
+async def test_unreadable_groups_are_reported(
     api: FakeApi, connection: ApiConnection, version: str, answer: Answer, notice: str
 ) -> None:
-    """The reader of the explanation sees it."""
+    """Unreadable PodGroups are reported in a notice."""
     api.on("GET", f"/apis/{version}", Answer(body={"resources": [{"name": "podgroups"}]}))
     api.on("GET", f"/apis/{version}/podgroups", answer)
     api.on("GET", "/apis/scheduling.k8s.io/v1/priorityclasses", listed())

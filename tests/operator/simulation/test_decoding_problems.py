@@ -1,4 +1,4 @@
-"""Problems of objects that cannot be decoded."""
+"""Tests of the problems of objects that cannot be decoded."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from scheduler_core.model.pod import Pod
         pytest.param(
             {"metadata": {"name": True}},
             "metadata.name: must be text, not true or false; put it in quotes",
-            id="a boolean for text",
+            id="boolean for text",
         ),
         pytest.param(
             {"metadata": {"name": "p"}, "spec": {"priority": "5"}},
@@ -27,28 +27,28 @@ from scheduler_core.model.pod import Pod
             "spec.hostNetwork: must be true or false, not text; remove the quotes",
             id="text for a boolean",
         ),
-        pytest.param({"metadata": {}}, "metadata.name: is required; add it", id="a required field"),
-        pytest.param({}, "metadata: is required; add it", id="a required field at the top"),
+        pytest.param({"metadata": {}}, "metadata.name: is required; add it", id="missing field"),
+        pytest.param({}, "metadata: is required; add it", id="missing top-level field"),
         pytest.param(
             {"metadata": {"name": "p"}, "spec": {"nodeSelector": {"disk": "ssd", "gen": 7}}},
             "spec.nodeSelector[gen]: must be text, not a whole number; put it in quotes",
-            id="one value of a mapping",
+            id="value of a mapping",
         ),
         pytest.param(
             {"metadata": {"name": "p"}, "spec": {"containers": [{"resources": {"requests": {"cpu": [1]}}}]}},
             "spec.containers[0].resources.requests[cpu]: must be a whole number or a number or text, not a list; "
             "correct it",
-            id="a value that may be several things",
+            id="value of several types",
         ),
         pytest.param(
             {"metadata": {"name": "p", "creationTimestamp": "yesterday"}},
             "metadata.creationTimestamp: invalid RFC3339 encoded datetime; correct it",
-            id="no time",
+            id="invalid time",
         ),
     ],
 )
 def test_a_problem_has_field_error_and_remedy(body: dict[str, Any], problem: str) -> None:
-    """A problem has the path of the field, what is wrong and what to do."""
+    """A problem has the path of the field, the error and the remedy."""
     with pytest.raises(msgspec.ValidationError) as caught:
         msgspec.convert(body, Pod)
     assert str(decoding_problem(caught.value, body)) == problem

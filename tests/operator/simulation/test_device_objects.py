@@ -1,4 +1,4 @@
-"""Simulations and explanations of pods with resource claims, from files."""
+"""Tests of simulations and explanations of pods with resource claims from files."""
 
 from __future__ import annotations
 
@@ -51,15 +51,15 @@ def pod(name: str, source: str = "resourceClaimTemplateName: one", resources: st
     )
 
 
-def written(path: Path, *documents: str) -> str:
-    """Write the documents into a file and return its name."""
+def write_documents(path: Path, *documents: str) -> str:
+    """Write the documents to a file and return its name."""
     file = path / "cluster.yaml"
     file.write_text("---\n".join(documents))
     return str(file)
 
 
-def simulated(path: Path, *documents: str) -> SimulationResult:
-    return simulate(admit(read_cluster_files([written(path, *documents)])))
+def simulate_documents(path: Path, *documents: str) -> SimulationResult:
+    return simulate(admit(read_cluster_files([write_documents(path, *documents)])))
 
 
 def placements(result: SimulationResult) -> list[tuple[str, Verdict, str]]:
@@ -67,8 +67,8 @@ def placements(result: SimulationResult) -> list[tuple[str, Verdict, str]]:
 
 
 def test_each_pod_has_a_claim_of_its_template(tmp_path: Path) -> None:
-    """Two devices serve two pods; the third pod has none, and the claims record who has which device."""
-    result = simulated(
+    """Two pods get the two devices of their claims, and the third pod is unschedulable."""
+    result = simulate_documents(
         tmp_path, node("n"), slice_of("n", "{name: d0}, {name: d1}"), CLASS, TEMPLATE, *map(pod, ("a", "b", "x"))
     )
     assert placements(result) == [
@@ -77,23 +77,23 @@ def test_each_pod_has_a_claim_of_its_template(tmp_path: Path) -> None:
         ("x", Verdict.UNSCHEDULABLE, ""),
     ]
     assert "cannot allocate all claims" in result.pods[2].reason
-    held = {
+    allocated = {
         each.status.reserved_for[0].name: each.status.allocation.devices.results[0].device
         for each in result.claims
         if each.status.allocation is not None
     }
-    assert held == {"a": "d0", "b": "d1"}
+    assert allocated == {"a": "d0", "b": "d1"}
     assert result.notices == ()
 
 
 @pytest.mark.parametrize(
     ("objects", "verdict"),
     [
-        pytest.param([CLASS, TEMPLATE, slice_of("n")], Verdict.PLACED, id="served"),
-        pytest.param([CLASS, slice_of("n")], Verdict.GATED, id="no template"),
-        pytest.param([TEMPLATE, slice_of("n")], Verdict.UNSCHEDULABLE, id="no class"),
+        pytest.param([CLASS, TEMPLATE, slice_of("n")], Verdict.PLACED, id="device available"),
+        pytest.param([CLASS, slice_of("n")], Verdict.GATED, id="missing template"),
+        pytest.param([TEMPLATE, slice_of("n")], Verdict.UNSCHEDULABLE, id="missing class"),
         pytest.param([CLASS, TEMPLATE], Verdict.UNSCHEDULABLE, id="no device"),
-        pytest.param([CLASS, TEMPLATE, slice_of("m")], Verdict.UNSCHEDULABLE, id="a device of another node"),
+        pytest.param([CLASS, TEMPLATE, slice_of("m")], Verdict.UNSCHEDULABLE, id="device of another node"),
         pytest.param(
             [
                 CLASS,
@@ -102,7 +102,7 @@ def test_each_pod_has_a_claim_of_its_template(tmp_path: Path) -> None:
                 TAINT_RULE,
             ],
             Verdict.UNSCHEDULABLE,
-            id="a tainted device",
+            id="tainted device",
         ),
         pytest.param(
             [
@@ -111,21 +111,21 @@ def test_each_pod_has_a_claim_of_its_template(tmp_path: Path) -> None:
                 slice_of("n", "{name: d0, bindingConditions: [ready], bindingFailureConditions: [failed]}"),
             ],
             Verdict.PLACED,
-            id="binding conditions come true",
+            id="binding conditions are met",
         ),
     ],
 )
 def test_what_a_claim_needs(tmp_path: Path, objects: list[str], verdict: Verdict) -> None:
-    """One node, and a pod with a claim of a template."""
-    assert simulated(tmp_path, node("n"), *objects, pod("a")).pods[0].verdict is verdict
+    """A pod is scheduled if its template, its class and an untainted device of the node exist."""
+    assert simulate_documents(tmp_path, node("n"), *objects, pod("a")).pods[0].verdict is verdict
 
 
 def test_devices_are_counted_by_node_and_driver(tmp_path: Path) -> None:
-    """Devices of a node are in its row; those that several nodes reach are in the total only."""
+    """Devices of a node are in the row of the node, and devices of several nodes only in the total."""
     network = slice_of("shared", "{name: nic-0}, {name: nic-1}, {name: nic-2}").replace(
         "driver: gpu.example.com, nodeName: shared", "driver: nic.example.com, allNodes: true"
     )
-    result = simulated(
+    result = simulate_documents(
         tmp_path, node("m"), node("n"), slice_of("n", "{name: d0}, {name: d1}"), network, CLASS, TEMPLATE, pod("a")
     )
     assert result.packing.devices == (
@@ -142,40 +142,44 @@ def test_devices_are_counted_by_node_and_driver(tmp_path: Path) -> None:
 
 
 def test_pods_share_a_claim_on_the_node_of_its_device(tmp_path: Path) -> None:
-    """Both are reserved for it."""
+    """Two pods with one claim are scheduled to the node of its device and are in its reservedFor."""
     source = "resourceClaimName: shared"
-    result = simulated(tmp_path, node("m"), node("n"), slice_of("n"), CLASS, CLAIM, pod("a", source), pod("b", source))
+    result = simulate_documents(
+        tmp_path, node("m"), node("n"), slice_of("n"), CLASS, CLAIM, pod("a", source), pod("b", source)
+    )
     assert placements(result) == [("a", Verdict.PLACED, "n"), ("b", Verdict.PLACED, "n")]
     assert [{each.name for each in claim.status.reserved_for} for claim in result.claims] == [{"a", "b"}]
 
 
 def test_a_claim_is_created_for_an_extended_resource(tmp_path: Path) -> None:
-    """One device, and two pods that request the resource that its class serves."""
-    served = CLASS.replace("spec: {}", "spec: {extendedResourceName: example.com/gpu}")
+    """A claim is created for a pod that requests the extended resource of a class."""
+    class_with_resource = CLASS.replace("spec: {}", "spec: {extendedResourceName: example.com/gpu}")
     resources = '{requests: {example.com/gpu: "1"}, limits: {example.com/gpu: "1"}}'
-    result = simulated(tmp_path, node("n"), slice_of("n"), served, *(pod(each, "", resources) for each in "ab"))
+    result = simulate_documents(
+        tmp_path, node("n"), slice_of("n"), class_with_resource, *(pod(each, "", resources) for each in "ab")
+    )
     assert [each.verdict for each in result.pods] == [Verdict.PLACED, Verdict.UNSCHEDULABLE]
     assert [each.metadata.owner_references[0].name for each in result.claims] == ["a"]
 
 
 def test_an_explanation_counts_the_devices_of_other_pods(tmp_path: Path) -> None:
-    """The device is free for the pod itself, and in use once the other pod is scheduled before."""
-    files = [written(tmp_path, node("n"), slice_of("n"), CLASS, TEMPLATE, pod("a"), pod("b"))]
+    """A device is free for the explained pod unless another pod is scheduled first."""
+    files = [write_documents(tmp_path, node("n"), slice_of("n"), CLASS, TEMPLATE, pod("a"), pod("b"))]
 
-    def chosen(name: str, *, others_placed: bool) -> bool:
+    def is_feasible(name: str, *, others_placed: bool) -> bool:
         explanation = from_files(files, PodName("default", name), SimulationOptions(), others_placed=others_placed)
         assert isinstance(explanation, Explanation)
         return explanation.node == "n"
 
-    assert [chosen(each, others_placed=False) for each in "ab"] == [True, True]
-    assert [chosen(each, others_placed=True) for each in "ab"] == [True, False]
+    assert [is_feasible(each, others_placed=False) for each in "ab"] == [True, True]
+    assert [is_feasible(each, others_placed=True) for each in "ab"] == [True, False]
 
 
 def test_problems_name_the_object(tmp_path: Path) -> None:
-    """An invalid quantity, and a claim that is in the files twice."""
+    """The problems of an invalid quantity and of a duplicate claim name the object."""
     invalid = slice_of("n", "{name: d0, capacity: {memory: {value: lots}}}")
     with pytest.raises(ConfigError) as caught:
-        simulated(tmp_path, node("n"), invalid, CLAIM, CLAIM)
+        simulate_documents(tmp_path, node("n"), invalid, CLAIM, CLAIM)
     where = [problem.path.partition("(")[2].partition(")")[0] for problem in caught.value.problems]
     assert where == ["ResourceSlice n-slice", "ResourceClaim default/shared"]
 
@@ -206,7 +210,7 @@ _AT = 'device.attributes["gpu.example.com"].link'
 def test_gates_of_attributes(
     tmp_path: Path, derived: str, gates: dict[str, bool], reason: str, devices: list[str]
 ) -> None:
-    """A simulation and an explanation compare attributes as the operator does with the same gates."""
+    """A simulation and an explanation compare device attributes with the configured feature gates."""
     name = "example.com/d" if derived else "gpu.example.com/link"
     more = f", derivedAttributes: [{{name: {name}, expression: '{derived}'}}]" if derived else ""
     exactly = f"{{deviceClassName: gpu, count: 2{more}}}"
@@ -214,7 +218,7 @@ def test_gates_of_attributes(
         f"{{devices: {{requests: [{{name: r, exactly: {exactly}}}], constraints: [{{matchAttribute: {name}}}]}}}}"
     )
     template = f"{API}kind: ResourceClaimTemplate\nmetadata: {{name: one}}\nspec: {{spec: {requests}}}\n"
-    file = written(tmp_path, node("n"), slice_of("n", _LINKS), CLASS, template, pod("a"))
+    file = write_documents(tmp_path, node("n"), slice_of("n", _LINKS), CLASS, template, pod("a"))
     options = SimulationOptions(gates=FeatureGates(gates))
     result = simulate(admit(read_cluster_files([file])), options)
     assert reason in result.pods[0].reason

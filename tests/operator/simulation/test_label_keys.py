@@ -1,4 +1,4 @@
-"""Merging label keys into selectors."""
+"""Tests of merging label keys into selectors."""
 
 import pytest
 from bayplan.simulation.label_keys import merge_label_keys
@@ -22,12 +22,17 @@ NOT_HASH = Requirement("pod-template-hash", "NotIn", ("abc",))
 @pytest.mark.parametrize(
     ("selector", "keys", "expected"),
     [
-        pytest.param(LabelSelector(), ("pod-template-hash",), LabelSelector({}, (HASH,)), id="a key"),
-        pytest.param(LabelSelector({}, (APP,)), ("pod-template-hash",), LabelSelector({}, (APP, HASH)), id="after all"),
-        pytest.param(LabelSelector(), ("missing",), LabelSelector(), id="a key that the pod lacks"),
+        pytest.param(LabelSelector(), ("pod-template-hash",), LabelSelector({}, (HASH,)), id="key"),
+        pytest.param(
+            LabelSelector({}, (APP,)),
+            ("pod-template-hash",),
+            LabelSelector({}, (APP, HASH)),
+            id="key after other requirements",
+        ),
+        pytest.param(LabelSelector(), ("missing",), LabelSelector(), id="key that the pod does not have"),
         pytest.param(None, ("pod-template-hash",), None, id="no selector"),
         pytest.param(
-            LabelSelector({}, (HASH,)), ("pod-template-hash",), LabelSelector({}, (HASH,)), id="merged already"
+            LabelSelector({}, (HASH,)), ("pod-template-hash",), LabelSelector({}, (HASH,)), id="already merged"
         ),
         pytest.param(LabelSelector(), (), LabelSelector(), id="no keys"),
     ],
@@ -35,14 +40,14 @@ NOT_HASH = Requirement("pod-template-hash", "NotIn", ("abc",))
 def test_spread_constraints(
     selector: LabelSelector | None, keys: tuple[str, ...], expected: LabelSelector | None
 ) -> None:
-    """The keys of a constraint restrict its selector to pods with the same values."""
+    """The label keys of a spread constraint restrict its selector to pods with the same values."""
     constraint = TopologySpreadConstraint(label_selector=selector, match_label_keys=keys)
     (merged,) = merge_label_keys(PodSpec(topology_spread_constraints=(constraint,)), LABELS).topology_spread_constraints
     assert merged.label_selector == expected
 
 
 def test_affinity_terms() -> None:
-    """Keys are merged into required and preferred terms, mismatchLabelKeys with the operator NotIn."""
+    """Label keys are merged into required and preferred terms, mismatchLabelKeys with operator NotIn."""
 
     def terms(same: LabelSelector, other: LabelSelector) -> PodAffinity:
         required = PodAffinityTerm(label_selector=same, match_label_keys=("pod-template-hash",))
@@ -56,6 +61,6 @@ def test_affinity_terms() -> None:
 
 
 def test_a_pod_without_keys_is_unchanged() -> None:
-    """A pod without any keys is returned as the same object."""
+    """A pod spec without label keys is returned as the same object."""
     spec = PodSpec(affinity=Affinity(pod_affinity=PodAffinity((PodAffinityTerm(label_selector=LabelSelector()),))))
     assert merge_label_keys(spec, LABELS) is spec

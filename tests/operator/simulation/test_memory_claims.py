@@ -1,4 +1,4 @@
-"""Writes to the resource claims of a simulated cluster."""
+"""Tests of writes to the resource claims of a simulated cluster."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.devices import allocated_claim, claim, exactly
 WAITING = claim(exactly("r"), name="c")
 
 
-def served(*objects: ResourceClaim) -> tuple[MemoryClaims, DeviceIndex]:
+def claims_with_index(*objects: ResourceClaim) -> tuple[MemoryClaims, DeviceIndex]:
     """Return claims, and the device index of a scheduler that watches them."""
     world = MemoryCluster()
     scheduler = Scheduler(SimulatedClock(), world)
@@ -29,69 +29,69 @@ def served(*objects: ResourceClaim) -> tuple[MemoryClaims, DeviceIndex]:
 
 
 def used_by(given: ResourceClaim, *uids: str) -> ResourceClaim:
-    """Return a claim with an allocation that is reserved for pods."""
+    """Return a claim with an allocation that is reserved for these pods."""
     reserved = tuple(ClaimConsumer("pods", uid, uid) for uid in uids)
     allocation = allocated_claim({"device": "d0", "bindingConditions": ["ready"]}).status.allocation
     return replace(given, status=replace(given.status, allocation=allocation, reserved_for=reserved))
 
 
-async def test_writes_are_reported_before_they_return() -> None:
-    """The allocation is known in the returned version, with the binding conditions of its devices."""
-    claims, known = served(WAITING)
+async def test_a_write_is_reported_before_it_returns() -> None:
+    """When a write returns, the index has the written version with the binding conditions of its devices."""
+    claims, index = claims_with_index(WAITING)
     protected = await claims.write_finalizers(replace(WAITING, metadata=replace(WAITING.metadata, finalizers=("f",))))
     written = await claims.write_allocation(used_by(protected, "a"))
-    assert known.claims.get("ns/c") is written is await claims.read(WAITING)
+    assert index.claims.get("ns/c") is written is await claims.read(WAITING)
     assert (written.metadata.finalizers, [each.uid for each in written.status.reserved_for]) == (("f",), ["a"])
     assert [(one.type, one.status) for each in written.status.devices for one in each.conditions] == [("ready", "True")]
-    usage = known.hardware.allocated.usage(("gpu.example.com", "n0"))
+    usage = index.hardware.allocated.usage(("gpu.example.com", "n0"))
     assert usage is not None
     assert usage.uses("d0")
 
 
 async def test_reservations_end_one_by_one() -> None:
-    """The allocation stays until it is removed."""
-    claims, known = served(WAITING)
+    """The allocation of a claim stays when a reservation ends, until it is deallocated."""
+    claims, index = claims_with_index(WAITING)
     written = await claims.write_reservation(used_by(WAITING, "a", "b"))
     await claims.end_reservation(WAITING, "a")
     left = await claims.read(WAITING)
     assert [each.uid for each in left.status.reserved_for] == ["b"]
     assert left.status.allocation == written.status.allocation
     await claims.deallocate(left)
-    assert known.hardware.allocated.usage(("gpu.example.com", "n0")) is None
+    assert index.hardware.allocated.usage(("gpu.example.com", "n0")) is None
 
 
 @pytest.mark.parametrize(
     ("fields", "error"),
     [
         pytest.param({"name": "gone"}, NotFoundError, id="gone"),
-        pytest.param({"uid": "another"}, NotFoundError, id="another of that name"),
-        pytest.param({"resource_version": "0"}, ConflictError, id="changed since"),
+        pytest.param({"uid": "another"}, NotFoundError, id="another claim of the name"),
+        pytest.param({"resource_version": "0"}, ConflictError, id="changed"),
     ],
 )
-async def test_rejects_writes_as_the_api_server_does(fields: dict[str, str], error: type[Exception]) -> None:
-    """A write fails if the claim was recreated or has another version, and changes nothing."""
-    claims, known = served(WAITING)
+async def test_stale_writes_are_rejected(fields: dict[str, str], error: type[Exception]) -> None:
+    """A write to a recreated or changed claim fails and changes nothing."""
+    claims, index = claims_with_index(WAITING)
     stale = used_by(replace(WAITING, metadata=replace(WAITING.metadata, **fields)), "a")
     for write in (claims.write_finalizers, claims.write_allocation, claims.write_reservation, claims.deallocate):
         with pytest.raises(error):
             await write(stale)
-    assert known.claims.get("ns/c") is WAITING
+    assert index.claims.get("ns/c") is WAITING
 
 
-async def test_creates_and_deletes_claims_of_extended_resources() -> None:
-    """The name is generated from the owner's; a second deletion is no error."""
-    claims, known = served()
+async def test_claims_of_extended_resources() -> None:
+    """The name of a created claim is generated from its owner, and a second deletion is no error."""
+    claims, index = claims_with_index()
     owner = OwnerReference("Pod", "web", "uid-of-web", "v1", controller=True)
     made = await claims.create(replace(WAITING, metadata=replace(WAITING.metadata, owner_references=(owner,))))
     assert made.metadata.name.startswith("web-extended-resources-")
-    assert list(known.claims) == [made]
+    assert list(index.claims) == [made]
     await claims.delete(made)
     await claims.delete(made)
-    assert list(known.claims) == []
+    assert list(index.claims) == []
 
 
 async def test_a_pod_records_its_extended_claim() -> None:
-    """Its status names the claim; a pod that is gone is an error."""
+    """The status of a pod names its extended resource claim, and a missing pod is an error."""
     world = MemoryCluster()
     web = pod("web")
     world.add_pod(web)

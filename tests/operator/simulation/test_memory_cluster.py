@@ -1,4 +1,4 @@
-"""The cluster in memory."""
+"""Tests of the cluster in memory."""
 
 import msgspec
 import pytest
@@ -18,8 +18,8 @@ UID = "uid-of-default-pod"
 BINDING = Binding("default", "pod", UID, "node")
 
 
-def watched() -> tuple[MemoryCluster, Scheduler]:
-    """Return a cluster of one node and one pod, and a scheduler that watches it and serves the pod."""
+def cluster_with_scheduler() -> tuple[MemoryCluster, Scheduler]:
+    """Return a cluster with one node and one pod, and a scheduler that watches it."""
     cluster = MemoryCluster()
     scheduler = Scheduler(SimulatedClock(), cluster)
     scheduler.activate([scheduler.build(ProfileConfig(scheduler_name="default-scheduler"))])
@@ -31,7 +31,7 @@ def watched() -> tuple[MemoryCluster, Scheduler]:
 
 async def test_a_bind_is_reported_before_its_response() -> None:
     """When a bind returns, the pod has its node in the cluster and in the scheduler's cache."""
-    cluster, scheduler = watched()
+    cluster, scheduler = cluster_with_scheduler()
     await cluster.bind(BINDING)
     bound = await cluster.read_pod("default", "pod")
     assert bound is not None
@@ -43,13 +43,13 @@ async def test_a_bind_is_reported_before_its_response() -> None:
 @pytest.mark.parametrize(
     ("metadata", "expected"),
     [
-        pytest.param(AnnotatedMeta, {"kept": "yes", "devices": "0"}, id="a plugin reads them"),
-        pytest.param(ObjectMeta, {}, id="no plugin reads them"),
+        pytest.param(AnnotatedMeta, {"kept": "yes", "devices": "0"}, id="read by a plugin"),
+        pytest.param(ObjectMeta, {}, id="not read by a plugin"),
     ],
 )
 async def test_a_bind_annotates_the_pod(metadata: type[ObjectMeta], expected: dict[str, str]) -> None:
     """The annotations of a Binding are added to those of the pod, as by the API server."""
-    cluster, _ = watched()
+    cluster, _ = cluster_with_scheduler()
     fields = {"name": "annotated", "namespace": "default", "uid": "u", "annotations": {"kept": "yes"}}
     cluster.add_pod(msgspec.structs.replace(pod(), metadata=msgspec.convert(fields, metadata)))
     await cluster.bind(Binding("default", "annotated", "u", "node", (("devices", "0"),)))
@@ -61,33 +61,33 @@ async def test_a_bind_annotates_the_pod(metadata: type[ObjectMeta], expected: di
 @pytest.mark.parametrize(
     ("binding", "error"),
     [
-        pytest.param(Binding("default", "gone", UID, "node"), NotFoundError, id="no such pod"),
-        pytest.param(Binding("default", "pod", "another", "node"), NotFoundError, id="another pod of that name"),
-        pytest.param(BINDING, ConflictError, id="bound already"),
+        pytest.param(Binding("default", "gone", UID, "node"), NotFoundError, id="missing pod"),
+        pytest.param(Binding("default", "pod", "another", "node"), NotFoundError, id="another pod of the name"),
+        pytest.param(BINDING, ConflictError, id="already bound"),
     ],
 )
-async def test_rejects_a_bind_as_the_api_server_does(binding: Binding, error: type[Exception]) -> None:
+async def test_invalid_binds_are_rejected(binding: Binding, error: type[Exception]) -> None:
     """A bind of a missing, recreated or bound pod fails."""
-    cluster, _ = watched()
+    cluster, _ = cluster_with_scheduler()
     await cluster.bind(BINDING)
     with pytest.raises(error):
         await cluster.bind(binding)
 
 
-async def test_a_patch_is_reported_on_the_next_turn() -> None:
-    """A status written from within a cycle is reported to the scheduler after the cycle."""
-    cluster, scheduler = watched()
+async def test_a_patch_is_reported_after_the_cycle() -> None:
+    """A status written during a cycle is reported to the scheduler after the cycle."""
+    cluster, scheduler = cluster_with_scheduler()
     patch = PodStatusPatch("default", "pod", UID, PodCondition("PodScheduled", "False"), nominated_node_name="node")
     cluster.patch_pod_status(patch)
-    quiet_before = cluster.is_quiet
+    was_quiet = cluster.is_quiet
     await scheduler.context.clock.sleep(0)
-    assert (quiet_before, cluster.is_quiet) == (False, True)
+    assert (was_quiet, cluster.is_quiet) == (False, True)
     assert scheduler.context.queue.nominator.node_of(UID) == "node"
 
 
 async def test_a_patch_of_another_uid_changes_nothing() -> None:
-    """A recreated pod of the same name is not changed."""
-    cluster, _ = watched()
+    """A patch with another UID does not change the pod."""
+    cluster, _ = cluster_with_scheduler()
     cluster.patch_pod_status(PodStatusPatch("default", "pod", "another", PodCondition("PodScheduled", "False")))
     current = cluster.pod("default", "pod")
     assert current is not None
@@ -96,7 +96,7 @@ async def test_a_patch_of_another_uid_changes_nothing() -> None:
 
 async def test_a_condition_replaces_the_one_of_its_type() -> None:
     """A pod has one condition of each type."""
-    cluster, _ = watched()
+    cluster, _ = cluster_with_scheduler()
     for message in ("first", "second"):
         condition = PodCondition("PodScheduled", "False", message=message)
         cluster.patch_pod_status(PodStatusPatch("default", "pod", UID, condition))
@@ -106,8 +106,8 @@ async def test_a_condition_replaces_the_one_of_its_type() -> None:
 
 
 async def test_a_deletion_removes_the_pod() -> None:
-    """A deleted pod does not exist any more, and the caller is notified afterwards."""
-    cluster, scheduler = watched()
+    """A deleted pod is removed, and the caller is notified afterwards."""
+    cluster, scheduler = cluster_with_scheduler()
     await cluster.bind(BINDING)
     ended: list[Exception | None] = []
     cluster.delete_pod(PodDeletion("default", "pod", UID), ended.append)
@@ -120,7 +120,7 @@ async def test_a_deletion_removes_the_pod() -> None:
     assert isinstance(ended[1], NotFoundError)
 
 
-def test_stores_events() -> None:
+def test_events_are_stored() -> None:
     """Events are stored in order and count as writes."""
     cluster = MemoryCluster()
     event = Event(ObjectReference("Pod", "pod"), "Normal", "Scheduled", "Binding", "done")

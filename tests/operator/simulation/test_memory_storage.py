@@ -1,4 +1,4 @@
-"""The volume controller and the provisioners of a simulated cluster."""
+"""Tests of the volume controller and the provisioners of a simulated cluster."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.storage import claim, storage_class, volume
 CSI_CLASS = storage_class("fast", "csi.example.com")
 
 
-def served(*objects: StorageObject) -> tuple[MemoryStorage, StorageIndex]:
+def storage_with_index(*objects: StorageObject) -> tuple[MemoryStorage, StorageIndex]:
     """Return storage, and the storage index of a scheduler that watches it."""
     scheduler = Scheduler(SimulatedClock(), MemoryCluster())
     storage = MemoryStorage()
@@ -28,34 +28,34 @@ def served(*objects: StorageObject) -> tuple[MemoryStorage, StorageIndex]:
     return storage, scheduler.context.cache.columns.storage
 
 
-def of(original: Any, **fields: str) -> Any:
+def with_metadata(original: Any, **fields: str) -> Any:
     """Return the object with other metadata."""
     return replace(original, metadata=replace(original.metadata, **fields))
 
 
 async def test_binding_a_volume_binds_its_claim() -> None:
-    """Both are reported before the write returns, the volume in the returned version."""
+    """When a volume is bound, its claim is bound, and both are reported before the write returns."""
     free, waiting = volume("v", version="41"), claim("c", version="40")
-    storage, known = served(storage_class(), free, waiting)
+    storage, index = storage_with_index(storage_class(), free, waiting)
     written = await storage.bind_volume(bound_volume(free, waiting))
-    assert known.volumes.get("v") is written is storage.volume("v")
+    assert index.volumes.get("v") is written is storage.volume("v")
     assert int(written.metadata.resource_version) > 41
-    bound = known.claims.get("default/c")
+    bound = index.claims.get("default/c")
     assert bound is not None
     assert (bound.is_fully_bound, bound.spec.volume_name, bound.status.phase) == (True, "v", "Bound")
 
 
 async def test_selecting_a_node_creates_a_volume() -> None:
-    """The new volume has the requested size, is the driver's, and is bound to the claim."""
+    """A selected node causes a new volume of the requested size that is bound to the claim."""
     waiting = claim("c", storage_class="fast", size="7Gi")
-    storage, known = served(CSI_CLASS, waiting)
+    storage, index = storage_with_index(CSI_CLASS, waiting)
     annotations = {SELECTED_NODE: "n"}
     await storage.select_node(replace(waiting, metadata=replace(waiting.metadata, annotations=annotations)))
     bound = storage.claim("default", "c")
     assert bound is not None
     assert bound.is_fully_bound
     assert bound.metadata.annotations[SELECTED_NODE] == "n"
-    made = known.volumes.get(bound.spec.volume_name)
+    made = index.volumes.get(bound.spec.volume_name)
     assert made is not None
     assert made.is_reserved_for(bound)
     assert (made.spec.capacity, made.spec.storage_class_name) == ({"storage": "7Gi"}, "fast")
@@ -67,16 +67,16 @@ async def test_selecting_a_node_creates_a_volume() -> None:
     ("fields", "error"),
     [
         pytest.param({"name": "gone"}, NotFoundError, id="gone"),
-        pytest.param({"uid": "another"}, NotFoundError, id="another of that name"),
-        pytest.param({"resource_version": "0"}, ConflictError, id="changed since"),
+        pytest.param({"uid": "another"}, NotFoundError, id="another object of the name"),
+        pytest.param({"resource_version": "0"}, ConflictError, id="changed"),
     ],
 )
-async def test_rejects_writes_as_the_api_server_does(fields: dict[str, str], error: type[Exception]) -> None:
-    """A write fails if the object was recreated or has another version."""
+async def test_stale_writes_are_rejected(fields: dict[str, str], error: type[Exception]) -> None:
+    """A write to a recreated or changed object fails and changes nothing."""
     free, waiting = volume("v"), claim("c", storage_class="fast")
-    storage, known = served(CSI_CLASS, free, waiting)
+    storage, index = storage_with_index(CSI_CLASS, free, waiting)
     with pytest.raises(error):
-        await storage.bind_volume(of(free, **fields))
+        await storage.bind_volume(with_metadata(free, **fields))
     with pytest.raises(error):
-        await storage.select_node(of(waiting, **fields))
-    assert (known.volumes.get("v"), known.claims.get("default/c")) == (free, waiting)
+        await storage.select_node(with_metadata(waiting, **fields))
+    assert (index.volumes.get("v"), index.claims.get("default/c")) == (free, waiting)

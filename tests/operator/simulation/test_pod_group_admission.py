@@ -1,4 +1,4 @@
-"""PodGroups in files: admitted as an API server would, and translated as in the operator."""
+"""Tests of PodGroups in files: admission as by an API server, and translation as in the operator."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scheduler_core.errors import ConfigError
 from scheduler_core.model.pod_group import GroupSource, PodGroup
 
 BAYPLAN = "{apiVersion: bayplan.dev/v1alpha1, kind: PodGroup, metadata: {name: g}, spec: {minMember: 2}}"
-CLASSED = (
+BAYPLAN_WITH_CLASS = (
     "{apiVersion: bayplan.dev/v1alpha1, kind: PodGroup, metadata: {name: g}, "
     "spec: {minMember: 2, priorityClassName: high}}"
 )
@@ -24,21 +24,21 @@ NATIVE = (
 )
 OLDER = NATIVE.replace("v1beta1", "v1alpha2")
 HIGH = "{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: high}, value: 7}"
-NAMED = (
+POD_WITH_GROUP_NAME = (
     "{apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {schedulingGroup: {podGroupName: g}, containers: "
     "[{name: m}]}}"
 )
-LABELLED = (
+PLUGINS_LABELLED = (
     "{apiVersion: v1, kind: Pod, metadata: {name: p, labels: {scheduling.x-k8s.io/pod-group: g}}, spec: {containers: "
     "[{name: m}]}}"
 )
 
-OWN = LABELLED.replace("scheduling.x-k8s.io/pod-group", "bayplan.dev/pod-group")
+BAYPLAN_LABELLED = PLUGINS_LABELLED.replace("scheduling.x-k8s.io/pod-group", "bayplan.dev/pod-group")
 NODE = "{apiVersion: v1, kind: Node, metadata: {name: n}, status: {allocatable: {cpu: 4, memory: 8Gi, pods: 9}}}"
 
 
-def admitted(path: Path, *documents: str) -> AdmittedCluster:
-    """Write a file and admit its objects."""
+def admit_documents(path: Path, *documents: str) -> AdmittedCluster:
+    """Write the documents to a file and admit its objects."""
     file = path / "f.yaml"
     file.write_text("\n---\n".join(documents))
     return admit(read_cluster_files([str(file)]))
@@ -47,16 +47,16 @@ def admitted(path: Path, *documents: str) -> AdmittedCluster:
 @pytest.mark.parametrize(
     ("document", "source", "priority"),
     [
-        pytest.param(BAYPLAN, GroupSource.BAYPLAN, None, id="Bayplan's"),
-        pytest.param(CLASSED, GroupSource.BAYPLAN, 7, id="Bayplan's with a class"),
-        pytest.param(PLUGINS, GroupSource.SCHEDULER_PLUGINS, None, id="scheduler-plugins'"),
-        pytest.param(NATIVE, GroupSource.NATIVE, 7, id="Kubernetes' own, its class resolved"),
-        pytest.param(OLDER, GroupSource.NATIVE, 7, id="Kubernetes' own in the older version"),
+        pytest.param(BAYPLAN, GroupSource.BAYPLAN, None, id="bayplan"),
+        pytest.param(BAYPLAN_WITH_CLASS, GroupSource.BAYPLAN, 7, id="bayplan with priority class"),
+        pytest.param(PLUGINS, GroupSource.SCHEDULER_PLUGINS, None, id="scheduler-plugins"),
+        pytest.param(NATIVE, GroupSource.NATIVE, 7, id="native with priority class"),
+        pytest.param(OLDER, GroupSource.NATIVE, 7, id="native in the older version"),
     ],
 )
 def test_groups_of_three_apis(tmp_path: Path, document: str, source: GroupSource, priority: int | None) -> None:
-    """Namespace and UID are set, and the priority is that of the class."""
-    (group,) = admitted(tmp_path, document, HIGH).groups
+    """Groups get namespace and UID, and the priority of their class."""
+    (group,) = admit_documents(tmp_path, document, HIGH).groups
     assert isinstance(group, PodGroup)
     assert (group.key.source, str(group.key), group.min_member) == (source, "default/g", 2)
     assert group.priority == priority
@@ -64,8 +64,8 @@ def test_groups_of_three_apis(tmp_path: Path, document: str, source: GroupSource
 
 
 def test_one_name_in_several_apis(tmp_path: Path) -> None:
-    """They are different groups."""
-    assert len({group.uid for group in admitted(tmp_path, BAYPLAN, PLUGINS, NATIVE, HIGH).groups}) == 3
+    """Groups of the same name in several APIs are different groups."""
+    assert len({group.uid for group in admit_documents(tmp_path, BAYPLAN, PLUGINS, NATIVE, HIGH).groups}) == 3
 
 
 @pytest.mark.parametrize(
@@ -74,27 +74,27 @@ def test_one_name_in_several_apis(tmp_path: Path) -> None:
         pytest.param(
             (BAYPLAN, BAYPLAN),
             "document 2 (PodGroup default/g): is already defined in",
-            id="twice",
+            id="duplicate",
         ),
         pytest.param(
-            (BAYPLAN.replace("2", "0"),), "document 1 (PodGroup default/g): spec.minMember: ", id="an invalid field"
+            (BAYPLAN.replace("2", "0"),), "document 1 (PodGroup default/g): spec.minMember: ", id="invalid field"
         ),
         pytest.param(
             (PLUGINS.replace("2}}", "x}}"),),
             "document 1 (PodGroup default/g): spec.minMember: must be a whole number",
-            id="another type",
+            id="wrong type",
         ),
         pytest.param(
             (NATIVE,),
             'spec.priorityClassName: there is no PriorityClass "high"; add it to the files or correct the name',
-            id="a class that does not exist",
+            id="missing priority class",
         ),
     ],
 )
 def test_invalid_groups(tmp_path: Path, documents: tuple[str, ...], problem: str) -> None:
-    """The error has the place of the group."""
+    """The problem of an invalid group has its place."""
     with pytest.raises(ConfigError) as caught:
-        admitted(tmp_path, *documents)
+        admit_documents(tmp_path, *documents)
     assert problem in str(caught.value)
 
 
@@ -102,9 +102,9 @@ def test_invalid_groups(tmp_path: Path, documents: tuple[str, ...], problem: str
     ("default", "priority"), [pytest.param("", 0, id="no default class"), pytest.param("true", 7, id="default class")]
 )
 def test_a_native_group_without_a_class(tmp_path: Path, default: str, priority: int) -> None:
-    """It gets the priority of the default class, as its members do."""
+    """A native group without a priority class gets the priority of the default class, like its members."""
     high = HIGH.replace("value: 7", f"value: 7, globalDefault: {default}") if default else HIGH
-    (group,) = admitted(tmp_path, NATIVE.replace("priorityClassName: high, ", ""), high).groups
+    (group,) = admit_documents(tmp_path, NATIVE.replace("priorityClassName: high, ", ""), high).groups
     assert group.priority == priority
 
 
@@ -115,11 +115,11 @@ def test_a_native_group_without_a_class(tmp_path: Path, default: str, priority: 
         pytest.param("nodeClass: fast", "unknown field, which may constrain the group", id="unknown field"),
     ],
 )
-def test_a_group_that_cannot_be_obeyed(tmp_path: Path, field: str, problem: str) -> None:
-    """Its members are gated with the field, as in a cluster, and a notice says the same; other pods are scheduled."""
-    held = NATIVE.replace("priorityClassName: high", field)
-    plain = NAMED.replace("schedulingGroup: {podGroupName: g}, ", "").replace("name: p}", "name: plain}")
-    cluster = admitted(tmp_path, NODE, NAMED, plain, held)
+def test_an_unsupported_group(tmp_path: Path, field: str, problem: str) -> None:
+    """The members of an unsupported group are gated with the field, and a notice reports it."""
+    unsupported = NATIVE.replace("priorityClassName: high", field)
+    plain = POD_WITH_GROUP_NAME.replace("schedulingGroup: {podGroupName: g}, ", "").replace("name: p}", "name: plain}")
+    cluster = admit_documents(tmp_path, NODE, POD_WITH_GROUP_NAME, plain, unsupported)
     result = simulate(cluster)
     gated, scheduled = result.pods
     assert problem in result.gangs[0].reason
@@ -129,8 +129,8 @@ def test_a_group_that_cannot_be_obeyed(tmp_path: Path, field: str, problem: str)
 
 
 @pytest.mark.parametrize(("cpus", "bound"), [(4, 4), (3, 0)])
-def test_a_tree_of_groups(tmp_path: Path, cpus: int, bound: int) -> None:
-    """The groups below a CompositePodGroup are placed all or nothing, and a notice names the feature gate."""
+def test_groups_of_a_tree_are_scheduled_completely_or_not(tmp_path: Path, cpus: int, bound: int) -> None:
+    """The groups below a CompositePodGroup are scheduled completely or not, and a notice names the feature gate."""
     root = (
         "{apiVersion: scheduling.k8s.io/v1alpha3, kind: CompositePodGroup, metadata: {name: all}, "
         "spec: {schedulingPolicy: {gang: {minGroupCount: 2}}}}"
@@ -143,20 +143,20 @@ def test_a_tree_of_groups(tmp_path: Path, cpus: int, bound: int) -> None:
     ]
     groups[1] = groups[1].replace("v1beta1", "v1alpha3")
     pods = [
-        NAMED.replace("podGroupName: g", f"podGroupName: {name}")
+        POD_WITH_GROUP_NAME.replace("podGroupName: g", f"podGroupName: {name}")
         .replace("name: p}", f"name: {name}{number}}}")
         .replace("name: m}", "name: m, resources: {requests: {cpu: 1}}}")
         for name in "ab"
         for number in range(2)
     ]
-    cluster = admitted(tmp_path, NODE.replace("cpu: 4", f"cpu: {cpus}"), root, *groups, *pods)
+    cluster = admit_documents(tmp_path, NODE.replace("cpu: 4", f"cpu: {cpus}"), root, *groups, *pods)
     assert sum(bool(each.node) for each in simulate(cluster).pods) == bound
     assert any("feature gate CompositePodGroups" in notice for notice in cluster.notices)
 
 
-def test_a_missing_class(tmp_path: Path) -> None:
-    """As in a cluster a Bayplan PodGroup gets the highest priority of its members, and a notice says so."""
-    (notice,) = admitted(tmp_path, CLASSED).notices
+def test_a_missing_priority_class(tmp_path: Path) -> None:
+    """A Bayplan PodGroup with a missing priority class gets the highest priority of its members, with a notice."""
+    (notice,) = admit_documents(tmp_path, BAYPLAN_WITH_CLASS).notices
     assert notice == (
         'PodGroup default/g names PriorityClass "high", which is not in the files; it gets the highest priority of its '
         "members"
@@ -167,32 +167,32 @@ def test_a_missing_class(tmp_path: Path) -> None:
     ("document", "group", "remedy"),
     [
         pytest.param(
-            OWN,
+            BAYPLAN_LABELLED,
             BAYPLAN,
             "of bayplan.dev exists; create or correct it, or create the pod without label bay",
-            id="Bayplan's",
+            id="bayplan",
         ),
         pytest.param(
-            LABELLED,
+            PLUGINS_LABELLED,
             PLUGINS,
             "of scheduling.x-k8s.io exists; create or correct it, or create the pod without label sch",
-            id="scheduler-plugins'",
+            id="scheduler-plugins",
         ),
         pytest.param(
-            NAMED,
+            POD_WITH_GROUP_NAME,
             NATIVE.replace("priorityClassName: high, ", ""),
             "of scheduling.k8s.io exists; create or correct it, or create the pod without spec.sch",
-            id="Kubernetes' own",
+            id="native",
         ),
     ],
 )
-def test_a_pod_whose_group_is_not_in_the_files(tmp_path: Path, document: str, group: str, remedy: str) -> None:
-    """It waits for the group, with the remedy, although a node is feasible; with the group it waits for the quorum."""
-    (placed,) = simulate(admitted(tmp_path, NODE, document)).pods
+def test_a_pod_without_its_group_is_gated(tmp_path: Path, document: str, group: str, remedy: str) -> None:
+    """A pod waits for its missing group with a remedy, and with the group it waits for the quorum."""
+    (placed,) = simulate(admit_documents(tmp_path, NODE, document)).pods
     assert (placed.verdict, placed.node) == (Verdict.GATED, "")
     assert placed.reason.startswith(
         'waiting for pods\'s pod group "g" to appear in scheduling queue: no valid PodGroup default/g'
     )
     assert remedy in placed.reason
-    (placed,) = simulate(admitted(tmp_path, NODE, document, group)).pods
+    (placed,) = simulate(admit_documents(tmp_path, NODE, document, group)).pods
     assert placed.reason == "waits for gang default/g: 1 of 2 members exist; 1 more is needed."

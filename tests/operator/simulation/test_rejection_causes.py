@@ -1,4 +1,4 @@
-"""Causes in messages of unscheduled pods."""
+"""Tests of the causes in the messages of unscheduled pods."""
 
 import pytest
 from bayplan.simulation.rejection_causes import RejectionCause, cause_of, rejection_causes
@@ -24,7 +24,7 @@ NOT_HELPFUL = " preemption: 0/9 nodes are available: 9 Preemption is not helpful
             id="PreFilter",
         ),
         pytest.param(
-            "0/9 nodes are available: the claim is lost, restore it.", "the claim is lost, restore it", id="a comma"
+            "0/9 nodes are available: the claim is lost, restore it.", "the claim is lost, restore it", id="comma"
         ),
         pytest.param(
             "1 of the 3 members that must be placed together fit in zone=a; with them in place, for ml/train-1: 0/3 "
@@ -41,8 +41,8 @@ def test_cause_of_a_message(message: str, cause: str) -> None:
     assert cause_of(message) == cause
 
 
-def test_groups_by_verdict_and_cause() -> None:
-    """The largest group comes first; its example is its first pod."""
+def test_causes_are_grouped() -> None:
+    """Causes are grouped by verdict, largest group first, with the first pod as example."""
     messages = (
         "0/2 nodes are available: 2 Insufficient cpu.",
         "0/3 nodes are available: 3 Insufficient cpu.",

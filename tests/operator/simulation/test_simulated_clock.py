@@ -1,4 +1,4 @@
-"""Virtual time of simulations."""
+"""Tests of the virtual time of simulations."""
 
 import asyncio
 from datetime import timedelta
@@ -6,8 +6,8 @@ from datetime import timedelta
 from bayplan.simulation.simulated_clock import SimulatedClock
 
 
-def test_runs_timers_in_the_order_of_their_times() -> None:
-    """The clock advances from timer to timer, and timers of equal times run in the order in which they were set."""
+def test_timers_run_in_order() -> None:
+    """The clock advances from timer to timer, and timers of equal times run in the order of their creation."""
     clock, ran = SimulatedClock(), list[tuple[str, float]]()
     for name, seconds in (("late", 5.0), ("early", 1.0), ("early too", 1.0)):
         clock.call_later(seconds, lambda name=name: ran.append((name, clock.now())))  # type: ignore[misc]  # a default binds the name
@@ -16,7 +16,7 @@ def test_runs_timers_in_the_order_of_their_times() -> None:
     assert ran == [("early", 1.0), ("early too", 1.0), ("late", 5.0)]
 
 
-def test_does_not_exceed_the_limit() -> None:
+def test_the_clock_does_not_exceed_the_limit() -> None:
     """A timer beyond the limit does not run, and the time does not change."""
     clock, ran = SimulatedClock(), list[int]()
     clock.call_later(5.0, lambda: ran.append(1))
@@ -24,7 +24,7 @@ def test_does_not_exceed_the_limit() -> None:
     assert (ran, clock.now()) == ([], 0.0)
 
 
-def test_skips_cancelled_timers() -> None:
+def test_cancelled_timers_are_skipped() -> None:
     """A cancelled timer neither runs nor advances the time."""
     clock, ran = SimulatedClock(), list[int]()
     clock.call_later(1.0, lambda: ran.append(1)).cancel()
@@ -33,7 +33,7 @@ def test_skips_cancelled_timers() -> None:
 
 
 async def test_sleep_waits_for_virtual_time() -> None:
-    """A sleeping task waits for virtual time only, and the date advances with it."""
+    """A sleeping task waits for virtual time, and the date advances with it."""
     clock = SimulatedClock()
     before = clock.wall()
     sleeper = asyncio.create_task(clock.sleep(60.0))

@@ -1,4 +1,4 @@
-"""Activation of profiles from files."""
+"""Tests of the activation of profiles from files."""
 
 from typing import Any
 
@@ -21,12 +21,12 @@ def placed(*bodies: Raw, file: str = "f.yaml") -> tuple[Placed[Raw], ...]:
 
 
 def profile(name: str, **spec: Any) -> Raw:
-    """Return a SchedulerProfile as written."""
+    """Return a SchedulerProfile manifest."""
     return {"metadata": {"name": name}, "spec": spec}
 
 
 def plugin_config(name: str, plugin: str, **args: Any) -> Raw:
-    """Return a PluginConfig as written."""
+    """Return a PluginConfig manifest."""
     return {
         "apiVersion": "bayplan.dev/v1alpha1",
         "kind": "PluginConfig",
@@ -36,7 +36,7 @@ def plugin_config(name: str, plugin: str, **args: Any) -> Raw:
 
 
 def configuration(*names: str, **fields: Any) -> Raw:
-    """Return a KubeSchedulerConfiguration as written."""
+    """Return a KubeSchedulerConfiguration manifest."""
     return {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
@@ -45,8 +45,8 @@ def configuration(*names: str, **fields: Any) -> Raw:
     }
 
 
-def live(cluster: AdmittedCluster) -> dict[str, int | None]:
-    """Return the percentage that each live profile sets, by scheduler name."""
+def live_percentages(cluster: AdmittedCluster) -> dict[str, int | None]:
+    """Return the percentage of each live profile by scheduler name."""
     scheduler = Scheduler(SimulatedClock(), MemoryCluster())
     activate_profiles(scheduler, cluster)
     return {instance.name: instance.config.percentage_of_nodes_to_score for instance in scheduler.context.profiles}
@@ -62,7 +62,7 @@ def live(cluster: AdmittedCluster) -> dict[str, int | None]:
             id="profiles",
         ),
         pytest.param(
-            AdmittedCluster(configurations=placed(configuration("x", "y"))), {"x": 0, "y": 0}, id="a configuration"
+            AdmittedCluster(configurations=placed(configuration("x", "y"))), {"x": 0, "y": 0}, id="configuration"
         ),
         pytest.param(
             AdmittedCluster(profiles=placed(profile("a")), configurations=placed(configuration("x"), file="g.yaml")),
@@ -72,11 +72,11 @@ def live(cluster: AdmittedCluster) -> dict[str, int | None]:
     ],
 )
 def test_profiles_in_files_are_live(cluster: AdmittedCluster, expected: dict[str, int | None]) -> None:
-    """The profiles in the files are live; the default profile only if there is none."""
-    assert live(cluster) == expected
+    """The profiles in the files are live, and without any the default profile is live."""
+    assert live_percentages(cluster) == expected
 
 
-def test_resolves_references() -> None:
+def test_references_are_resolved() -> None:
     """A PluginConfig is merged into the profile that references it."""
     cluster = AdmittedCluster(
         profiles=placed(profile("a", pluginConfigRefs=[{"name": "packed"}])),
@@ -111,19 +111,19 @@ def test_resolves_references() -> None:
         pytest.param(
             AdmittedCluster(profiles=placed(profile("a", schedulerName="x"), profile("b", schedulerName="x"))),
             ["f.yaml, document 2 (SchedulerProfile b): spec.schedulerName"],
-            id="a name twice",
+            id="duplicate name",
         ),
         pytest.param(
             AdmittedCluster(
                 profiles=placed(profile("x")), configurations=placed(configuration("y", "x"), file="g.yaml")
             ),
             ["g.yaml, document 1 (KubeSchedulerConfiguration): profiles[1].schedulerName"],
-            id="a name in both",
+            id="name in a profile and a configuration",
         ),
         pytest.param(
             AdmittedCluster(configurations=placed(configuration(parallelism=0))),
             ["f.yaml, document 1 (KubeSchedulerConfiguration): parallelism"],
-            id="a configuration",
+            id="configuration",
         ),
         pytest.param(
             AdmittedCluster(
@@ -132,17 +132,17 @@ def test_resolves_references() -> None:
                 )
             ),
             ["f.yaml, document 1 (KubeSchedulerConfiguration): profiles[0].plugins.score.enabled[0].name"],
-            id="an unknown plugin in a configuration",
+            id="unknown plugin in a configuration",
         ),
         pytest.param(
             AdmittedCluster(plugin_configs=placed(plugin_config("c", "NodeResourcesFit", strategy="Most"))),
             ["f.yaml, document 1 (PluginConfig c): spec.args.strategy"],
-            id="args that no profile references",
+            id="invalid args without a reference",
         ),
     ],
 )
-def test_reports_every_problem(cluster: AdmittedCluster, paths: list[str]) -> None:
-    """The error has file, document, object and field of every problem that a cluster would report."""
+def test_every_problem_is_reported(cluster: AdmittedCluster, paths: list[str]) -> None:
+    """Each problem names the file, document, object and field."""
     with pytest.raises(ConfigError) as caught:
-        live(cluster)
+        live_percentages(cluster)
     assert [problem.path for problem in caught.value.problems] == paths

@@ -1,4 +1,4 @@
-"""Simulations."""
+"""Tests of simulations."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -38,7 +38,7 @@ def nodes_of(result: SimulationResult) -> dict[str, str]:
     return {placement.name: placement.node for placement in result.pods}
 
 
-def test_schedules_pods_that_fit() -> None:
+def test_feasible_pods_are_scheduled() -> None:
     """A pod has a node, or the message of its PodScheduled condition."""
     result = simulate(cluster(node("n"), pod("fits", requests={"cpu": "3"}), pod("waits", requests={"cpu": "3"})))
     message = (
@@ -51,13 +51,13 @@ def test_schedules_pods_that_fit() -> None:
     ]
 
 
-def test_schedules_higher_priorities_first() -> None:
-    """If only one of two pods fits, the one with the higher priority is scheduled, whatever their names."""
+def test_higher_priorities_are_scheduled_first() -> None:
+    """If only one of two pods fits, the pod with the higher priority is scheduled."""
     objects = (node("n"), pod("a", requests={"cpu": "3"}), pod("b", requests={"cpu": "3"}, priority=1))
     assert nodes_of(simulate(cluster(*objects))) == {"a": "", "b": "n"}
 
 
-def test_preempts() -> None:
+def test_running_pods_are_preempted() -> None:
     """A pod preempts running pods of lower priority on the node with the least important victims."""
     objects = (
         node("n"),
@@ -72,8 +72,8 @@ def test_preempts() -> None:
     assert {usage.name: usage.pods for usage in result.nodes} == {"m": 1, "n": 1}
 
 
-def test_running_pods_count() -> None:
-    """A running pod uses resources and is not scheduled again; a terminated one is ignored."""
+def test_running_pods_use_resources() -> None:
+    """A running pod uses resources and is not scheduled again; a terminated pod is ignored."""
     objects = (
         node("n"),
         pod("runs", node_name="n", requests={"cpu": "2", "memory": "1Gi"}),
@@ -85,7 +85,7 @@ def test_running_pods_count() -> None:
     assert result.nodes == (NodeUsage("n", 2, 110, 4000, 4000, 1 << 30, 16 << 30),)
 
 
-def test_a_pod_that_no_profile_serves() -> None:
+def test_a_pod_without_a_profile() -> None:
     """With profiles in the files the default profile is not live."""
     profiles = ({"metadata": {"name": "batch"}, "spec": {}},)
     result = simulate(cluster(node("n"), pod("p"), pod("q", scheduler_name="batch"), profiles=profiles))
@@ -107,19 +107,19 @@ def test_a_gated_pod() -> None:
 
 
 def test_a_cluster_without_nodes() -> None:
-    """Every pod is unschedulable, with the scheduler's message."""
+    """Without nodes every pod is unschedulable with the scheduler's message."""
     (placement,) = simulate(cluster(pod())).pods
     assert (placement.verdict, placement.reason) == (Verdict.UNSCHEDULABLE, "no nodes available to schedule pods")
 
 
 def test_pods_on_unknown_nodes_are_reported() -> None:
-    """A running pod whose node is not in the files gets a notice, since it is ignored."""
+    """A notice reports running pods whose node is not in the files."""
     result = simulate(cluster(node("n"), pod("lost", node_name="gone")))
     assert result.notices == ("1 pod is on nodes that are not in the files, such as default/lost on gone",)
 
 
 def test_the_seed_resolves_ties() -> None:
-    """Equal seeds give equal placements; with nodes of equal scores another seed gives others."""
+    """Runs with equal seeds have equal placements, and another seed resolves ties differently."""
     objects: list[Node | Pod] = [node(f"n{number}") for number in range(16)]
     objects += [pod(f"p{number}") for number in range(8)]
     by_seed = [nodes_of(simulate(cluster(*objects), SimulationOptions(seed=seed))) for seed in (1, 1, 2)]
@@ -169,7 +169,7 @@ def with_plugin(monkeypatch: pytest.MonkeyPatch, plugin: type[PermitPlugin | Nod
 
 
 def test_time_advances_while_a_pod_waits_at_permit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pod that is not allowed is rejected after its timeout, which takes no real time."""
+    """A pod that waits at Permit is rejected after its timeout, which takes no real time."""
     profile = with_plugin(monkeypatch, _Patient)
     result = simulate(cluster(node("n"), pod(), profiles=(profile,)), SimulationOptions(patience_seconds=31))
     (placement,) = result.pods
@@ -178,7 +178,7 @@ def test_time_advances_while_a_pod_waits_at_permit(monkeypatch: pytest.MonkeyPat
     assert result.nodes[0].pods == 0
 
 
-def test_ends_after_the_maximum_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_simulation_ends_after_the_maximum_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """The reason of a pod that still waits at the end names the plugin."""
     profile = with_plugin(monkeypatch, _Patient)
     options = SimulationOptions(patience_seconds=29)
@@ -188,7 +188,7 @@ def test_ends_after_the_maximum_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_plugin_failure_affects_one_pod(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If a plugin raises for a pod, the verdict is Error for that pod only."""
+    """If a plugin raises an error for a pod, the verdict is Error for that pod only."""
     profile = with_plugin(monkeypatch, _Broken)
     result = simulate(cluster(node("n"), pod("bad"), pod("good"), profiles=(profile,)))
     assert [(each.name, each.verdict) for each in result.pods] == [("bad", Verdict.ERROR), ("good", Verdict.PLACED)]
