@@ -8,7 +8,7 @@ from scheduler_core.change_log import ChangeLog
 
 def test_since_returns_later_changes() -> None:
     """Changes are returned in order, and a row that changed twice occurs twice."""
-    log = ChangeLog(10)
+    log = ChangeLog[int](10)
     log.append(7)
     position = log.position
     for row in (3, 5, 3):
@@ -19,7 +19,7 @@ def test_since_returns_later_changes() -> None:
 
 def test_a_position_that_is_too_old() -> None:
     """``since`` returns None if changes were dropped, so that the reader must rebuild."""
-    log = ChangeLog(limit=2)
+    log = ChangeLog[int](limit=2)
     for row in range(4):
         log.append(row)
     assert log.since(0) is None
@@ -41,7 +41,7 @@ def test_a_change_of_everything_makes_all_earlier_positions_too_old() -> None:
 @given(st.integers(1, 5), st.lists(st.integers(0, 9), max_size=60))
 def test_the_log_is_bounded_and_complete(limit: int, rows: list[int]) -> None:
     """Returned changes are complete, and the last ``limit`` changes are always available."""
-    log = ChangeLog(limit)
+    log = ChangeLog[int](limit)
     for count, row in enumerate(rows, start=1):
         log.append(row)
         assert log.position == count

@@ -42,15 +42,15 @@ async def test_an_extender_narrows_the_choice() -> None:
     assert await decide(made) is None
     assert (deleted(made), made.queue.nominator.node_of(HIGH.metadata.uid)) == (["v-cheap"], "cheap")
 
-    client = ScriptedExtender(on_preempt=lambda asked: {"dear": asked["dear"]})
+    client = ScriptedExtender(on_preempt=lambda candidates: {"dear": candidates["dear"]})
     made = full_cluster(client)
     assert await decide(made) is None
     assert (deleted(made), made.queue.nominator.node_of(HIGH.metadata.uid)) == (["v-dear"], "dear")
     assert client.called_verbs() == ["preempt"]
 
 
-def remove_victims(asked: Mapping[str, NodeVictims]) -> Mapping[str, NodeVictims]:
-    return dict.fromkeys(asked, NodeVictims(()))
+def remove_victims(candidates: Mapping[str, NodeVictims]) -> Mapping[str, NodeVictims]:
+    return dict.fromkeys(candidates, NodeVictims(()))
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ class Plain(PostFilterPlugin):
         self, state: CycleState, pod: PodInfo, nodes: NodeColumns, diagnosis: Diagnosis
     ) -> PostFilterResult:
         assert nodes is self.handle.nodes
-        return PostFilterResult(unschedulable("plain said no"))
+        return PostFilterResult(unschedulable("rejected by Plain"))
 
 
 class CallsExtenders(Plain):
@@ -155,7 +155,7 @@ class CallsExtenders(Plain):
 @pytest.mark.parametrize(
     ("plugins", "message"),
     [
-        pytest.param([Plain], "plain said no", id="plugin without extender support"),
+        pytest.param([Plain], "rejected by Plain", id="plugin without extender support"),
         pytest.param(
             [Plain, CallsExtenders],
             'plugin "CallsExtenders" failed at postFilter: raised ValueError: boom',

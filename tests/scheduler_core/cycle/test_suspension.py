@@ -41,7 +41,7 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-# -- the suspension itself ------------------------------------------------------------------------------------------
+# -- suspension -----------------------------------------------------------------------------------------------------
 
 
 def test_changes_are_applied_at_once_or_in_order_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
@@ -328,7 +328,7 @@ async def test_binding_tasks_are_not_starved_by_suspended_cycles() -> None:
     unprocessed: list[int] = []
     original = client.on_filter
 
-    def on_filter(asked: object) -> object:
+    def on_filter(node_names: object) -> object:
         unprocessed.append(
             made.context.cache.assumed_count - made.context.metrics.records["default-scheduler"].scheduled
         )

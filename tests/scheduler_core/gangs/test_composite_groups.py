@@ -229,17 +229,17 @@ async def test_a_gated_member_holds_the_tree_back(cluster: Rig) -> None:
     assert bound_groups(cluster) == {"a"}
 
 
-@pytest.mark.parametrize("room", [pytest.param(4, id="feasible"), pytest.param(3, id="infeasible")])
-async def test_a_topology_domain_for_the_tree(cluster: Rig, room: int) -> None:
+@pytest.mark.parametrize("capacity", [pytest.param(4, id="feasible"), pytest.param(3, id="infeasible")])
+async def test_a_topology_domain_for_the_tree(cluster: Rig, capacity: int) -> None:
     """All groups below a root with a topology constraint share its domain, and each leaf has a domain within it."""
     for name, zone, rack in (("x1", "x", "r1"), ("x2", "x", "r2"), ("y1", "y", "r3"), ("y2", "y", "r4")):
-        cpus = room - 2 if name == "y2" else 2 if zone == "y" else 1
+        cpus = capacity - 2 if name == "y2" else 2 if zone == "y" else 1
         cluster.add(small_node(name, cpus, zone=zone, rack=rack))
     add_groups(cluster, composite("root", 2, topology=ZONE))
     add_groups(cluster, leaf("a", "root", 2, topology=RACK), leaf("b", "root", 2, topology=RACK))
     cluster.add(*members("a", 1, 1), *members("b", 1, 1))
     await settle(cluster)
-    if room == 3:
+    if capacity == 3:
         assert cluster.bound == {}
         return
     by_group = {name: {cluster.bound[f"{name}-1"], cluster.bound[f"{name}-2"]} for name in "ab"}

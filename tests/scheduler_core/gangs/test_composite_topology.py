@@ -75,7 +75,7 @@ async def delete_victims(cluster: Rig, running: list[Pod]) -> set[str]:
 
 @pytest.mark.parametrize("level", ["root", "leaf"])
 async def test_the_domain_with_the_most_members(cluster: Rig, level: str) -> None:
-    """Domains are compared by feasible members, not by free resources alone: a tainted node has room for none."""
+    """Domains are compared by feasible members, not by free resources alone: a tainted node counts for none."""
     cluster.add(
         small_node("a1", 1, rack="a"),
         node("a2", labels={"rack": "a"}, allocatable={"cpu": "1", "pods": "9"}, taints=["broken:NoSchedule"]),

@@ -100,7 +100,7 @@ async def test_members_below_the_quorum_are_not_attempted() -> None:
 
 
 async def test_a_gang_that_does_not_fit_holds_nothing() -> None:
-    """The infeasible member makes Permit reject the others, and a pod that needs their room gets it (#930)."""
+    """The infeasible member makes Permit reject the others, and their capacity is free for other pods (#930)."""
     made = _rig()
     made.add(node("n", allocatable={"cpu": 2, "pods": 10}))
     _group(made, "train", 3)

@@ -204,7 +204,7 @@ async def test_a_deleted_member_ends_the_quorum(cluster: Rig) -> None:
     ],
 )
 async def test_events_requeue_a_gang(cluster: Rig, event: object, is_requeued: bool) -> None:
-    """A gang is requeued if a queueing hint of a rejected member says so."""
+    """A gang is requeued if a queueing hint for a rejected member returns Queue."""
     cluster.add(node("a", allocatable={"cpu": "2", "pods": "10"}))
     cluster.scheduler.group_feed.group_changed(group(min_member=3))
     cluster.add(*members(3))

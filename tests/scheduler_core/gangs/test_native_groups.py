@@ -103,20 +103,22 @@ async def test_a_member_that_is_created_after_a_failed_attempt(cluster: Rig) -> 
 
 @pytest.mark.parametrize("preempts", [pytest.param(False, id="v1alpha2"), pytest.param(True, id="v1beta1")])
 @pytest.mark.parametrize(
-    ("count", "placed"), [pytest.param(2, 0, id="quorum"), pytest.param(3, 2, id="member-beyond-the-quorum")]
+    ("count", "bound_count"), [pytest.param(2, 0, id="quorum"), pytest.param(3, 2, id="member-beyond-the-quorum")]
 )
-async def test_preemption_with_a_topology_constraint(cluster: Rig, count: int, placed: int, preempts: bool) -> None:
+async def test_preemption_with_a_topology_constraint(
+    cluster: Rig, count: int, bound_count: int, preempts: bool
+) -> None:
     """With a topology constraint the group and its members preempt in v1beta1, but not in v1alpha2."""
-    running = [running_pod("v0", "a"), *([] if placed else [running_pod("v1", "a")])]
+    running = [running_pod("v0", "a"), *([] if bound_count else [running_pod("v1", "a")])]
     cluster.add(small_node("a", 2, zone="x"), *running)
-    group = native(topology=ZONE, min_member=placed or 2, preempts_in_domain=preempts)
+    group = native(topology=ZONE, min_member=bound_count or 2, preempts_in_domain=preempts)
     cluster.scheduler.group_feed.group_changed(group)
-    if placed:
+    if bound_count:
         cluster.add(small_node("b", 1, zone="x"))
     cluster.add(*(member(f"p{number}") for number in range(count)))
     await settle(cluster)
     assert evicted(cluster) == ({each.metadata.name for each in running} if preempts else set())
-    assert len(cluster.bound) == placed
+    assert len(cluster.bound) == bound_count
 
 
 @pytest.mark.parametrize(

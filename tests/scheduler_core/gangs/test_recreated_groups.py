@@ -28,7 +28,7 @@ IS_DELETION_SEEN = pytest.mark.parametrize(
 )
 
 
-def served() -> Rig:
+def rig_with_infeasible_gang() -> Rig:
     """Return a scheduler with two members of a gang that does not fit."""
     made = rig(defaults=default_plugins())
     made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
@@ -54,7 +54,7 @@ def recreate(made: Rig, group: PodGroup, *, is_deletion_seen: bool) -> None:
 @IS_DELETION_SEEN
 async def test_failures_are_not_inherited(is_deletion_seen: bool) -> None:
     """The scheduling timeout of a recreated group starts with the new group."""
-    made = served()
+    made = rig_with_infeasible_gang()
     await schedule_all(made)
     made.clock.advance(TIMEOUT - 10)
     recreate(made, TWO, is_deletion_seen=is_deletion_seen)
@@ -69,7 +69,7 @@ async def test_failures_are_not_inherited(is_deletion_seen: bool) -> None:
 @IS_DELETION_SEEN
 async def test_a_backoff_is_not_inherited(is_deletion_seen: bool) -> None:
     """A recreated group is attempted at once."""
-    made = served()
+    made = rig_with_infeasible_gang()
     await schedule_all(made)
     recreate(made, TWO, is_deletion_seen=is_deletion_seen)
     entry = gang_of(made).entry
@@ -84,7 +84,7 @@ async def test_a_backoff_is_not_inherited(is_deletion_seen: bool) -> None:
 @IS_DELETION_SEEN
 async def test_a_reservation_is_not_inherited(is_deletion_seen: bool) -> None:
     """The reservation of the old group ends."""
-    made = served()
+    made = rig_with_infeasible_gang()
     made.add(node("n1", allocatable={"cpu": "1", "pods": "10"}), pod("runs", node_name="n1", requests={"cpu": "1"}))
     made.scheduler.reservations.after_seconds = 0.0
     await schedule_all(made)
@@ -96,7 +96,7 @@ async def test_a_reservation_is_not_inherited(is_deletion_seen: bool) -> None:
 
 async def test_the_same_group_keeps_its_first_failure() -> None:
     """A group that was deleted from the feed and returns with the same UID keeps its first failure."""
-    made = served()
+    made = rig_with_infeasible_gang()
     await schedule_all(made)
     failed = gang_of(made).first_failure
     made.clock.advance(10)
@@ -108,7 +108,7 @@ async def test_the_same_group_keeps_its_first_failure() -> None:
 @given(st.lists(st.sampled_from(["try", "wait", "wait long", "edit"]), max_size=6), st.booleans())
 async def test_a_recreated_group_starts_without_history(past: list[str], is_deletion_seen: bool) -> None:
     """After recreation a gang equals a new gang, except for its members."""
-    made = served()
+    made = rig_with_infeasible_gang()
     present = ONE
     for step in past:
         if step == "try":

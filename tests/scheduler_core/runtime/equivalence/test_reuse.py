@@ -1,4 +1,4 @@
-"""Reuse of plugin results between pods of one class."""
+"""Reuse of plugin results between pods of one pod class."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _pre_filters(made: Rig) -> int:
 
 
 def _is_reused(made: Rig, new: Pod) -> bool:
-    """Decide a pod; return whether its class spared it the full scheduling cycle."""
+    """Schedule a pod, and return whether results of its pod class were reused instead of a full scheduling cycle."""
     before = _pre_filters(made)
     made.add(new)
     assert made.decide() is not None
@@ -49,8 +49,8 @@ def _made(*plugins: type[Plugin], bounds: ReuseBounds | None = None, **points: o
     return made
 
 
-def test_a_class_outlives_the_binding_of_its_pods() -> None:
-    """Pods are bound and confirmed while others of their class, which have no node yet, still come."""
+def test_results_are_reused_after_pods_are_bound() -> None:
+    """Results of a pod class are reused after earlier pods of the class are bound and confirmed."""
     made = _made()
     for number in range(2):
         made.add(_selecting(number))
@@ -63,32 +63,32 @@ def test_a_class_outlives_the_binding_of_its_pods() -> None:
     assert _is_reused(made, _selecting(2))
 
 
-_SEEN: dict[str, Any] = {"requests": {"cpu": "7m"}, "labels": {"index": "0"}}
+_FIRST: dict[str, Any] = {"requests": {"cpu": "7m"}, "labels": {"index": "0"}}
 
 
 @pytest.mark.parametrize(
     ("third", "expected"),
     [
         pytest.param({}, True, id="other requests and labels"),
-        pytest.param(_SEEN, False, id="second of a stricter class"),
-        pytest.param({**_SEEN, "requests": {"cpu": "2m"}}, False, id="second with these labels"),
-        pytest.param({**_SEEN, "labels": {}}, False, id="second with these requests"),
+        pytest.param(_FIRST, False, id="same requests and labels as the first pod"),
+        pytest.param({**_FIRST, "requests": {"cpu": "2m"}}, False, id="same labels as the first pod"),
+        pytest.param({**_FIRST, "labels": {}}, False, id="same requests as the first pod"),
         pytest.param({"zone": "b"}, False, id="other node selector"),
         pytest.param({"namespace": "other"}, False, id="other namespace"),
         pytest.param({"priority": 7}, False, id="other priority"),
     ],
 )
-def test_what_pods_may_differ_in(third: Mapping[str, object], expected: bool) -> None:
-    """A looser class leaves out requests and labels; the second pod of a stricter class is learned from instead."""
+def test_fields_in_which_pods_of_a_class_may_differ(third: Mapping[str, object], expected: bool) -> None:
+    """A pod class may ignore requests and labels; a second pod with the same ones starts a stricter class instead."""
     made = _made()
-    made.add(_selecting(0, **_SEEN), _selecting(1, requests={"cpu": "3m"}, labels={"index": "1"}))
+    made.add(_selecting(0, **_FIRST), _selecting(1, requests={"cpu": "3m"}, labels={"index": "1"}))
     assert made.decide() is not None
     assert made.decide() is not None
     assert _is_reused(made, _selecting(2, **third)) is expected  # type: ignore[arg-type] # fields of a pod
 
 
-def test_bounds_of_three() -> None:
-    """However many classes come, at most three are stored, and each pod gets the node of its own class."""
+def test_at_most_three_classes_are_stored() -> None:
+    """At a bound of three classes, at most three are stored, and each pod gets a node of its own zone."""
     made = _made(bounds=ReuseBounds(classes=3, seen_keys=3))
     (instance,) = made.context.profiles
     for number in range(60):
@@ -102,8 +102,8 @@ def test_bounds_of_three() -> None:
     assert len(classes.stored()) <= 3
 
 
-def test_a_pod_whose_selector_matches_nothing_waits_among_a_thousand_classes() -> None:
-    """A key is never given to two classes, however many were dropped in between."""
+def test_keys_of_dropped_classes_are_not_reused() -> None:
+    """An infeasible pod stays infeasible, because the key of a dropped class is never used for another class."""
     made = _made(bounds=ReuseBounds(classes=3, seen_keys=3))
     for number in range(40):
         made.add(_selecting(number, "abcdef"[number % 6], labels={"app": f"a{number % 4}"}))

@@ -1,4 +1,4 @@
-"""Third-party plugins beside reused results: the nodes that a per-node plugin is called for, and errors in reuse."""
+"""Third-party plugins and reused results: calls of plugins for single nodes, and errors during reuse."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FILTERS = ("NodeUnschedulable", "NodeAffinity", "NodeResourcesFit")
 
 
 class Inspector(NodeFilterPlugin, NodeScorePlugin):
-    """Notes the nodes that it is called for, and fails for some."""
+    """Plugin for single nodes that records its calls, and fails for some nodes."""
 
     name = "Inspector"
     filtered: ClassVar[list[str]] = []
@@ -50,8 +50,8 @@ class Inspector(NodeFilterPlugin, NodeScorePlugin):
         return 0
 
 
-def _inspected(position: int, *, remembers: bool = True) -> Rig:
-    """A scheduler whose Inspector filters at a position; n0 and n1 fit, n2 is of another zone, n3 is cordoned."""
+def _rig_with_inspector(position: int, *, reuses_results: bool = True) -> Rig:
+    """Return a scheduler with the Inspector at a position of the filters; n2 is in another zone, and n3 is cordoned."""
     Inspector.filtered, Inspector.scored, Inspector.broken = [], [], set()
     order = [*FILTERS[:position], Inspector.name, *FILTERS[position:]]
     plugins = Plugins(
@@ -60,14 +60,14 @@ def _inspected(position: int, *, remembers: bool = True) -> Rig:
         filter=plugin_set(*order),
         score=plugin_set("NodeResourcesFit", Inspector.name),
     )
-    world = rig((Inspector,), defaults=plugins, options=SchedulerOptions(reuses_results=remembers))
+    world = rig((Inspector,), defaults=plugins, options=SchedulerOptions(reuses_results=reuses_results))
     for number, zone in enumerate("aaba"):
         world.add(node(f"n{number}", labels={"zone": zone}, unschedulable=number == 3))
     return world
 
 
-def _arrive(world: Rig, number: int) -> str:
-    """Let one more pod of the class come; its node, or why it has none."""
+def _schedule(world: Rig, number: int) -> str:
+    """Schedule one more pod of the class; return its node, or the message if it has none."""
     world.add(pod(f"p{number}", node_selector={"zone": "a"}, requests={"cpu": "1m"}))
     attempt = world.decide()
     return attempt.node_name if attempt is not None else world.writer.events[-1].note
@@ -76,19 +76,19 @@ def _arrive(world: Rig, number: int) -> str:
 @pytest.mark.parametrize(
     ("position", "expected"),
     [
-        pytest.param(0, ["n0", "n1", "n2", "n3"], id="in front of all filters"),
-        pytest.param(1, ["n0", "n1", "n2"], id="behind NodeUnschedulable"),
-        pytest.param(2, ["n0", "n1"], id="behind NodeAffinity"),
-        pytest.param(3, ["n0", "n1"], id="behind all filters"),
+        pytest.param(0, ["n0", "n1", "n2", "n3"], id="before all filters"),
+        pytest.param(1, ["n0", "n1", "n2"], id="after NodeUnschedulable"),
+        pytest.param(2, ["n0", "n1"], id="after NodeAffinity"),
+        pytest.param(3, ["n0", "n1"], id="after all filters"),
     ],
 )
-def test_a_per_node_plugin_is_called_beside_reused_results(position: int, expected: Sequence[str]) -> None:
-    """For each pod, for exactly the nodes that no filter in front of it rejects; the other plugins are not called."""
-    world = _inspected(position)
+def test_a_plugin_for_single_nodes_is_called_for_each_pod(position: int, expected: Sequence[str]) -> None:
+    """For each pod the plugin is called for the nodes that no earlier filter rejects; other plugins are not called."""
+    world = _rig_with_inspector(position)
     (instance,) = world.context.profiles
     for number in range(5):
         Inspector.filtered, Inspector.scored = [], []
-        assert _arrive(world, number) in ("n0", "n1")
+        assert _schedule(world, number) in ("n0", "n1")
         assert Inspector.filtered == expected
         assert Inspector.scored == ["n0", "n1"]
     assert instance.evaluations.pre_filter["NodeAffinity"] == 2
@@ -97,23 +97,23 @@ def test_a_per_node_plugin_is_called_beside_reused_results(position: int, expect
 
 @pytest.mark.parametrize("position", range(4))
 @pytest.mark.parametrize("broken", ["n1", "n2", "n3"])
-def test_a_per_node_plugin_fails_as_in_the_full_cycle(position: int, broken: str) -> None:
-    """Where it is called, whatever rejects the node behind it."""
+def test_a_plugin_for_single_nodes_fails_as_in_the_full_cycle(position: int, broken: str) -> None:
+    """With and without reuse, an error for a node has the same result, whichever later filter rejects the node."""
     outcomes = []
-    for remembers in (True, False):
-        world = _inspected(position, remembers=remembers)
-        found = [_arrive(world, number) for number in range(4)]
+    for reuses_results in (True, False):
+        world = _rig_with_inspector(position, reuses_results=reuses_results)
+        found = [_schedule(world, number) for number in range(4)]
         Inspector.broken = {broken}
-        found += [_arrive(world, number) for number in range(4, 7)]
+        found += [_schedule(world, number) for number in range(4, 7)]
         outcomes.append(found)
         world.queue.close()
     assert outcomes[0] == outcomes[1]
 
 
-class Fickle(FilterPlugin, PreFilterPlugin):
-    """Lets every pod pass; raises when it is called for one row, or when its reuse check is requested."""
+class NoSingleRows(FilterPlugin, PreFilterPlugin):
+    """Filter plugin that accepts every pod, but raises in ``filter_row`` or in ``reuse_check``."""
 
-    name = "Fickle"
+    name = "NoSingleRows"
     reuse = Reuse(filter=Reads.NODE | Reads.PODS, pod=PodReads.NOTHING)
     check_raises: ClassVar[bool] = False
 
@@ -122,7 +122,7 @@ class Fickle(FilterPlugin, PreFilterPlugin):
 
     def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool]:
         if self.check_raises:
-            raise RuntimeError("no check today")
+            raise RuntimeError("no check")
         return always
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
@@ -138,14 +138,15 @@ class Fickle(FilterPlugin, PreFilterPlugin):
 
 
 @pytest.mark.parametrize(
-    ("check_raises", "plugin"), [pytest.param(False, "Fickle", id="plugin"), pytest.param(True, "", id="other")]
+    ("check_raises", "plugin"),
+    [pytest.param(False, "NoSingleRows", id="filter_row-raises"), pytest.param(True, "", id="reuse_check-raises")],
 )
-def test_an_error_in_reuse_falls_back(
+def test_an_error_during_reuse_falls_back_to_the_full_cycle(
     check_raises: bool, plugin: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every pod gets its node from the full cycle; errors are counted, and the first is logged."""
-    monkeypatch.setattr(Fickle, "check_raises", check_raises)
-    world = rig((Fickle,), defaults=Plugins(multi_point=plugin_set("NodeResourcesFit", Fickle.name, *BARE)))
+    """After an error during reuse a pod is scheduled by the full cycle; errors are counted, and the first is logged."""
+    monkeypatch.setattr(NoSingleRows, "check_raises", check_raises)
+    world = rig((NoSingleRows,), defaults=Plugins(multi_point=plugin_set("NodeResourcesFit", NoSingleRows.name, *BARE)))
     world.add(*(node(f"n{number}") for number in range(3)))
     for number in range(9):
         world.add(pod(f"p{number}"))
