@@ -9,7 +9,7 @@ from typing import Any, Unpack
 
 from scheduler_core.gangs.preemption import GangPreview
 from scheduler_core.model.pod import Pod
-from scheduler_core.model.pod_group import POD_GROUP_LABELS, GroupKey, GroupSource, PodGroup
+from scheduler_core.model.pod_group import POD_GROUP_LABELS, CompositePodGroup, GroupKey, GroupSource, PodGroup
 from scheduler_core.queueing.gang_members import Gang
 from tests.support.builders import PodFields, pod
 from tests.support.scheduling import DEFAULT_NAME, Rig
@@ -37,6 +37,24 @@ def member(name: str, of: str = "train", **fields: Unpack[PodFields]) -> Pod:
 def members(count: int, of: str = "train", **fields: Unpack[PodFields]) -> list[Pod]:
     """Members named ``<group>-<number>``."""
     return [member(f"{of}-{number}", of, **fields) for number in range(count)]
+
+
+def composite_group(name: str, min_groups: int = 1, parent: str = "", **fields: Any) -> CompositePodGroup:
+    """Return a CompositePodGroup."""
+    key = GroupKey(GroupSource.COMPOSITE, "default", name)
+    return CompositePodGroup(key, f"uid-of-{name}", min_groups, parent, **fields)
+
+
+def leaf_group(name: str, parent: str, min_member: int = 1, **fields: Any) -> PodGroup:
+    """Return a native PodGroup below a CompositePodGroup."""
+    key = GroupKey(GroupSource.NATIVE, "default", name)
+    return PodGroup(key, f"uid-of-{name}", min_member, parent=parent, waits_for_gated=True, priority=0, **fields)
+
+
+def add_groups(rig: Rig, *groups: PodGroup | CompositePodGroup) -> None:
+    """Deliver groups to the scheduler."""
+    for each in groups:
+        rig.scheduler.group_feed.group_changed(each)
 
 
 def gang_of(rig: Rig, name: str = "train") -> Gang:

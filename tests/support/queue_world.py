@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from scheduler_core.framework.cluster_events import (
     NODE_ADD,
@@ -46,6 +46,17 @@ class LabelGate(PreEnqueuePlugin):
 
     def pre_enqueue(self, pod: PodInfo) -> Status:
         return unschedulable("labelled") if "gated" in pod.pod.metadata.labels else SUCCESS
+
+
+class NameGate(PreEnqueuePlugin):
+    """PreEnqueue plugin that rejects the pods named in ``closed``."""
+
+    name = "NameGate"
+    closed: ClassVar[set[str]] = set()
+
+    def pre_enqueue(self, pod: PodInfo) -> Status:
+        """Reject a pod whose name is in ``closed``."""
+        return unschedulable("closed") if pod.pod.metadata.name in self.closed else SUCCESS
 
 
 @dataclass

@@ -14,11 +14,11 @@ from scheduler_core.config.plugin_set_types import Plugins
 from scheduler_core.framework.queued_pod import QueuedGang
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import Pod
-from scheduler_core.model.pod_group import CompositePodGroup, GroupKey, GroupSource, GroupTopology, PodGroup
+from scheduler_core.model.pod_group import GroupKey, GroupSource, GroupTopology
 from scheduler_core.queueing.gang_members import Gang
 from tests.support.builders import node, pod
 from tests.support.gang_preemption import evicted, running_pod, small_node
-from tests.support.gangs import settle
+from tests.support.gangs import add_groups, composite_group, leaf_group, settle
 from tests.support.scheduling import Rig, configured, plugin_set, rig
 
 ZONE, RACK = GroupTopology("zone", prefers_allocated=True), GroupTopology("rack", prefers_allocated=True)
@@ -30,16 +30,6 @@ def cluster() -> Rig:
     made.scheduler.group_feed.serve(GroupSource.NATIVE)
     made.scheduler.group_feed.serve(GroupSource.COMPOSITE)
     return made
-
-
-def composite(name: str, min_groups: int = 1, parent: str = "", **fields: Any) -> CompositePodGroup:
-    key = GroupKey(GroupSource.COMPOSITE, "default", name)
-    return CompositePodGroup(key, f"uid-of-{name}", min_groups, parent, **fields)
-
-
-def leaf(name: str, parent: str, min_member: int = 1, **fields: Any) -> PodGroup:
-    key = GroupKey(GroupSource.NATIVE, "default", name)
-    return PodGroup(key, f"uid-of-{name}", min_member, parent=parent, waits_for_gated=True, priority=0, **fields)
 
 
 def members(of: str, *cpus: int, **fields: Any) -> list[Pod]:
@@ -55,11 +45,6 @@ def gang(cluster: Rig, name: str) -> Gang:
     return found
 
 
-def add_groups(cluster: Rig, *groups: PodGroup | CompositePodGroup) -> None:
-    for group in groups:
-        cluster.scheduler.group_feed.group_changed(group)
-
-
 def bound_groups(cluster: Rig) -> set[str]:
     """Groups of bound members; a group that is bound in part is an error."""
     return {name.rpartition("-")[0] for name in cluster.bound}
@@ -73,10 +58,12 @@ async def after_backoff(cluster: Rig) -> None:
 async def test_a_hierarchy_of_three_levels(cluster: Rig) -> None:
     """Infeasible groups do not prevent the binds of groups that meet the quorum of every group above them."""
     cluster.add(node("n", allocatable={"cpu": "20", "pods": "99"}))
-    add_groups(cluster, composite("root", 2), composite("sub1", 2, "root"), composite("sub2", 1, "root"))
-    add_groups(cluster, composite("sub3", 2, "root"))
+    add_groups(
+        cluster, composite_group("root", 2), composite_group("sub1", 2, "root"), composite_group("sub2", 1, "root")
+    )
+    add_groups(cluster, composite_group("sub3", 2, "root"))
     of = {"pg1": "sub1", "pg2": "sub1", "pg3": "sub1", "pg4": "sub2", "pg5": "sub2", "pg6": "sub3", "pg7": "sub3"}
-    add_groups(cluster, *(leaf(name, parent, 1 if name == "pg4" else 3) for name, parent in of.items()))
+    add_groups(cluster, *(leaf_group(name, parent, 1 if name == "pg4" else 3) for name, parent in of.items()))
     for name in of:
         cluster.add(*members(name, *(3 * [100 if name in ("pg3", "pg7") else 1])))
     await settle(cluster)
@@ -90,7 +77,7 @@ async def test_a_hierarchy_of_three_levels(cluster: Rig) -> None:
 async def test_the_minimum_number_of_groups(cluster: Rig, min_groups: int, bound: set[str]) -> None:
     """No pod is bound unless the minimum number of groups fits; no member of an infeasible group is bound."""
     cluster.add(node("n", allocatable={"cpu": "20", "pods": "99"}))
-    add_groups(cluster, composite("root", min_groups), *(leaf(name, "root", 3) for name in "abc"))
+    add_groups(cluster, composite_group("root", min_groups), *(leaf_group(name, "root", 3) for name in "abc"))
     cluster.add(*members("a", 1, 1, 1), *members("b", 1, 1, 1), *members("c", 100, 1, 1))
     await settle(cluster)
     assert bound_groups(cluster) == bound
@@ -108,7 +95,7 @@ async def test_the_minimum_number_of_groups(cluster: Rig, min_groups: int, bound
 async def test_a_tree_waits_for_its_quorum(cluster: Rig) -> None:
     """No member is scheduled before the minimum number of groups have their members."""
     cluster.add(node("n", allocatable={"cpu": "20", "pods": "99"}))
-    add_groups(cluster, composite("root", 2), leaf("a", "root", 2), leaf("b", "root", 2))
+    add_groups(cluster, composite_group("root", 2), leaf_group("a", "root", 2), leaf_group("b", "root", 2))
     cluster.add(*members("a", 1, 1), *members("b", 1))
     await settle(cluster)
     assert cluster.bound == {}
@@ -125,8 +112,8 @@ async def test_a_tree_waits_for_its_quorum(cluster: Rig) -> None:
 async def test_a_missing_parent(cluster: Rig, missing: str) -> None:
     """Members are gated, with the name of the missing group, until it is created and after it is deleted."""
     cluster.add(node("n", allocatable={"cpu": "20", "pods": "99"}))
-    groups = {"root": composite("root"), "middle": composite("middle", 1, "root")}
-    add_groups(cluster, *(group for name, group in groups.items() if name != missing), leaf("a", "middle", 2))
+    groups = {"root": composite_group("root"), "middle": composite_group("middle", 1, "root")}
+    add_groups(cluster, *(group for name, group in groups.items() if name != missing), leaf_group("a", "middle", 2))
     first, *others = members("a", 1, 1)
     cluster.add(first, *others)
     await settle(cluster)
@@ -148,7 +135,7 @@ async def test_a_missing_parent(cluster: Rig, missing: str) -> None:
 async def test_a_group_that_is_its_own_ancestor(cluster: Rig) -> None:
     """Members of a group that is its own ancestor are gated."""
     cluster.add(node("n"))
-    add_groups(cluster, composite("x", 1, "y"), composite("y", 1, "x"), leaf("a", "x"))
+    add_groups(cluster, composite_group("x", 1, "y"), composite_group("y", 1, "x"), leaf_group("a", "x"))
     cluster.add(*members("a", 1))
     await settle(cluster)
     assert cluster.bound == {}
@@ -158,7 +145,7 @@ async def test_a_group_that_is_its_own_ancestor(cluster: Rig) -> None:
 async def test_composite_groups_that_are_not_read(cluster: Rig) -> None:
     """Members below an unreadable CompositePodGroup are gated, and other gangs are scheduled."""
     cluster.add(node("n"))
-    add_groups(cluster, composite("root"), leaf("a", "root"), leaf("b", ""))
+    add_groups(cluster, composite_group("root"), leaf_group("a", "root"), leaf_group("b", ""))
     cluster.scheduler.group_feed.withhold(GroupSource.COMPOSITE, "it is refused")
     cluster.add(*members("a", 1), *members("b", 1))
     await settle(cluster)
@@ -175,21 +162,21 @@ async def test_composite_groups_that_are_not_read(cluster: Rig) -> None:
 async def test_groups_that_are_added_later(cluster: Rig) -> None:
     """A scheduled root accepts further groups; a group below a new CompositePodGroup waits for its quorum."""
     cluster.add(node("n", allocatable={"cpu": "20", "pods": "99"}))
-    add_groups(cluster, composite("root"), leaf("a", "root"))
+    add_groups(cluster, composite_group("root"), leaf_group("a", "root"))
     cluster.add(*members("a", 1, 1))
     await settle(cluster)
     assert len(cluster.bound) == 2
-    add_groups(cluster, leaf("b", "root"))
+    add_groups(cluster, leaf_group("b", "root"))
     cluster.add(*members("b", 1, 1))
     await settle(cluster)
     assert len(cluster.bound) == 4
-    add_groups(cluster, composite("sub", 2, "root"), leaf("c", "sub"))
+    add_groups(cluster, composite_group("sub", 2, "root"), leaf_group("c", "sub"))
     waiting = members("c", 1, 1)
     cluster.add(*waiting)
     await settle(cluster)
     assert len(cluster.bound) == 4
     assert {cluster.place_of(each) for each in waiting} == {"unschedulable"}
-    add_groups(cluster, leaf("d", "sub"))
+    add_groups(cluster, leaf_group("d", "sub"))
     cluster.add(*members("d", 1, 1))
     await settle(cluster)
     await after_backoff(cluster)
@@ -199,7 +186,7 @@ async def test_groups_that_are_added_later(cluster: Rig) -> None:
 async def test_a_quorum_that_is_lost(cluster: Rig) -> None:
     """After the pods of one group are deleted, new pods of the others wait until the root has its quorum again."""
     cluster.add(node("n", allocatable={"cpu": "20", "pods": "99"}))
-    add_groups(cluster, composite("root", 2), leaf("a", "root"), leaf("b", "root"))
+    add_groups(cluster, composite_group("root", 2), leaf_group("a", "root"), leaf_group("b", "root"))
     (lost,) = members("b", 1)
     cluster.add(*members("a", 1), lost)
     await settle(cluster)
@@ -218,7 +205,7 @@ async def test_a_quorum_that_is_lost(cluster: Rig) -> None:
 async def test_a_gated_member_holds_the_tree_back(cluster: Rig) -> None:
     """A member with a scheduling gate in one group holds the other groups back."""
     cluster.add(node("n"))
-    add_groups(cluster, composite("root"), leaf("a", "root"), leaf("b", "root"))
+    add_groups(cluster, composite_group("root"), leaf_group("a", "root"), leaf_group("b", "root"))
     gated = pod("gated", requests={"cpu": "1"}, group="b", gates=["example.com/later"])
     cluster.add(*members("a", 1), gated)
     await settle(cluster)
@@ -235,8 +222,8 @@ async def test_a_topology_domain_for_the_tree(cluster: Rig, capacity: int) -> No
     for name, zone, rack in (("x1", "x", "r1"), ("x2", "x", "r2"), ("y1", "y", "r3"), ("y2", "y", "r4")):
         cpus = capacity - 2 if name == "y2" else 2 if zone == "y" else 1
         cluster.add(small_node(name, cpus, zone=zone, rack=rack))
-    add_groups(cluster, composite("root", 2, topology=ZONE))
-    add_groups(cluster, leaf("a", "root", 2, topology=RACK), leaf("b", "root", 2, topology=RACK))
+    add_groups(cluster, composite_group("root", 2, topology=ZONE))
+    add_groups(cluster, leaf_group("a", "root", 2, topology=RACK), leaf_group("b", "root", 2, topology=RACK))
     cluster.add(*members("a", 1, 1), *members("b", 1, 1))
     await settle(cluster)
     if capacity == 3:
@@ -252,7 +239,7 @@ async def test_a_topology_domain_for_the_tree(cluster: Rig, capacity: int) -> No
 async def test_members_must_have_the_priority_of_the_root(cluster: Rig) -> None:
     """A member with another priority than the root's rejects the tree with an error."""
     cluster.add(node("n"))
-    add_groups(cluster, composite("root", priority=7), leaf("a", "root"))
+    add_groups(cluster, composite_group("root", priority=7), leaf_group("a", "root"))
     cluster.add(*members("a", 1))
     await settle(cluster)
     assert cluster.bound == {}
@@ -267,7 +254,7 @@ async def test_preemption(cluster: Rig, min_groups: int) -> None:
     """Pods are evicted for all feasible groups, as in kube-scheduler, and no further pods."""
     running = [running_pod(f"v{number}", "n", priority=-5) for number in range(5)]
     cluster.add(small_node("n", 5), *running)
-    add_groups(cluster, composite("root", min_groups), leaf("a", "root", 2), leaf("b", "root", 2))
+    add_groups(cluster, composite_group("root", min_groups), leaf_group("a", "root", 2), leaf_group("b", "root", 2))
     cluster.add(*members("a", 1, 1), *members("b", 1, 1))
     await settle(cluster)
     assert len(evicted(cluster)) == 4
@@ -282,8 +269,8 @@ async def test_preemption(cluster: Rig, min_groups: int) -> None:
 async def test_a_tree_that_is_disrupted_whole(cluster: Rig, disrupts_whole: bool, victims: set[str]) -> None:
     """With disruption mode All, either every pod below the CompositePodGroup is evicted or none."""
     cluster.add(small_node("n", 3))
-    add_groups(cluster, composite("root"), composite("sub", 1, "root", disrupts_whole=disrupts_whole))
-    add_groups(cluster, leaf("a", "sub"), leaf("b", "sub"))
+    add_groups(cluster, composite_group("root"), composite_group("sub", 1, "root", disrupts_whole=disrupts_whole))
+    add_groups(cluster, leaf_group("a", "sub"), leaf_group("b", "sub"))
     cluster.add(*members("a", 1, 1), *members("b", 1))
     await settle(cluster)
     assert len(cluster.bound) == 3
@@ -296,7 +283,7 @@ async def test_a_tree_that_is_disrupted_whole(cluster: Rig, disrupts_whole: bool
 async def test_a_member_that_is_deleted_before_the_binds(cluster: Rig, remaining: int) -> None:
     """No member of any group is bound before all are ready; the barrier rejects all of them."""
     cluster.add(node("n"))
-    add_groups(cluster, composite("root", 2), leaf("a", "root"), leaf("b", "root"))
+    add_groups(cluster, composite_group("root", 2), leaf_group("a", "root"), leaf_group("b", "root"))
     pods = [*members("a", 1), *members("b", 1)]
     cluster.add(*pods)
     entry = cluster.pop()
@@ -318,7 +305,7 @@ async def test_a_profile_that_schedules_gangs_by_permit() -> None:
     made.scheduler.group_feed.serve(GroupSource.NATIVE)
     made.scheduler.group_feed.serve(GroupSource.COMPOSITE)
     made.add(node("n"))
-    add_groups(made, composite("root", 2), leaf("a", "root"), leaf("b", ""))
+    add_groups(made, composite_group("root", 2), leaf_group("a", "root"), leaf_group("b", ""))
     held, free = members("a", 1), members("b", 1)
     made.add(*held, *free)
     await settle(made)

@@ -5,17 +5,15 @@ The cases follow kube-scheduler v1.37.1, ``cpg_tas_test.go`` of the integration 
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.affinity import Affinity, LabelSelector, PodAffinity, PodAffinityTerm
 from scheduler_core.model.pod import Pod
-from scheduler_core.model.pod_group import CompositePodGroup, GroupKey, GroupSource, GroupTopology, PodGroup
+from scheduler_core.model.pod_group import GroupKey, GroupSource, GroupTopology, PodGroup
 from tests.support.builders import node, pod
 from tests.support.gang_preemption import evicted, running_pod, small_node
-from tests.support.gangs import settle
+from tests.support.gangs import add_groups, composite_group, leaf_group, settle
 from tests.support.scheduling import Rig, rig
 
 ZONE, RACK = GroupTopology("zone", prefers_allocated=True), GroupTopology("rack", prefers_allocated=True)
@@ -29,32 +27,12 @@ def cluster() -> Rig:
     return made
 
 
-def composite(name: str, min_groups: int = 1, parent: str = "", **fields: Any) -> CompositePodGroup:
-    key = GroupKey(GroupSource.COMPOSITE, "default", name)
-    return CompositePodGroup(key, f"uid-of-{name}", min_groups, parent, **fields)
-
-
 def leaf(name: str, parent: str, min_member: int = 1, topology: GroupTopology | None = None) -> PodGroup:
-    key = GroupKey(GroupSource.NATIVE, "default", name)
-    return PodGroup(
-        key,
-        f"uid-of-{name}",
-        min_member,
-        parent=parent,
-        waits_for_gated=True,
-        is_uniform=True,
-        priority=0,
-        topology=topology,
-    )
+    return leaf_group(name, parent, min_member, topology=topology, is_uniform=True)
 
 
 def members(of: str, count: int, first: int = 1) -> list[Pod]:
     return [pod(f"{of}-{number}", requests={"cpu": "1"}, group=of) for number in range(first, first + count)]
-
-
-def add_groups(cluster: Rig, *groups: PodGroup | CompositePodGroup) -> None:
-    for group in groups:
-        cluster.scheduler.group_feed.group_changed(group)
 
 
 def nodes_of(cluster: Rig, group: str) -> set[str]:
@@ -81,7 +59,7 @@ async def test_the_domain_with_the_most_members(cluster: Rig, level: str) -> Non
         node("a2", labels={"rack": "a"}, allocatable={"cpu": "1", "pods": "9"}, taints=["broken:NoSchedule"]),
     )
     cluster.add(small_node("b1", 1, rack="b"), small_node("b2", 1, rack="b"))
-    add_groups(cluster, composite("root", topology=RACK if level == "root" else None))
+    add_groups(cluster, composite_group("root", topology=RACK if level == "root" else None))
     add_groups(cluster, leaf("x", "root", 1, RACK if level == "leaf" else None))
     cluster.add(*members("x", 2))
     await settle(cluster)
@@ -91,7 +69,7 @@ async def test_the_domain_with_the_most_members(cluster: Rig, level: str) -> Non
 async def test_the_most_allocated_domain(cluster: Rig) -> None:
     """Among domains with as many feasible members, each group gets the one with the largest allocated share."""
     cluster.add(small_node("a", 8, rack="a"), small_node("b", 4, rack="b"), small_node("c", 6, rack="c"))
-    add_groups(cluster, composite("root", 2), leaf("x", "root", 2, RACK), leaf("y", "root", 4, RACK))
+    add_groups(cluster, composite_group("root", 2), leaf("x", "root", 2, RACK), leaf("y", "root", 4, RACK))
     cluster.add(*members("x", 2), *members("y", 4))
     await settle(cluster)
     assert (nodes_of(cluster, "x"), nodes_of(cluster, "y")) == ({"b"}, {"c"})
@@ -101,7 +79,9 @@ async def test_a_group_that_fails_in_the_domain_that_is_used(cluster: Rig) -> No
     """A group that fits only in another domain of its parent is not scheduled."""
     cluster.add(small_node("a1", 3, zone="a", rack="1"), small_node("a2", 3, zone="a", rack="2"))
     cluster.add(small_node("b1", 2, zone="b", rack="3"), small_node("b2", 3, zone="b", rack="4"))
-    add_groups(cluster, composite("root", 1, topology=ZONE), leaf("x", "root", 3, RACK), leaf("y", "root", 3, RACK))
+    add_groups(
+        cluster, composite_group("root", 1, topology=ZONE), leaf("x", "root", 3, RACK), leaf("y", "root", 3, RACK)
+    )
     add_groups(cluster, leaf("z", "root", 7, RACK))
     cluster.add(*members("x", 3), *members("y", 3), *members("z", 7))
     await settle(cluster)
@@ -113,7 +93,7 @@ async def test_a_group_that_fails_in_the_domain_that_is_used(cluster: Rig) -> No
 async def test_scheduled_members_in_two_domains(cluster: Rig, parent: str) -> None:
     """No further member is scheduled, because no domain contains them all."""
     cluster.add(small_node("a", 4, zone="a"), small_node("b", 4, zone="b"))
-    add_groups(cluster, composite("root", topology=ZONE), leaf("x", parent, 3, None if parent else ZONE))
+    add_groups(cluster, composite_group("root", topology=ZONE), leaf("x", parent, 3, None if parent else ZONE))
     cluster.add(*(pod(f"x-{number}", group="x", node_name=name) for number, name in enumerate("ab", start=1)))
     (waiting,) = members("x", 1, first=3)
     cluster.add(waiting)
@@ -137,7 +117,7 @@ async def test_capacity_is_freed_in_a_domain_while_another_domain_needs_no_membe
         node("b", labels={"zone": "b"}, allocatable={"cpu": "9", "pods": "9"}, taints=["broken:NoSchedule"]),
     )
     full = running_pod("full", "a", priority=9)
-    add_groups(cluster, composite("root", topology=ZONE), leaf("x", "root"), leaf("y", "root"))
+    add_groups(cluster, composite_group("root", topology=ZONE), leaf("x", "root"), leaf("y", "root"))
     cluster.add(full, pod("y-1", node_name="b", group="y", phase="Succeeded"), *members("x", 1))
     await settle(cluster)
     assert cluster.bound == {}
@@ -151,7 +131,7 @@ async def test_capacity_is_freed_in_a_domain_that_separates_two_groups(cluster: 
     """Freed capacity requeues the tree: the first group moves to the better domain and no longer rejects the second."""
     cluster.add(small_node("a", 4, zone="a"), small_node("b", 1, zone="b"))
     full = running_pod("full", "b", priority=9)
-    add_groups(cluster, composite("root", 2), leaf("x", "root", topology=ZONE), leaf("y", "root"))
+    add_groups(cluster, composite_group("root", 2), leaf("x", "root", topology=ZONE), leaf("y", "root"))
     apart = Affinity(
         pod_anti_affinity=PodAffinity(
             required=(PodAffinityTerm(topology_key="zone", label_selector=LabelSelector(match_labels={"app": "x"})),)
@@ -172,7 +152,7 @@ async def test_preemption_in_nested_domains(cluster: Rig) -> None:
     cluster.add(*(small_node(f"{zone}{rack}", 2, zone=zone, rack=f"{zone}{rack}") for zone in "ab" for rack in "12"))
     running = [running_pod(f"v-{name}", name, priority=-5, cpus=2) for name in ("a1", "a2", "b1")]
     cluster.add(*running, running_pod("high-b2", "b2", priority=9))
-    add_groups(cluster, composite("root", 2, topology=ZONE), composite("sub", 1, "root"))
+    add_groups(cluster, composite_group("root", 2, topology=ZONE), composite_group("sub", 1, "root"))
     add_groups(cluster, leaf("x", "sub", 2, RACK), leaf("y", "root", 2, RACK))
     cluster.add(*members("x", 2), *members("y", 2))
     await settle(cluster)
@@ -185,7 +165,7 @@ async def test_the_domain_that_scores_best(cluster: Rig) -> None:
     cluster.add(small_node("a", 4, rack="a"), small_node("b", 2, rack="b"), small_node("c", 3, rack="c"))
     running = [running_pod("v-a", "a", -9, 4), running_pod("v-b", "b", -1, 2), running_pod("v-c", "c", -5, 3)]
     cluster.add(*running)
-    add_groups(cluster, composite("root"), leaf("x", "root", 2, RACK))
+    add_groups(cluster, composite_group("root"), leaf("x", "root", 2, RACK))
     cluster.add(*members("x", 2))
     await settle(cluster)
     assert await delete_victims(cluster, running) == {"v-b"}
@@ -198,7 +178,11 @@ async def test_groups_beyond_the_quorum_evict(cluster: Rig) -> None:
     running = [running_pod("v-a", "a", -5, 2), running_pod("v-b", "b", -5, 4)]
     cluster.add(*running)
     add_groups(
-        cluster, composite("root"), leaf("x", "root", 1, RACK), leaf("y", "root", 2, RACK), leaf("z", "root", 4, RACK)
+        cluster,
+        composite_group("root"),
+        leaf("x", "root", 1, RACK),
+        leaf("y", "root", 2, RACK),
+        leaf("z", "root", 4, RACK),
     )
     cluster.add(pod("x-1", requests={"cpu": "100"}, group="x"), *members("y", 2), *members("z", 4))
     await settle(cluster)
@@ -215,7 +199,7 @@ async def test_a_group_below_a_root_that_has_its_quorum(cluster: Rig) -> None:
     )
     running = [running_pod("v-a2", "a2", -5, 2), running_pod("v-b1", "b1", -9, 2)]
     cluster.add(*running)
-    add_groups(cluster, composite("root", topology=ZONE), leaf("x", "root", 2, RACK))
+    add_groups(cluster, composite_group("root", topology=ZONE), leaf("x", "root", 2, RACK))
     cluster.add(*members("x", 2))
     await settle(cluster)
     assert nodes_of(cluster, "x") == {"a1"}

@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from msgspec.structs import replace
 
-from scheduler_core.framework.extension_points import PreEnqueuePlugin
 from scheduler_core.framework.queued_pod import QueuedGang
-from scheduler_core.framework.status import SUCCESS, Status, unschedulable
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod_group import GroupSource
-from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import node, pod
 from tests.support.gangs import gang_of, group, key, member, members
+from tests.support.queue_world import NameGate
 from tests.support.scheduling import rig
-
-
-class NameGate(PreEnqueuePlugin):
-    """PreEnqueue plugin that rejects the pods named in ``closed``."""
-
-    name = "NameGate"
-    closed: ClassVar[set[str]] = set()
-
-    def pre_enqueue(self, pod: PodInfo) -> Status:
-        """Reject a pod whose name is in ``closed``."""
-        return unschedulable("closed") if pod.pod.metadata.name in self.closed else SUCCESS
 
 
 async def test_gates_are_checked_when_a_bound_member_is_deleted() -> None:

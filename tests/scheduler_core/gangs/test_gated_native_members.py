@@ -6,21 +6,18 @@ The cases follow kube-scheduler v1.37.1, ``test/integration/scheduler/podgroup/q
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 import pytest
 from msgspec.structs import replace
 
-from scheduler_core.framework.extension_points import PreEnqueuePlugin
-from scheduler_core.framework.status import SUCCESS, Status, unschedulable
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
 from scheduler_core.ports import ExtenderVerdict
 from scheduler_core.queueing.gang_members import Gang
-from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import node, pod
 from tests.support.gangs import settle
+from tests.support.queue_world import NameGate
 from tests.support.scheduling import Rig, rig
 from tests.support.scripted_extender import ScriptedExtender, extender, extender_profile, extender_rig
 
@@ -102,17 +99,6 @@ async def test_members_beyond_the_quorum(cluster: Rig, event: str) -> None:
     cluster.clock.advance(30.0)
     await settle(cluster)
     assert len(cluster.bound) == {"gate removed": 7, "group deleted": 4}.get(event, 6)
-
-
-class NameGate(PreEnqueuePlugin):
-    """PreEnqueue plugin that rejects the pods named in ``closed``."""
-
-    name = "NameGate"
-    closed: ClassVar[set[str]] = set()
-
-    def pre_enqueue(self, pod: PodInfo) -> Status:
-        """Reject a pod whose name is in ``closed``."""
-        return unschedulable("closed") if pod.pod.metadata.name in self.closed else SUCCESS
 
 
 async def test_the_gate_of_a_plugin() -> None:
