@@ -115,7 +115,7 @@ class DeviceIndex:
         classes_version: Incremented by every change of a class.
         hardware: Devices of all slices, with the taints of the rules, and those in use.
         turns: Turns of the writes to claims.
-        on_freed: Called with a claim as it would have been allocated, and as it is, if its allocation was given up.
+        on_freed: Called with a claim as it would have been allocated, and without an allocation, if it is not written.
     """
 
     def __init__(self, features: DeviceFeatures | None = None) -> None:
@@ -190,13 +190,19 @@ class DeviceIndex:
         return [held for held in self._in_flight.values() if pod_uid in held.sharers]
 
     def report_freed(self, held: Iterable[InFlightAllocation]) -> None:
-        """Call :attr:`on_freed` for those allocations that are not in flight any more and were not written."""
+        """Call :attr:`on_freed` for those allocations that are not in flight any more and were not written.
+
+        That includes the allocation of a claim that another scheduler has allocated to other devices meanwhile.
+        """
         for each in held:
             claim = self.claims.get(each.claim.key) or each.claim
-            if each.claim.metadata.uid not in self._in_flight and claim.status.allocation is None:
-                allocated = replace(claim, status=replace(claim.status, allocation=each.allocation))
-                for callback in self.on_freed:
-                    callback(allocated, claim)
+            is_in_flight = each.claim.metadata.uid in self._in_flight
+            if is_in_flight or _devices(each.allocation) <= _devices(claim.status.allocation):
+                continue
+            allocated = replace(claim, status=replace(claim.status, allocation=each.allocation))
+            freed = replace(claim, status=replace(claim.status, allocation=None))
+            for callback in self.on_freed:
+                callback(allocated, freed)
 
     def begin_allocation(
         self, claim: ResourceClaim, allocation: AllocationResult, pod_uid: str, group: GroupKey | None = None
@@ -255,6 +261,12 @@ class DeviceIndex:
         for each in sorted(self.classes.values(), key=_age_and_name, reverse=True):
             if each.spec.extended_resource_name is not None:
                 self._resources[each.spec.extended_resource_name] = each
+
+
+def _devices(allocation: AllocationResult | None) -> set[tuple[str, str, str, str | None]]:
+    """Return the devices of an allocation, those with shares by share."""
+    results = () if allocation is None else allocation.devices.results
+    return {(each.driver, each.pool, each.device, each.share_id) for each in results}
 
 
 def _age_and_name(each: DeviceClass) -> tuple[float, str]:

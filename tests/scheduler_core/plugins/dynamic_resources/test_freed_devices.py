@@ -30,7 +30,7 @@ Watch = Callable[[DeviceIndex, ResourceClaim], None]
 
 @dataclass
 class LateResponseWriter(RecordingClaimWriter):
-    """Writer whose responses to allocations arrive after watch events."""
+    """Writer that returns responses to allocations after the watch events."""
 
     watch: Callable[[ResourceClaim], None] = lambda _: None
 
