@@ -131,11 +131,6 @@ class AllocatedDevices:
         """Remove the allocation in flight of a claim, if there is one."""
         self._set(uid, in_flight=None)
 
-    def in_flight(self, uid: str) -> AllocationResult | None:
-        """Return the allocation in flight of a claim."""
-        use = self._claims.get(uid)
-        return None if use is None else use.in_flight
-
     def usage(self, key: PoolKey) -> PoolUsage | None:
         """Return what is in use of a pool; None for nothing."""
         return self._pools.get(key)

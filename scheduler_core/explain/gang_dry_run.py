@@ -52,11 +52,6 @@ class ExaminedPlace:
     is_error: bool = False
     is_tried: bool = True
 
-    @property
-    def fits(self) -> bool:
-        """Whether the quorum is feasible here."""
-        return self.is_tried and len(self.nodes) >= self.needed
-
 
 @dataclass(frozen=True, slots=True)
 class ReservedNodes:
@@ -71,9 +66,7 @@ class GangExamination:
     """Result of a dry run of a group cycle.
 
     Attributes:
-        profile: The scheduler name of the profile.
         needed: How many members must be scheduled together.
-        waiting: How many members wait.
         refusal: Why no domain is tried, such as ``minResources`` that are not free; "" if domains are tried.
         chosen: The domain in which the quorum is feasible; None for none.
         is_reserved: Whether that is the capacity that is reserved for the gang.
@@ -84,9 +77,7 @@ class GangExamination:
         reserved_for_others: Nodes that are reserved for other gangs.
     """
 
-    profile: str
     needed: int
-    waiting: int
     refusal: str = ""
     chosen: ExaminedPlace | None = None
     is_reserved: bool = False
@@ -193,7 +184,7 @@ class GangExaminer:
             The result. An error of a plugin ends the dry run and is contained in it.
         """
         gang = cycle.gang
-        found = GangExamination(cycle.instance.name, cycle.needed, len(cycle.members))
+        found = GangExamination(cycle.needed)
         found.reserved_for_others = self._reserved_for_others(cycle)
         assert gang.group is not None
         refusal = cycle.refusal(self._cache)

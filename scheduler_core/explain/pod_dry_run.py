@@ -67,7 +67,6 @@ class Examination(Struct):
 
     Attributes:
         pod: The pod.
-        profile: The scheduler name of the profile.
         gate: Success, or the status of the PreEnqueue plugin that rejects the pod; no further step was run then.
         pre_filter: Success, or the status with which PreFilter rejects the pod; no node was evaluated then.
         pre_filter_nodes: The only nodes that PreFilter allows, which may not exist; None for all.
@@ -87,7 +86,6 @@ class Examination(Struct):
     """
 
     pod: PodInfo
-    profile: str
     gate: Status = SUCCESS
     pre_filter: Status = SUCCESS
     pre_filter_nodes: frozenset[str] | None = None
@@ -136,7 +134,7 @@ class Examiner:
         Returns:
             The result of every step. An error of a plugin ends the attempt and is returned in ``error``.
         """
-        found = Examination(pod, instance.name)
+        found = Examination(pod)
         queued = self.queued(pod)
         rules = QueueingRules(instance.pre_enqueue, instance.registrations, instance.queue_sort.sort_key)
         of_group = self._gangs.gate(queued.group)
@@ -173,7 +171,7 @@ class Examiner:
         Returns:
             The result, without nodes outside the gang's domain.
         """
-        found = Examination(queued.info, instance.name, companions=companions)
+        found = Examination(queued.info, companions=companions)
         try:
             attempt = self.attempt(companions, instance, queued)
             feasible = self._selection.find_feasible(attempt, everywhere=True)

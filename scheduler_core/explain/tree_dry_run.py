@@ -44,8 +44,7 @@ class TreeExaminer:
         """
         tree, instance = cycle.gang, without_extenders(cycle.instance)
         assert isinstance(tree, GangTree)
-        own = [pod for pod in cycle.members if pod.group == part.key]
-        found = GangExamination(instance.name, part.needed, len(own))
+        found = GangExamination(part.needed)
         refusal = cycle.refusal(self._cache)
         if refusal is not None:
             found.refusal = refusal.message

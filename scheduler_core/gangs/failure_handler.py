@@ -224,10 +224,10 @@ class FailedGangs:
         for part in gang.parts:
             if part.waiting:
                 quorum = self._quorum(part, failure)
-                part.outcome = GangOutcome(failure.reason, message, fitting, failure.needed, quorum=quorum)
+                part.outcome = GangOutcome(failure.reason, message, fitting, quorum=quorum)
                 part.victims = failure.victims
         if gang.is_tree:
-            gang.outcome, gang.victims = GangOutcome(failure.reason, message, fitting, failure.needed), failure.victims
+            gang.outcome, gang.victims = GangOutcome(failure.reason, message, fitting), failure.victims
         self._count(entry, gang, failure)
         members = list(gang.waiting.values())
         entry.rejected_by, entry.pending_on = failure.rejected_by, failure.pending_on

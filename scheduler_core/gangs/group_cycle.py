@@ -270,7 +270,7 @@ class QuorumCommit:
         message, of_parts = _scheduled_message(trial, failed), Counter(each.queued.group for each in trial.placed)
         for part in (gang, *(each for each in gang.parts if each is not gang and of_parts[each.key])):
             part.first_failure, part.victims = None, ()
-            part.outcome = GangOutcome("Scheduled", message, len(trial.placed), len(cycle.members), trial.where.name)
+            part.outcome = GangOutcome("Scheduled", message, len(trial.placed), trial.where.name)
         queue.gangs.changed(gang)
         return trial.placed
 

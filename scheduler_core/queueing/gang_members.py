@@ -36,7 +36,6 @@ class GangOutcome:
             ``Preempting``.
         message: Message of the condition; does not change while the result is the same.
         fitting: Number of feasible members.
-        tried: Number of members in the attempt.
         domain: The topology domain of the members, such as ``zone=a``; "" without a topology constraint.
         quorum: What the quorum lacks in the words of kube-scheduler v1.37.1; "" if it is scheduled, or for an error.
     """
@@ -44,7 +43,6 @@ class GangOutcome:
     reason: str
     message: str
     fitting: int = 0
-    tried: int = 0
     domain: str = ""
     quorum: str = ""
 

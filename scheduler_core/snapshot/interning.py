@@ -41,10 +41,6 @@ class Interner(Generic[K]):
             self.keys.append(key)
         return number
 
-    def find(self, key: K) -> int | None:
-        """Return the number of ``key``, None if it has none."""
-        return self._ids.get(key)
-
 
 class CountingInterner(Generic[K]):
     """Maps keys to numbers; the number of a key without users is reused."""

@@ -153,7 +153,7 @@ async def test_every_status_of_a_run(plane: ControlPlane, source: GroupSource) -
             await stored_status()
 
         gang.first_attempt = gang.last_attempt = datetime.now(UTC)
-        gang.outcome = GangOutcome("Unschedulable", "1 of 2 members fit, 1 lacks cpu.", fitting=1, tried=2)
+        gang.outcome = GangOutcome("Unschedulable", "1 of 2 members fit, 1 lacks cpu.", fitting=1)
         gang.reservation, gang.victims = "zone=a", tuple(("other", f"v-{number}") for number in range(300))
         for name in ("a", "b"):
             gangs.saw(member(source, name))

@@ -19,7 +19,7 @@ from tests.support.builders import pod
 from tests.support.recording_writer import RecordingWriter
 from tests.support.virtual_clock import VirtualClock
 
-LACKS = GangOutcome("Unschedulable", "1 of 2 members fit, 1 lacks cpu.", fitting=1, tried=2)
+LACKS = GangOutcome("Unschedulable", "1 of 2 members fit, 1 lacks cpu.", fitting=1)
 PACE = GroupPace()
 _GATHERED = PACE.gather_seconds + 0.01
 

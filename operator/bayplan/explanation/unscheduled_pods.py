@@ -9,7 +9,6 @@ from msgspec import Struct
 
 from bayplan.explanation.pod_building import explain_pod
 from bayplan.explanation.pod_model import Explanation
-from bayplan.explanation.shared_building import ExplanationOptions
 from scheduler_core.framework.claims_filter import ClaimsFilter
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey
@@ -43,16 +42,13 @@ class ExplainedPods(Struct, frozen=True, rename="camel"):
     omitted: int = 0
 
 
-def explain_unscheduled(
-    scheduler: Scheduler, pods: Iterable[Pod], limit: int, options: ExplanationOptions | None = None
-) -> ExplainedPods:
+def explain_unscheduled(scheduler: Scheduler, pods: Iterable[Pod], limit: int) -> ExplainedPods:
     """Explain unscheduled pods.
 
     Args:
         scheduler: The scheduler, between two cycles.
         pods: The pods.
         limit: Maximum number of groups.
-        options: Limits on the lists in each explanation.
 
     Raises:
         QuantityError: A quantity of a pod cannot be parsed.
@@ -63,7 +59,7 @@ def explain_unscheduled(
         current = pod if queued is None else queued.info.pod
         groups.setdefault(_kind(scheduler, current), []).append(current)
     ordered = sorted(groups.values(), key=lambda each: (-len(each), each[0].key))
-    explained = tuple(EqualPods(len(each), explain_pod(scheduler, each[0], options)) for each in ordered[:limit])
+    explained = tuple(EqualPods(len(each), explain_pod(scheduler, each[0])) for each in ordered[:limit])
     return ExplainedPods(explained, sum(map(len, ordered[limit:])))
 
 

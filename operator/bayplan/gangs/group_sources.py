@@ -125,9 +125,5 @@ class GroupSources:
         """Return the resources of other APIs that are read, each with its version."""
         return tuple(f"{groups.resource}/{groups.version}" for groups in self.served if groups.version)
 
-    def version(self, source: GroupSource) -> str:
-        """Return the version of another API that is read; empty while the API is not served."""
-        return self._of(source).version
-
     def _of(self, source: GroupSource) -> ServedGroups[Any]:
         return next(groups for groups in self.served if groups.source is source)

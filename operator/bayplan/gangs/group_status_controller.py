@@ -181,14 +181,7 @@ class GroupController:
         record.version = version
         self._mark(key)
 
-    def invalid(
-        self,
-        key: GroupKey,
-        uid: str,
-        generation: int,
-        problems: Iterable[Problem],
-        status: Mapping[str, Any] | None = None,
-    ) -> None:
+    def invalid(self, key: GroupKey, uid: str, generation: int, problems: Iterable[Problem]) -> None:
         """Handle an object with an invalid spec.
 
         Args:
@@ -196,9 +189,8 @@ class GroupController:
             uid: UID of the object.
             generation: ``metadata.generation`` of the object.
             problems: All problems of the spec, at least one.
-            status: Status of the object; see :meth:`known`.
         """
-        self._seen(key, uid, generation, status or {}).problems = tuple(problems)
+        self._seen(key, uid, generation, {}).problems = tuple(problems)
         self._mark(key)
 
     def gone(self, key: GroupKey) -> None:

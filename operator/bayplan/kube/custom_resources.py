@@ -38,16 +38,13 @@ class ObjectPath(Struct, frozen=True):
         return f"/apis/{self.group}/{self.version}{scope}/{self.plural}/{quote(self.name, safe='')}"
 
 
-async def patch_status(
-    connection: ApiConnection, resource: ObjectPath, status: Mapping[str, Any], seconds: float = 10.0
-) -> None:
+async def patch_status(connection: ApiConnection, resource: ObjectPath, status: Mapping[str, Any]) -> None:
     """Merge ``status`` into the object's status; None removes a field, lists are replaced as a whole.
 
     Args:
         connection: Connection to the API server.
         resource: The object.
         status: The fields below ``status``.
-        seconds: Timeout of the request.
 
     Raises:
         NotFoundError: The object is gone.
@@ -59,7 +56,7 @@ async def patch_status(
             f"{resource.path}/status",
             msgspec.json.encode({"status": status}),
             content_type=MERGE_PATCH,
-            timeout=seconds,
+            timeout=10.0,
             accept=METADATA_ONLY,
         )
     )

@@ -164,12 +164,11 @@ async def from_service_account(directory: Path = SERVICE_ACCOUNT) -> ConfiguredA
 
 
 async def open_connection(
-    kubeconfig: Path | None, context: str | None, options: ConnectionOptions, clock: Clock, *, in_cluster: bool = False
+    kubeconfig: Path | None, context: str | None, options: ConnectionOptions, clock: Clock
 ) -> ApiConnection:
-    """Open a connection with a kubeconfig, or with the service account if ``in_cluster``.
+    """Open a connection with a kubeconfig.
 
     Raises:
         ConfigError: The credentials cannot be loaded.
     """
-    access = await (from_service_account() if in_cluster else from_kubeconfig(kubeconfig, context))
-    return ApiConnection(access, options, clock)
+    return ApiConnection(await from_kubeconfig(kubeconfig, context), options, clock)

@@ -11,7 +11,6 @@ import json
 import posixpath
 import re
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 from msgspec import Struct
 from rich.console import RenderableType
@@ -112,14 +111,14 @@ def _embedded(title: str, documents: ReportDocuments) -> str:
     return json.dumps(printable_builtins(content), separators=(",", ":")).replace("<", "\\u003c")
 
 
-def _modules(entry: str, directory: Path = DIRECTORY) -> list[_Module]:
+def _modules(entry: str) -> list[_Module]:
     """Return a module and all that it imports, directly or not, each once."""
     found: dict[str, _Module] = {}
     waiting = [entry]
     while waiting:
         path = waiting.pop()
         if path not in found:
-            source = (directory / path).read_text(encoding="utf-8")
+            source = (DIRECTORY / path).read_text(encoding="utf-8")
             found[path] = _Module(_name_of(path), _with_names(source, path))
             waiting.extend(_imports(source, path))
     return list(found.values())

@@ -257,9 +257,9 @@ def parse_feature_gates(text: str) -> dict[str, bool]:
     return gates
 
 
-def gates_summary(known: Sequence[FeatureGate] = GATES) -> str:
+def gates_summary() -> str:
     """List each gate with its stage and default, as ``kube-scheduler --help`` does."""
-    gates = [f"{gate.name} ({gate.stage.word}, default {str(gate.default).lower()})" for gate in known]
+    gates = [f"{gate.name} ({gate.stage.word}, default {str(gate.default).lower()})" for gate in GATES]
     return f"{', '.join(gates)}, and AllAlpha and AllBeta for all gates of a stage that are not named"
 
 

@@ -79,14 +79,6 @@ class MemoryStorage:
         for key in sorted(self._claims):
             self._bind_immediate(self._claims[key])
 
-    def volume(self, name: str) -> PersistentVolume | None:
-        """Return the current state of a volume; None if it does not exist."""
-        return self._volumes.get(name)
-
-    def claim(self, namespace: str, name: str) -> PersistentVolumeClaim | None:
-        """Return the current state of a claim; None if it does not exist."""
-        return self._claims.get(f"{namespace}/{name}")
-
     # -- writes of the scheduler --------------------------------------------------------------------------------
 
     async def bind_volume(self, volume: PersistentVolume) -> PersistentVolume:

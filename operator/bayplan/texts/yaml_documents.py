@@ -34,13 +34,13 @@ ManifestLoader.yaml_implicit_resolvers = {
 }
 
 
-def load(text: str | bytes, loader: type[yaml.CSafeLoader] = SafeLoader) -> Any:
+def load(text: str | bytes) -> Any:
     """Parse the one document of a text; None for an empty one.
 
     Raises:
         YAMLError: The text is not YAML, has several documents, or exceeds a bound.
     """
-    documents = list(load_all(text, loader))
+    documents = list(load_all(text))
     if len(documents) > 1:
         raise RejectedYamlError("has several documents; keep one")
     return documents[0] if documents else None

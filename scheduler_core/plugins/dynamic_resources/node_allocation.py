@@ -64,13 +64,11 @@ class NodeSearch(Struct):
 
     Attributes:
         allocator: Searches devices; None if all claims have an allocation.
-        extended: What stands for these resources; None for a pod without extended resources.
         classes: Class of each row, int64: the search has one outcome on all rows of a class.
         by_class: What Filter found, by class.
     """
 
     allocator: Allocator | None
-    extended: ExtendedClaim | None
     classes: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     by_class: dict[int, NodeAllocation] = field(default_factory=dict)
 
@@ -161,7 +159,7 @@ class PodDevices(Struct):
             allocator = None
             if self.make_allocator is not None:
                 allocator = self._allocator(None if extended is None else extended.claim)
-            found = self.searches[through_devices] = NodeSearch(allocator, extended)
+            found = self.searches[through_devices] = NodeSearch(allocator)
         return found
 
     def provided_through_devices(self, rows: NDArray[np.intp]) -> tuple[NDArray[np.int64], list[frozenset[str]]]:

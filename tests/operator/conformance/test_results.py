@@ -37,7 +37,7 @@ NOT_RUN: dict[str, Any] = {
 
 def examination(**found: Any) -> Examination:
     """Return an examination of a pod."""
-    return Examination(PodInfo(pod(), ResourceNames()), "default-scheduler", **found)
+    return Examination(PodInfo(pod(), ResourceNames()), **found)
 
 
 def named_pod(name: str) -> PodInfo:

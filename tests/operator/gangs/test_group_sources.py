@@ -162,7 +162,7 @@ async def test_groups_are_listed_before_the_first_cycle(
         found = world.group_of(key)
         assert found is not None
         assert found.min_member == min_member
-        assert world.sources.version(key.source) == version.rpartition("/")[2]
+        assert world.sources._of(key.source).version == version.rpartition("/")[2]
         deleted.set()
         await until(lambda: world.group_of(key) is None)
     assert world.observer.calls == ["known ml/train u 1 {}", "gone ml/train"]

@@ -51,7 +51,7 @@ async def test_an_upgraded_server_is_read_in_the_newer_version(world: World) -> 
     serve_native_groups_in(world, OLDER, Stream(*listed(native_group("train", 2), native_group("old", 2)), upgraded))
     async with world.running():
         await world.ready()
-        assert world.sources.version(GroupSource.NATIVE) == "v1alpha2"
+        assert world.sources._of(GroupSource.NATIVE).version == "v1alpha2"
         first, *rest = listed(native_group("train", 2))
         serve_native_groups_in(world, NATIVE, Stream(first, complete, *rest, Hang()))
         upgraded.set()
@@ -63,7 +63,7 @@ async def test_an_upgraded_server_is_read_in_the_newer_version(world: World) -> 
         assert found is not None
         assert (found.api_version, found.is_uniform) == ("scheduling.k8s.io/v1beta1", True)
         assert world.group_of(NATIVE_KEY._replace(name="old")) is None
-        assert world.sources.version(GroupSource.NATIVE) == "v1beta1"
+        assert world.sources._of(GroupSource.NATIVE).version == "v1beta1"
     assert world.observer.versions == ["v1alpha2", "v1alpha2", "v1beta1"]
 
 
