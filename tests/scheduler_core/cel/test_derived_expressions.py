@@ -156,7 +156,7 @@ def test_runtime_errors(expression: str, message: str) -> None:
 
 @pytest.mark.parametrize(("expression", "message"), COMPILE_ERRORS)
 def test_compile_errors(expression: str, message: str) -> None:
-    """An expression whose static type is not allowed does not compile."""
+    """An expression of a static type that is not allowed does not compile."""
     with pytest.raises(SelectorCompileError) as caught:
         value(expression)
     assert str(caught.value).splitlines()[0] == message

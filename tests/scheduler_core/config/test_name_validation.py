@@ -77,8 +77,8 @@ def test_label_values(value: str, good: bool) -> None:
         pytest.param("kubernetes.io/gpu", "is reserved for Kubernetes", id="kubernetes-domain"),
         pytest.param("a.kubernetes.io/gpu", "is reserved for Kubernetes", id="below-the-kubernetes-domain"),
         pytest.param("requests.example.com/gpu", "must not begin with", id="quota-prefix"),
-        pytest.param("example.com/g pu", "1 to 63 letters", id="no-name"),
-        pytest.param(LONG_PREFIX + "/gpu", "too long", id="no-room-for-the-quota-prefix"),
+        pytest.param("example.com/g pu", "1 to 63 letters", id="space"),
+        pytest.param(LONG_PREFIX + "/gpu", "too long", id="too-long-with-the-quota-prefix"),
     ],
 )
 def test_extended_resources(name: str, expected: str) -> None:

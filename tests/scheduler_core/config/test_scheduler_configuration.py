@@ -123,7 +123,7 @@ BAD = [
     pytest.param(
         {"profiles": [{"schedulerName": "a"}, {"schedulerName": "a"}]},
         ['profiles[1].schedulerName: "a" is already used by an earlier profile'],
-        id="name-taken",
+        id="duplicate-name",
     ),
     pytest.param(
         {"profiles": [{"schedulerName": "a"}, {}]}, ["profiles[1].schedulerName: is required with"], id="name-missing"

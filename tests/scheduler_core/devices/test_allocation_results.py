@@ -1,4 +1,4 @@
-"""Allocation results that are allocation_on_n0 to the status of claims."""
+"""Allocation results that are written to the status of claims."""
 
 from __future__ import annotations
 

@@ -65,13 +65,13 @@ SHARED_PARTITION = slice_of(
             [THREE],
             [claim(exactly("r", adminAccess=True, count=4))],
             None,
-            id="admin takes each device once in a claim",
+            id="admin access to each device once per claim",
         ),
         pytest.param(
             [THREE],
             [claim(exactly("r", adminAccess=True, count=3)), claim(exactly("s"), name="c1")],
             None,
-            id="devices taken with admin access are taken for other requests of the pod",
+            id="devices with admin access are in use for other requests of the pod",
         ),
         pytest.param(
             [THREE],
@@ -184,23 +184,26 @@ SHARED_PARTITION = slice_of(
             [PARTITIONS, COUNTERS, allocated_claim({"device": "d0"})], [claim(exactly("r"))], None, id="counters in use"
         ),
         pytest.param(
-            [PARTITIONS, COUNTERS], [claim(exactly("r", adminAccess=True, count=2))], None, id="admin takes counters"
+            [PARTITIONS, COUNTERS],
+            [claim(exactly("r", adminAccess=True, count=2))],
+            None,
+            id="admin access consumes counters",
         ),
         pytest.param(
             [SHARED_PARTITION, COUNTERS],
             [claim(exactly("r"), exactly("s"))],
             ["r=d0", "s=d0"],
-            id="a further share takes no counters",
+            id="a second share consumes no counters",
         ),
         pytest.param(
             [SHARED_PARTITION, COUNTERS, allocated_claim({"device": "d0", "shareID": "s"})],
             [claim(exactly("r"))],
             ["r=d0"],
-            id="a further share of a device without capacity takes no counters",
+            id="a second share of a device without capacity consumes no counters",
         ),
-        pytest.param([SHARED], [claim(exactly("r", count=2))], None, id="a request takes a shared device once"),
+        pytest.param([SHARED], [claim(exactly("r", count=2))], None, id="a request is allocated a shared device once"),
         pytest.param(
-            [SHARED], [claim(exactly("r"), exactly("s"))], None, id="a share without request takes all capacity"
+            [SHARED], [claim(exactly("r"), exactly("s"))], None, id="a share without capacity request uses all capacity"
         ),
         pytest.param(
             [SHARED],
@@ -250,7 +253,7 @@ SHARED_PARTITION = slice_of(
             ],
             [claim(exactly("r", capacity={"requests": {"memory": "2"}}, **ALL))],
             ["r=d1"],
-            id="all leaves out devices that are too small",
+            id="all excludes devices that are too small",
         ),
         pytest.param(
             [SHARED, allocated_claim({"device": "d0", "shareID": "x", "consumedCapacity": {"memory": "6Gi"}})],

@@ -160,7 +160,7 @@ CHOICES = (NONE, A, B, AB, BC)
 
 
 @pytest.mark.parametrize("seed", range(len(CHOICES) ** 2))
-def test_equals_all_combinations(seed: int) -> None:
+def test_results_equal_a_search_of_all_combinations(seed: int) -> None:
     """A request for k devices is allocated the first compatible combination of k devices."""
     first, second = CHOICES[seed % len(CHOICES)], CHOICES[seed // len(CHOICES)]
     for rest in combinations((*CHOICES, NONE, B), 3):
@@ -202,7 +202,7 @@ def test_give_back_restores_the_previous_state() -> None:
     assert groups.incompatible(record(A)) == [("s", None)]
 
 
-def test_a_rejected_device_takes_nothing() -> None:
+def test_a_rejected_device_changes_no_set() -> None:
     """If one of two sets rejects a device, the other set is unchanged."""
     interner = RecordInterner(ON)
     rows = [

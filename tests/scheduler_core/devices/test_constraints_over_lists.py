@@ -97,7 +97,7 @@ def deriving(name: str, expression: str, *, attribute: str = LINK, **fields: Any
             3,
             "123",
             None,
-            id="distinct-undoes-the-first",
+            id="distinct-backtracks-from-the-first-device",
         ),
         pytest.param(DISTINCT, [strings("a"), {"string": "a"}], 2, None, "01", id="distinct-list-and-scalar"),
         pytest.param(DISTINCT, [{"ints": [1]}, strings("1")], 2, "01", None, id="distinct-types-differ"),

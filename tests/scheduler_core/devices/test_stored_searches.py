@@ -44,7 +44,7 @@ def test_cached_outcomes_equal_new_ones(seed: int, bounds: str, skips_operations
 
 
 def test_pods_with_equal_claims_share_a_search() -> None:
-    """The result has the request names of the pod's own claim; another count needs another search."""
+    """Pods with equal claims share a search; the result has the request names of the pod's own claim."""
     devices = cluster(slice_of([device("d0"), device("d1")]))
 
     def search(wanted: ResourceClaim) -> tuple[list[str] | None, int]:

@@ -76,7 +76,7 @@ def test_message_of_the_whole_pod(status: Status, after: str, message: str) -> N
 
 
 def test_rows_by_code() -> None:
-    """rows_with() returns the evaluated rows whose status has the code."""
+    """rows_with() returns the evaluated rows with the status code."""
     found = diagnosis([0, 1, 2, 3, 1], [True, True, True, True, False])
     assert found.rows_with(Code.UNSCHEDULABLE).tolist() == [1, 2]
     assert found.rows_with(Code.UNSCHEDULABLE_AND_UNRESOLVABLE).tolist() == [3]

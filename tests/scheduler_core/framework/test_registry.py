@@ -75,7 +75,7 @@ def test_the_error_names_the_origin() -> None:
 
 
 class FakeEntryPoint(EntryPoint):
-    """An entry point whose loading is controlled by the test."""
+    """Entry point that loads the object, or raises the error, in LOADS."""
 
     def load(self) -> Any:
         loaded = LOADS[self.name]

@@ -73,7 +73,7 @@ def test_percentages_of_huge_wholes_are_exact(huge: tuple[int, int], small: tupl
 @given(_part_and_whole(2**63 - 1), _part_and_whole(2**63 - 1), _part_and_whole(2**60))
 @example((2**62, 2**62), (2**63 - 2, 2**63 - 1), (2**53, 2**53))
 def test_percentages_do_not_overflow(first: tuple[int, int], second: tuple[int, int], small: tuple[int, int]) -> None:
-    """A part whose hundredfold exceeds int64 has the exact percentage, and other rows are unaffected."""
+    """The percentage is exact if 100 times the part exceeds int64, and other rows are unaffected."""
     numbers = (first, second, small)
     parts, wholes = zip(*numbers, strict=True)
     assert percentages(_array(*parts), _array(*wholes)).tolist() == [part * 100 // whole for part, whole in numbers]

@@ -1,6 +1,6 @@
 """The four resource scores, computed for all node rows at once."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ _RISING = [(0, 0), (100, 100)]
 
 
 def _uses(rows: Sequence[Sequence[OneNode]]) -> list[ResourceUse]:
-    """Turn rows of resources into resources over rows."""
+    """Convert one list of resources per node to one ResourceUse per resource."""
     return [
         ResourceUse(
             np.array([each.capacity for each in column], dtype=np.int64),
@@ -60,16 +60,22 @@ def _points(draw: st.DrawFn) -> list[tuple[int, int]]:
     return [(x, 10 * draw(st.integers(0, 10))) for x in xs]
 
 
-@given(_rows())
-def test_least_allocated_equals_the_plain_form(rows: list[list[OneNode]]) -> None:
-    """Each row's score equals the formula for one node."""
-    assert least_allocated(_uses(rows)).tolist() == [plain_least(row) for row in rows]
-
-
-@given(_rows())
-def test_most_allocated_equals_the_plain_form(rows: list[list[OneNode]]) -> None:
-    """Each row's score equals the formula for one node."""
-    assert most_allocated(_uses(rows)).tolist() == [plain_most(row) for row in rows]
+@pytest.mark.parametrize(
+    ("kernel", "plain"),
+    [
+        pytest.param(least_allocated, plain_least, id="least-allocated"),
+        pytest.param(most_allocated, plain_most, id="most-allocated"),
+        pytest.param(balanced_allocation, plain_balanced, id="balanced-allocation"),
+    ],
+)
+@given(rows=_rows())
+def test_scores_equal_the_plain_form(
+    kernel: Callable[[Sequence[ResourceUse]], "np.ndarray[tuple[int, ...], np.dtype[np.int64]]"],
+    plain: Callable[[Sequence[OneNode]], int],
+    rows: list[list[OneNode]],
+) -> None:
+    """Each row's score equals the formula for one node, for any number of resources."""
+    assert kernel(_uses(rows)).tolist() == [plain(row) for row in rows]
 
 
 @given(_rows(), _points())
@@ -77,12 +83,6 @@ def test_ratio_equals_the_plain_form(rows: list[list[OneNode]], points: list[tup
     """Each row's score equals the formula for one node, for any shape."""
     scores = requested_to_capacity_ratio(_uses(rows), scores_by_percentage(points))
     assert scores.tolist() == [plain_ratio(row, points) for row in rows]
-
-
-@given(_rows())
-def test_balanced_allocation_equals_the_plain_form(rows: list[list[OneNode]]) -> None:
-    """Each row's score equals the formula for one node, for any number of resources."""
-    assert balanced_allocation(_uses(rows)).tolist() == [plain_balanced(row) for row in rows]
 
 
 @given(_points())

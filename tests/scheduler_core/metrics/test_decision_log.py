@@ -1,4 +1,4 @@
-"""The decision log."""
+"""The decision log: one record for each scheduled or rejected pod."""
 
 from __future__ import annotations
 

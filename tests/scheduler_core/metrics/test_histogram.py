@@ -1,4 +1,4 @@
-"""Histograms."""
+"""Histograms, their bucket bounds, and backlogs of observations."""
 
 from __future__ import annotations
 

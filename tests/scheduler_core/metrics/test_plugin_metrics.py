@@ -30,7 +30,7 @@ async def test_plugin_metrics_are_exported_with_their_profile() -> None:
     assert f"bayplan_plugin_lookup_seconds_sum{label} 1000.004\n" in shown
 
 
-def test_a_bad_name_is_refused() -> None:
+def test_an_invalid_name_is_rejected() -> None:
     """A name that Prometheus rejects raises PluginError in the plugin's call, not at the scrape."""
     with pytest.raises(PluginError, match="use letters, digits and _"):
         RecordedPluginMetrics().count("seats-taken")

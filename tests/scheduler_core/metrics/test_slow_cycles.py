@@ -52,7 +52,7 @@ async def test_a_slow_cycle_names_the_slow_plugin(caplog: pytest.LogCaptureFixtu
     [
         pytest.param(0.1, 0.05, 0, id="faster-than-the-limit"),
         pytest.param(0.1, 0.11, 1, id="slower"),
-        pytest.param(0.5, 0.25, 0, id="a-limit-of-the-settings"),
+        pytest.param(0.5, 0.25, 0, id="configured-limit"),
     ],
 )
 async def test_the_limit(caplog: pytest.LogCaptureFixture, limit: float, seconds: float, logged: int) -> None:

@@ -29,7 +29,7 @@ WEB = LabelSelector(match_labels={"app": "web"})
 BROKEN = PodAffinityTerm("zone", LabelSelector(match_expressions=(Requirement("a", "Near"),)))
 
 
-def carrier(*terms: PodAffinityTerm) -> Pod:
+def pod_with_terms(*terms: PodAffinityTerm) -> Pod:
     """Return a pod in namespace ``own`` with required pod affinity."""
     return pod("c", namespace="own", affinity=Affinity(pod_affinity=PodAffinity(required=terms)))
 
@@ -46,7 +46,7 @@ def carrier(*terms: PodAffinityTerm) -> Pod:
 )
 def test_namespaces(term: PodAffinityTerm, namespaces: set[str], namespace_selector: LabelMatcher) -> None:
     """The pod's own namespace applies only if a term specifies no namespaces."""
-    (compiled,) = affinity_terms(carrier(term)).required
+    (compiled,) = affinity_terms(pod_with_terms(term)).required
     assert compiled.query == PodQuery(equality_matcher({"app": "web"}), frozenset(namespaces), namespace_selector)
     assert (compiled.topology_key, compiled.weight) == ("zone", 0)
 
@@ -93,7 +93,7 @@ def test_equal_terms_are_equal_keys() -> None:
     """Terms with the same meaning compile to equal values, because counts are stored per distinct term."""
     one = LabelSelector({"a": "1"}, (Requirement("b", "In", ("x", "y")),))
     other = LabelSelector({}, (Requirement("b", "In", ("y", "x")), Requirement("a", "In", ("1",))))
-    found = {affinity_terms(carrier(PodAffinityTerm("zone", each))) for each in (one, other)}
+    found = {affinity_terms(pod_with_terms(PodAffinityTerm("zone", each))) for each in (one, other)}
     assert len(found) == 1
 
 
@@ -134,11 +134,11 @@ _TERMS = st.builds(
 
 
 @given(term=_TERMS, namespace=_NAMESPACES, labels=_LABELS, known=st.dictionaries(_NAMESPACES, _LABELS))
-def test_a_carried_term_equals_the_plain_form(
+def test_a_term_equals_the_plain_form(
     term: PodAffinityTerm, namespace: str, labels: dict[str, str], known: dict[str, dict[str, str]]
 ) -> None:
     """The compiled query of a term matches the same pods as the reference function."""
-    owner, other = carrier(term), pod("o", namespace=namespace, labels=labels)
+    owner, other = pod_with_terms(term), pod("o", namespace=namespace, labels=labels)
     (compiled,) = affinity_terms(owner).required
     found = compiled.query.matches(namespace, labels, known.get(namespace, {}))
     assert found is carried_term_matches(term, owner, other, known)

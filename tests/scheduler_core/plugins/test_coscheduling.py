@@ -25,12 +25,12 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
     ("states", "succeeded", "code"),
     [
         pytest.param([], 0, Code.WAIT, id="the first of three"),
-        pytest.param(["waits"], 0, Code.WAIT, id="the second of three"),
-        pytest.param(["waits", "waits"], 0, Code.SUCCESS, id="the third of three"),
-        pytest.param(["bound", "waits"], 0, Code.SUCCESS, id="one is already bound"),
+        pytest.param(["waiting"], 0, Code.WAIT, id="the second of three"),
+        pytest.param(["waiting", "waiting"], 0, Code.SUCCESS, id="the third of three"),
+        pytest.param(["bound", "waiting"], 0, Code.SUCCESS, id="one is already bound"),
         pytest.param(["bound", "bound", "bound"], 0, Code.SUCCESS, id="an additional member of a bound group"),
-        pytest.param(["waits", "refused"], 0, Code.WAIT, id="a rejected waiting member does not count, #930"),
-        pytest.param(["waits"], 1, Code.SUCCESS, id="a succeeded member counts"),
+        pytest.param(["waiting", "rejected"], 0, Code.WAIT, id="a rejected waiting member does not count, #930"),
+        pytest.param(["waiting"], 1, Code.SUCCESS, id="a succeeded member counts"),
     ],
 )
 def test_permit(states: list[str], succeeded: int, code: Code) -> None:
@@ -68,8 +68,8 @@ def test_permit_timeout(own: float | None, args: dict[str, int], seconds: float)
     [
         pytest.param(["queued", "queued"], ["a", "b"], id="the first waiting member activates all, #125"),
         pytest.param(["queued", "bound"], ["a"], id="also after a restart, with a bound member"),
-        pytest.param(["queued", "refused"], ["a"], id="also if earlier members were rejected"),
-        pytest.param(["queued", "waits"], [], id="later waiting members activate none, #682"),
+        pytest.param(["queued", "rejected"], ["a"], id="also if earlier members were rejected"),
+        pytest.param(["queued", "waiting"], [], id="later waiting members activate none, #682"),
     ],
 )
 def test_the_first_waiting_member_activates_the_others(states: list[str], activated: list[str]) -> None:
@@ -110,9 +110,9 @@ def test_permit_without_a_pod_group() -> None:
 @pytest.mark.parametrize(
     ("states", "rejected"),
     [
-        pytest.param(["waits", "waits", "refused"], ["a", "b"], id="the waiting members are rejected too"),
-        pytest.param(["bound", "bound", "bound", "waits"], [], id="the quorum is bound without it"),
-        pytest.param(["bound", "waits", "refused"], ["b"], id="the quorum is not bound"),
+        pytest.param(["waiting", "waiting", "rejected"], ["a", "b"], id="the waiting members are rejected too"),
+        pytest.param(["bound", "bound", "bound", "waiting"], [], id="the quorum is bound without it"),
+        pytest.param(["bound", "waiting", "rejected"], ["b"], id="the quorum is not bound"),
     ],
 )
 def test_unreserve(states: list[str], rejected: list[str]) -> None:
@@ -120,7 +120,7 @@ def test_unreserve(states: list[str], rejected: list[str]) -> None:
     stage = CoschedulingStage()
     group = stage.group()
     stage.add_members(group, *states)
-    stage.plugin.unreserve(CycleState(), stage.member(group, "lost", "refused"), "n")
+    stage.plugin.unreserve(CycleState(), stage.member(group, "lost", "rejected"), "n")
     expected = ["Coscheduling: member lost of PodGroup default/train lost its node"]
     calls = stage.calls_on_waiting_pods()
     named = {name: reasons for name, reasons in calls.items() if not stage.waits[name].is_refused}
@@ -258,7 +258,7 @@ def test_waiting_members_of_an_infeasible_member(percentage: int, waiting: int, 
     """All waiting members are rejected if more than the percentage of the quorum has no node."""
     stage = CoschedulingStage(pod_group_reject_percentage=percentage)
     group = stage.group(min_member=10)
-    stage.add_members(group, *["waits"] * waiting)
+    stage.add_members(group, *["waiting"] * waiting)
     reasons = stage.post_filter_reasons(stage.member(group, "big"))
     expected = ("PodGroup default/train is rejected: member big is infeasible",)
     assert reasons == (expected if is_rejected else ())
@@ -269,7 +269,7 @@ def test_a_preview_changes_nothing() -> None:
     """preview() returns the reasons of PostFilter without rejecting members or starting a backoff."""
     stage = CoschedulingStage(pod_group_backoff_seconds=10)
     group = stage.group(min_member=2)
-    stage.add_members(group, "waits")
+    stage.add_members(group, "waiting")
     big = stage.member(group, "big")
     preview = stage.plugin.preview(CycleState(), big, stage.handle.nodes, EMPTY_DIAGNOSIS)
     assert preview is not None
@@ -279,7 +279,7 @@ def test_a_preview_changes_nothing() -> None:
 
 
 def test_a_rejected_group_backs_off() -> None:
-    """No member is attempted during the backoff; members that were requeued meanwhile are activated at its end."""
+    """No member is attempted during the backoff; members that were requeued during it are activated at its end."""
     stage = CoschedulingStage(pod_group_backoff_seconds=10)
     group = stage.group(min_member=2)
     small, big = stage.member(group, "small", "queued"), stage.member(group, "big")
@@ -310,9 +310,9 @@ def test_the_default_backoff_of_a_group_equals_that_of_pods() -> None:
 @pytest.mark.parametrize(
     ("state", "since", "yields"),
     [
-        pytest.param("waits", 900.0, True, id="an older group waits"),
-        pytest.param("refused", 900.0, True, id="an older group was just rejected"),
-        pytest.param("waits", 1100.0, False, id="a newer group waits"),
+        pytest.param("waiting", 900.0, True, id="an older group waits"),
+        pytest.param("rejected", 900.0, True, id="an older group was just rejected"),
+        pytest.param("waiting", 1100.0, False, id="a newer group waits"),
         pytest.param("queued", 900.0, False, id="no group has resources"),
     ],
 )
@@ -321,7 +321,7 @@ def test_a_rejected_group_yields_to_an_older_one(state: str, since: float, yield
     stage = CoschedulingStage()
     stage.member(stage.group("other", 2, since), "x", state)
     group = stage.group("train", 2)
-    big = stage.add_members(group, "", "waits")[0]
+    big = stage.add_members(group, "", "waiting")[0]
     stage.post_filter_reasons(big)
     stage.handle.clock.advance(1)
     assert stage.plugin.pre_enqueue(big).is_success is not yields

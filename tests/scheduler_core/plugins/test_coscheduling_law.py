@@ -174,7 +174,7 @@ class Simulation:
     def delete_(self, member: Member, at: tuple[str, int]) -> None:
         """Set the deletion timestamp of a member, which uses its name and resources until it is removed."""
         meta = msgspec.structs.replace(member.info.pod.metadata, deletion_timestamp=NOW)
-        self.show(member, msgspec.structs.replace(member.info.pod, metadata=meta))
+        self.report_change(member, msgspec.structs.replace(member.info.pod, metadata=meta))
         self.world.context.waiting.reject(member.info.uid)
         if member.state == "queued":
             self.remove_(member, at)
@@ -193,7 +193,7 @@ class Simulation:
         if member.state != "released" or member.info.pod.is_terminal:
             return False
         status = msgspec.structs.replace(member.info.pod.status, phase=phase)
-        self.show(member, msgspec.structs.replace(member.info.pod, status=status))
+        self.report_change(member, msgspec.structs.replace(member.info.pod, status=status))
         self.world.context.cache.forget(member.info)
         return True
 
@@ -208,13 +208,13 @@ class Simulation:
         self.gangs.lost(member.info.uid)
         del self.members[at]
 
-    def show(self, member: Member, changed: Pod) -> None:
+    def report_change(self, member: Member, changed: Pod) -> None:
         """Report a changed member, as the API server's watch does."""
         member.info.pod = changed
         self.gangs.saw(changed)
 
     def release_allowed_members(self) -> None:
-        """Release the members whose wait succeeded, and check that their quorum has nodes."""
+        """Release the members that all plugins have allowed, and check that their quorum has nodes."""
         groups = set()
         for member in self.members.values():
             wait = self.world.context.waiting.get(member.info.uid)

@@ -21,7 +21,7 @@ BY_API = PodCondition("DisruptionTarget", "True", "EvictionByEvictionAPI")
 WEB = {"app": "web"}
 
 
-def runs(name: str, on: str = "a", priority: int = 0, cpu: str = "1", *, start: int = 0, app: str = "") -> Pod:
+def running(name: str, on: str = "a", priority: int = 0, cpu: str = "1", *, start: int = 0, app: str = "") -> Pod:
     labels = {"app": app} if app else {}
     return pod(name, node_name=on, priority=priority, requests={"cpu": cpu}, start_time=started(start), labels=labels)
 
@@ -32,7 +32,12 @@ def preemptor(cpu: str, priority: int = 10, policy: str = "", nominated: str = "
     )
 
 
-FULL = [runs("p0", start=0), runs("p1", start=1), runs("p2", priority=5, start=2), runs("p3", priority=20, start=3)]
+FULL = [
+    running("p0", start=0),
+    running("p1", start=1),
+    running("p2", priority=5, start=2),
+    running("p3", priority=20, start=3),
+]
 
 
 def victims(pods: Sequence[Pod], wanted: Pod, budgets: Sequence[PodDisruptionBudget] = ()) -> tuple[list[str], int]:
@@ -60,37 +65,37 @@ def test_the_least_important_pods_are_victims(wanted: Pod, expected: list[str]) 
     ("pods", "budgets", "expected"),
     [
         pytest.param(
-            [runs("p0", start=0, app="web", cpu="2"), runs("p1", start=1, cpu="2")],
+            [running("p0", start=0, app="web", cpu="2"), running("p1", start=1, cpu="2")],
             [budget("b", WEB, 0)],
             (["p1"], 0),
             id="protected-pod-is-reprieved-first",
         ),
         pytest.param(
-            [runs("p0", start=0, app="web", cpu="2"), runs("p1", start=1, app="web", cpu="2")],
+            [running("p0", start=0, app="web", cpu="2"), running("p1", start=1, app="web", cpu="2")],
             [budget("b", WEB, 1)],
             (["p0"], 0),
             id="the-more-important-pod-uses-the-allowed-disruption",
         ),
         pytest.param(
-            [runs("p0", start=0, app="web", cpu="2"), runs("p1", start=1, app="web", cpu="2")],
+            [running("p0", start=0, app="web", cpu="2"), running("p1", start=1, app="web", cpu="2")],
             [budget("b", WEB, 0)],
             (["p1"], 1),
             id="violation-is-unavoidable",
         ),
         pytest.param(
-            [runs("p0", start=0, app="web", cpu="2"), runs("p1", start=1, app="web", cpu="2")],
+            [running("p0", start=0, app="web", cpu="2"), running("p1", start=1, app="web", cpu="2")],
             [budget("b", WEB, 0, disrupted=["p1"])],
             (["p1"], 0),
             id="disruption-already-counted",
         ),
         pytest.param(
-            [runs("p0", start=0, app="web", cpu="2"), runs("p1", start=1, app="web", cpu="2")],
+            [running("p0", start=0, app="web", cpu="2"), running("p1", start=1, app="web", cpu="2")],
             [budget("b", WEB, 0, namespace="shop")],
             (["p1"], 0),
             id="budget-of-another-namespace",
         ),
         pytest.param(
-            [runs("p0", start=0, app="web", cpu="4", priority=1), runs("p1", on="gone", app="web")],
+            [running("p0", start=0, app="web", cpu="4", priority=1), running("p1", on="gone", app="web")],
             [budget("b", WEB, 1), budget("c", WEB, 0)],
             (["p0"], 1),
             id="one-budget-of-two",
@@ -98,13 +103,13 @@ def test_the_least_important_pods_are_victims(wanted: Pod, expected: list[str]) 
     ],
 )
 def test_budgets(pods: Sequence[Pod], budgets: Sequence[PodDisruptionBudget], expected: tuple[list[str], int]) -> None:
-    """Pods whose eviction would violate a budget, counted by importance, are reprieved first."""
+    """Pods that cannot be evicted without a budget violation, counted by importance, are reprieved first."""
     assert victims(pods, preemptor("2"), budgets) == expected
 
 
 def test_a_violated_budget_does_not_reduce_later_ones() -> None:
     """The second pod may be evicted, because the first pod violated the first budget and did not use the second."""
-    both = runs("p0", priority=3, cpu="2", app="web")
+    both = running("p0", priority=3, cpu="2", app="web")
     one = pod("p1", priority=2, node_name="a", requests={"cpu": "2"}, labels={"tier": "web"})
     both.metadata.labels["tier"] = "web"
     budgets = [budget("b", WEB, 0), budget("c", {"tier": "web"}, 1)]
@@ -113,13 +118,13 @@ def test_a_violated_budget_does_not_reduce_later_ones() -> None:
 
 def test_victims_are_sorted_by_importance() -> None:
     """Victims with and without budget violations are sorted together."""
-    pods = [runs("p0", priority=1, cpu="2", app="web"), runs("p1", priority=3, cpu="2")]
+    pods = [running("p0", priority=1, cpu="2", app="web"), running("p1", priority=3, cpu="2")]
     assert victims(pods, preemptor("4"), [budget("b", WEB, 0)]) == (["p1", "p0"], 1)
 
 
 def test_the_node_with_the_least_important_victim_is_nominated() -> None:
     """The node with the victim of lower priority is nominated, and the victim is deleted."""
-    world = PreemptionWorld([node("a"), node("b")], [runs("p0", "a", 5, "4"), runs("p1", "b", 4, "4")])
+    world = PreemptionWorld([node("a"), node("b")], [running("p0", "a", 5, "4"), running("p1", "b", 4, "4")])
     result = world.post_filter(preemptor("2"))
     assert (result.status.code, result.nominated_node) == (Code.SUCCESS, "b")
     message = "preemption: found a potential placement for pod on node b, preempting 1 victims"
@@ -181,14 +186,19 @@ def test_only_terminating_preemption_victims_block_preemption(ending: Pod) -> No
 def test_an_unresolvable_nominated_node_is_replaced() -> None:
     """If the nominated node was cordoned, another node is nominated."""
     ending = pod("e", node_name="a", requests={"cpu": "4"}, deleted=DELETED, conditions=[BY_SCHEDULER])
-    world = PreemptionWorld([node("a", unschedulable=True), node("b")], [ending, runs("p0", "b", cpu="4")])
+    world = PreemptionWorld([node("a", unschedulable=True), node("b")], [ending, running("p0", "b", cpu="4")])
     assert world.post_filter(preemptor("1", nominated="a")).nominated_node == "b"
 
 
 def test_message_if_preemption_does_not_help() -> None:
     """The message counts all nodes, including those that were not dry-run; the nomination is cleared."""
     nodes = [node("a"), node("b"), node("c", unschedulable=True), node("d")]
-    pods = [runs("p0", "a", 10, "4"), runs("p1", "b", 20, "3"), runs("p2", "b", 0, "1"), runs("p3", "d", 10, "4")]
+    pods = [
+        running("p0", "a", 10, "4"),
+        running("p1", "b", 20, "3"),
+        running("p2", "b", 0, "1"),
+        running("p3", "d", 10, "4"),
+    ]
     result = PreemptionWorld(nodes, pods).post_filter(preemptor("2"))
     assert (result.status.code, result.nominated_node) == (Code.UNSCHEDULABLE, "")
     assert result.status.message == (
@@ -215,7 +225,7 @@ def test_no_candidate_nodes() -> None:
 def test_number_of_candidates(percentage: int, absolute: int, found: int) -> None:
     """The number is the larger of minCandidateNodesPercentage and minCandidateNodesAbsolute."""
     names = [f"n{index}" for index in range(40)]
-    world = PreemptionWorld([node(name) for name in names], [runs(f"p{name}", name, cpu="4") for name in names])
+    world = PreemptionWorld([node(name) for name in names], [running(f"p{name}", name, cpu="4") for name in names])
     args = DefaultPreemptionArgs(min_candidate_nodes_percentage=percentage, min_candidate_nodes_absolute=absolute)
     preview = world.preview(preemptor("1"), DefaultPreemption(args, world.handle))
     assert preview is not None
@@ -225,7 +235,7 @@ def test_number_of_candidates(percentage: int, absolute: int, found: int) -> Non
 def test_the_search_continues_until_a_candidate_violates_no_budget() -> None:
     """Candidates with budget violations do not count towards the number of candidates."""
     names = [f"n{index}" for index in range(40)]
-    pods = [runs(f"p{name}", name, cpu="4", app="" if name == "n7" else "web") for name in names]
+    pods = [running(f"p{name}", name, cpu="4", app="" if name == "n7" else "web") for name in names]
     world = PreemptionWorld([node(name) for name in names], pods, [budget("b", WEB, 0)])
     args = DefaultPreemptionArgs(min_candidate_nodes_percentage=0, min_candidate_nodes_absolute=2)
     preview = world.preview(preemptor("1"), DefaultPreemption(args, world.handle))
@@ -237,7 +247,7 @@ def test_the_search_continues_until_a_candidate_violates_no_budget() -> None:
 def test_the_order_of_nodes_does_not_matter() -> None:
     """If not all nodes are dry-run, the selection depends on node names and the seed only."""
     names = [f"n{index}" for index in range(40)]
-    pods = [runs(f"p{name}", name, cpu="4") for name in names]
+    pods = [running(f"p{name}", name, cpu="4") for name in names]
     args = DefaultPreemptionArgs(min_candidate_nodes_percentage=0, min_candidate_nodes_absolute=3)
     found = []
     for order in (names, names[::-1]):
@@ -251,7 +261,7 @@ def test_the_order_of_nodes_does_not_matter() -> None:
 def test_each_preemption_starts_at_another_node() -> None:
     """The start of the search is random, so that victims are not always on the same nodes."""
     names = [f"n{index}" for index in range(40)]
-    world = PreemptionWorld([node(name) for name in names], [runs(f"p{name}", name, cpu="4") for name in names])
+    world = PreemptionWorld([node(name) for name in names], [running(f"p{name}", name, cpu="4") for name in names])
     args = DefaultPreemptionArgs(min_candidate_nodes_percentage=0, min_candidate_nodes_absolute=1)
     world.plugin = DefaultPreemption(args, world.handle)
     assert len({world.post_filter(preemptor("1")).nominated_node for _ in range(8)}) > 1
@@ -272,4 +282,4 @@ def test_events() -> None:
     (registration,) = DefaultPreemption(DefaultPreemptionArgs(), FakeHandle()).events_to_register()
     assert registration.event == ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE)
     assert registration.hint is after_pod_deletion
-    assert after_pod_deletion(pod(), runs("gone"), None) is Hint.SKIP
+    assert after_pod_deletion(pod(), running("gone"), None) is Hint.SKIP

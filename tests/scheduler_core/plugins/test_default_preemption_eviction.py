@@ -135,7 +135,7 @@ def test_a_gated_preemptor_is_activated_at_the_end() -> None:
     assert stage.handle.activated == [stage.preemptor]
 
 
-@pytest.mark.parametrize("is_gone", [pytest.param(True, id="gone"), pytest.param(False, id="terminating")])
+@pytest.mark.parametrize("is_gone", [pytest.param(True, id="deleted"), pytest.param(False, id="terminating")])
 def test_the_watch_event_of_the_last_victim_opens_the_gate(is_gone: bool) -> None:
     """The watch event may arrive before the response, and arrives only once."""
     stage = Stage([victim("v")])
@@ -199,8 +199,8 @@ def test_a_waiting_victim_is_rejected() -> None:
     assert event.note == "Preempted by pod uid-of-default-preemptor on node a (in kube-scheduler memory)."
 
 
-def test_a_victim_whose_wait_is_over_is_deleted() -> None:
-    """A victim whose wait at Permit has ended is deleted, because it is being bound."""
+def test_a_victim_that_no_longer_waits_is_deleted() -> None:
+    """A victim that no longer waits at Permit is deleted, because it is being bound."""
     stage = Stage([victim("v")])
     stage.handle.waiting_pods.by_uid[stage.victims[0].uid] = Waiting(stage.victims[0], is_over=True)
     stage.start()

@@ -190,7 +190,7 @@ def fits_without(
 
 
 class OneByOne:
-    """Handle whose dry runs report that rows affect each other, so that rows are filtered one at a time."""
+    """Handle with dry runs that report that rows affect each other, so that rows are filtered one at a time."""
 
     def __init__(self, handle: Handle) -> None:
         self._handle = handle

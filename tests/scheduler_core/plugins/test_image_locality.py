@@ -93,7 +93,7 @@ def test_all_names_of_an_image_find_it() -> None:
         pytest.param(pod(containers=[]), id="no containers"),
     ],
 )
-def test_nothing_to_score_by(incoming: Pod) -> None:
+def test_images_that_no_node_has(incoming: Pod) -> None:
     """Every node has score 0 if no image of the pod is on a node."""
     assert _scores(columns([node("a", images={"app:1": 1000 * MIB}), node("b")]), incoming) == [0, 0]
 

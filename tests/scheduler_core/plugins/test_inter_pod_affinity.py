@@ -30,8 +30,8 @@ NODES = [
     node("b1", labels={"zone": "b", "host": "b1"}),
     node("bare"),
 ]
-EVERYWHERE = LabelSelector()
-WANTS, AVOIDS, AVOIDED = 3, 2, 1
+ALL_NAMESPACES = LabelSelector()
+AFFINITY, ANTI_AFFINITY, EXISTING_ANTI_AFFINITY = 3, 2, 1
 
 
 def term(app: str, key: str = "zone", **fields: object) -> PodAffinityTerm:
@@ -43,12 +43,12 @@ def term(app: str, key: str = "zone", **fields: object) -> PodAffinityTerm:
     return PodAffinityTerm(key, LabelSelector(match_labels={"app": app}), namespaces, selector)
 
 
-def wants(*terms: PodAffinityTerm) -> Affinity:
+def affinity_to(*terms: PodAffinityTerm) -> Affinity:
     """Return required affinity with these terms."""
     return Affinity(pod_affinity=PodAffinity(required=terms))
 
 
-def avoids(*terms: PodAffinityTerm) -> Affinity:
+def anti_affinity_to(*terms: PodAffinityTerm) -> Affinity:
     """Return required anti-affinity with these terms."""
     return Affinity(pod_anti_affinity=PodAffinity(required=terms))
 
@@ -71,114 +71,117 @@ def filter_result(incoming: Pod, filled: NodeColumns, rows: Rows = ALL_ROWS) -> 
     [
         pytest.param(pod(), [pod("w", node_name="a1", labels={"app": "web"})], "Skip", id="no-terms"),
         pytest.param(
-            pod(affinity=wants(term("web"))),
+            pod(affinity=affinity_to(term("web"))),
             [pod("w", node_name="a1", labels={"app": "web"})],
-            [0, 0, WANTS, WANTS],
+            [0, 0, AFFINITY, AFFINITY],
             id="affinity-in-the-zone",
         ),
         pytest.param(
-            pod(affinity=wants(term("web", "host"))),
+            pod(affinity=affinity_to(term("web", "host"))),
             [pod("w", node_name="a1", labels={"app": "web"})],
-            [0, WANTS, WANTS, WANTS],
+            [0, AFFINITY, AFFINITY, AFFINITY],
             id="affinity-on-the-host",
         ),
-        pytest.param(pod(affinity=wants(term("web"))), [], [WANTS] * 4, id="affinity-without-matching-pods"),
+        pytest.param(pod(affinity=affinity_to(term("web"))), [], [AFFINITY] * 4, id="affinity-without-matching-pods"),
         pytest.param(
-            pod(labels={"app": "web"}, affinity=wants(term("web"))),
+            pod(labels={"app": "web"}, affinity=affinity_to(term("web"))),
             [],
-            [0, 0, 0, WANTS],
+            [0, 0, 0, AFFINITY],
             id="first-pod-that-matches-its-own-term",
         ),
         pytest.param(
-            pod(labels={"app": "web"}, affinity=wants(term("web"), term("db"))),
+            pod(labels={"app": "web"}, affinity=affinity_to(term("web"), term("db"))),
             [],
-            [WANTS] * 4,
+            [AFFINITY] * 4,
             id="first-pod-that-does-not-match-all-own-terms",
         ),
         pytest.param(
-            pod(labels={"app": "web"}, affinity=wants(term("web"))),
+            pod(labels={"app": "web"}, affinity=affinity_to(term("web"))),
             [pod("w", node_name="b1", labels={"app": "web"})],
-            [WANTS, WANTS, 0, WANTS],
+            [AFFINITY, AFFINITY, 0, AFFINITY],
             id="another-pod-matches",
         ),
         pytest.param(
-            pod(labels={"app": "web"}, affinity=wants(term("web"))),
+            pod(labels={"app": "web"}, affinity=affinity_to(term("web"))),
             [pod("w", node_name="bare", labels={"app": "web"})],
-            [0, 0, 0, WANTS],
+            [0, 0, 0, AFFINITY],
             id="matching-pod-outside-all-domains",
         ),
         pytest.param(
-            pod(affinity=wants(term("web"), PodAffinityTerm("zone", LabelSelector({"tier": "front"})))),
+            pod(affinity=affinity_to(term("web"), PodAffinityTerm("zone", LabelSelector({"tier": "front"})))),
             [
                 pod("w", node_name="a1", labels={"app": "web"}),
                 pod("f", node_name="a2", labels={"tier": "front"}),
                 pod("wf", node_name="b1", labels={"app": "web", "tier": "front"}),
             ],
-            [WANTS, WANTS, 0, WANTS],
+            [AFFINITY, AFFINITY, 0, AFFINITY],
             id="one-pod-must-match-all-terms",
         ),
         pytest.param(
-            pod(affinity=wants(term("web"), term("web", "host"))),
+            pod(affinity=affinity_to(term("web"), term("web", "host"))),
             [pod("w", node_name="a1", labels={"app": "web"})],
-            [0, WANTS, WANTS, WANTS],
+            [0, AFFINITY, AFFINITY, AFFINITY],
             id="two-keys",
         ),
         pytest.param(
-            pod(affinity=avoids(term("web"))),
+            pod(affinity=anti_affinity_to(term("web"))),
             [pod("w", node_name="a1", labels={"app": "web"})],
-            [AVOIDS, AVOIDS, 0, 0],
+            [ANTI_AFFINITY, ANTI_AFFINITY, 0, 0],
             id="anti-affinity",
         ),
         pytest.param(
-            pod(affinity=avoids(term("web", "host"), term("db"))),
+            pod(affinity=anti_affinity_to(term("web", "host"), term("db"))),
             [pod("w", node_name="a1", labels={"app": "web"}), pod("d", node_name="b1", labels={"app": "db"})],
-            [AVOIDS, 0, AVOIDS, 0],
+            [ANTI_AFFINITY, 0, ANTI_AFFINITY, 0],
             id="any-anti-affinity-term",
         ),
         pytest.param(
-            pod(affinity=avoids(term("web"), term("db"))),
+            pod(affinity=anti_affinity_to(term("web"), term("db"))),
             [pod("w", node_name="a1", labels={"app": "web"}), pod("d", node_name="b1", labels={"app": "db"})],
-            [AVOIDS, AVOIDS, AVOIDS, 0],
+            [ANTI_AFFINITY, ANTI_AFFINITY, ANTI_AFFINITY, 0],
             id="terms-of-one-key",
         ),
         pytest.param(
             pod(labels={"app": "web"}),
-            [pod("d", node_name="b1", affinity=avoids(term("web")))],
-            [0, 0, AVOIDED, 0],
+            [pod("d", node_name="b1", affinity=anti_affinity_to(term("web")))],
+            [0, 0, EXISTING_ANTI_AFFINITY, 0],
             id="anti-affinity-of-an-existing-pod",
         ),
         pytest.param(
             pod(labels={"app": "web"}),
-            [pod("d", node_name="bare", affinity=avoids(term("web")))],
+            [pod("d", node_name="bare", affinity=anti_affinity_to(term("web")))],
             "Skip",
             id="anti-affinity-of-an-existing-pod-outside-all-domains",
         ),
         pytest.param(
-            pod(labels={"app": "web"}, affinity=Affinity(wants().node_affinity, wants(term("db")).pod_affinity)),
-            [pod("d", node_name="a1", labels={"app": "db"}, affinity=avoids(term("web", "host")))],
-            [AVOIDED, 0, WANTS, WANTS],
+            pod(
+                labels={"app": "web"},
+                affinity=Affinity(affinity_to().node_affinity, affinity_to(term("db")).pod_affinity),
+            ),
+            [pod("d", node_name="a1", labels={"app": "db"}, affinity=anti_affinity_to(term("web", "host")))],
+            [EXISTING_ANTI_AFFINITY, 0, AFFINITY, AFFINITY],
             id="own-affinity-comes-first",
         ),
         pytest.param(
-            pod(labels={"app": "web"}, affinity=avoids(term("web"))),
-            [pod("w", node_name="a1", labels={"app": "web"}, affinity=avoids(term("web")))],
-            [AVOIDS, AVOIDS, 0, 0],
+            pod(labels={"app": "web"}, affinity=anti_affinity_to(term("web"))),
+            [pod("w", node_name="a1", labels={"app": "web"}, affinity=anti_affinity_to(term("web")))],
+            [ANTI_AFFINITY, ANTI_AFFINITY, 0, 0],
             id="own-anti-affinity-comes-second",
         ),
         pytest.param(
-            pod(affinity=avoids(term("web"))),
+            pod(affinity=anti_affinity_to(term("web"))),
             [pod("w", node_name="a1", labels={"app": "web"}, deleted=datetime(2026, 1, 1, tzinfo=UTC))],
-            [AVOIDS, AVOIDS, 0, 0],
+            [ANTI_AFFINITY, ANTI_AFFINITY, 0, 0],
             id="terminating-pods-count",
         ),
         pytest.param(
-            pod(affinity=avoids(term("web"))),
+            pod(affinity=anti_affinity_to(term("web"))),
             [pod("w", node_name="a1", namespace="other", labels={"app": "web"})],
             [0, 0, 0, 0],
             id="own-namespace-only",
         ),
         pytest.param(
-            pod(affinity=avoids(PodAffinityTerm("zone"))),
+            pod(affinity=anti_affinity_to(PodAffinityTerm("zone"))),
             [pod("w", node_name="a1", labels={"app": "web"})],
             [0, 0, 0, 0],
             id="absent-selector",
@@ -202,9 +205,9 @@ NOT_TEAM_A = LabelSelector(match_expressions=(Requirement("team", "NotIn", ("a",
         pytest.param(term("web", "host", namespaces=("team-a",)), ["a1"], id="named"),
         pytest.param(term("web", "host", selector=TEAM_A), ["a1"], id="selected"),
         pytest.param(term("web", "host", namespaces=("team-b",), selector=TEAM_A), ["a1", "a2"], id="both"),
-        pytest.param(term("web", "host", selector=EVERYWHERE), ["a1", "a2", "b1"], id="all"),
+        pytest.param(term("web", "host", selector=ALL_NAMESPACES), ["a1", "a2", "b1"], id="all"),
         pytest.param(
-            term("web", "host", namespaces=("team-a",), selector=EVERYWHERE), ["a1", "a2", "b1"], id="named-and-all"
+            term("web", "host", namespaces=("team-a",), selector=ALL_NAMESPACES), ["a1", "a2", "b1"], id="named-and-all"
         ),
         pytest.param(term("web", "host", selector=NOT_TEAM_A), ["a2", "b1"], id="selected-without-the-label"),
     ],
@@ -215,7 +218,7 @@ def test_namespaces(anti_affinity: PodAffinityTerm, excluded: list[str]) -> None
         pod("w", node_name=name, namespace=namespace, labels={"app": "web"})
         for name, namespace in (("a1", "team-a"), ("a2", "team-b"), ("b1", "default"))
     ]
-    codes = filter_result(pod(affinity=avoids(anti_affinity)), cluster(*placed, namespaces=LABELLED))
+    codes = filter_result(pod(affinity=anti_affinity_to(anti_affinity)), cluster(*placed, namespaces=LABELLED))
     assert isinstance(codes, list)
     assert [NODES[row].metadata.name for row, code in enumerate(codes) if code] == excluded
 
@@ -228,33 +231,39 @@ def test_namespaces(anti_affinity: PodAffinityTerm, excluded: list[str]) -> None
         pytest.param(NOT_TEAM_A, "team-a", False, id="excluded"),
         pytest.param(NOT_TEAM_A, "unknown", True, id="unknown-has-no-labels"),
         pytest.param(TEAM_A, "unknown", False, id="unknown"),
-        pytest.param(EVERYWHERE, "unknown", True, id="all"),
+        pytest.param(ALL_NAMESPACES, "unknown", True, id="all"),
     ],
 )
 def test_namespace_selectors_of_existing_pods(selector: LabelSelector, namespace: str, rejected: bool) -> None:
     """A term of an existing pod selects the incoming pod by the current labels of its namespace."""
-    other = pod("d", node_name="b1", affinity=avoids(term("web", selector=selector)))
+    other = pod("d", node_name="b1", affinity=anti_affinity_to(term("web", selector=selector)))
     incoming = pod("p", namespace=namespace, labels={"app": "web"})
-    expected = [0, 0, AVOIDED, 0] if rejected else "Skip"
+    expected = [0, 0, EXISTING_ANTI_AFFINITY, 0] if rejected else "Skip"
     assert filter_result(incoming, cluster(other, namespaces=LABELLED)) == expected
 
 
 @pytest.mark.parametrize(
     ("terms", "codes"),
     [
-        pytest.param([term("web", selector=TEAM_A), term("web", selector=EVERYWHERE)], [0, 0, WANTS, WANTS], id="all"),
         pytest.param(
-            [term("web", selector=TEAM_A), term("web", namespaces=("team-b",))], [WANTS] * 4, id="nothing-in-common"
+            [term("web", selector=TEAM_A), term("web", selector=ALL_NAMESPACES)], [0, 0, AFFINITY, AFFINITY], id="all"
         ),
         pytest.param(
-            [term("web", selector=TEAM_A), term("web", namespaces=("team-a", "x"))], [0, 0, WANTS, WANTS], id="named"
+            [term("web", selector=TEAM_A), term("web", namespaces=("team-b",))], [AFFINITY] * 4, id="nothing-in-common"
         ),
         pytest.param(
-            [term("web", selector=EVERYWHERE), term("web", selector=EVERYWHERE)], [0, 0, 0, WANTS], id="all-twice"
+            [term("web", selector=TEAM_A), term("web", namespaces=("team-a", "x"))],
+            [0, 0, AFFINITY, AFFINITY],
+            id="named",
         ),
         pytest.param(
-            [term("web", selector=NOT_TEAM_A), term("web", namespaces=("x",), selector=EVERYWHERE)],
-            [WANTS, WANTS, 0, WANTS],
+            [term("web", selector=ALL_NAMESPACES), term("web", selector=ALL_NAMESPACES)],
+            [0, 0, 0, AFFINITY],
+            id="all-twice",
+        ),
+        pytest.param(
+            [term("web", selector=NOT_TEAM_A), term("web", namespaces=("x",), selector=ALL_NAMESPACES)],
+            [AFFINITY, AFFINITY, 0, AFFINITY],
             id="without-the-label-and-all",
         ),
     ],
@@ -265,16 +274,16 @@ def test_namespaces_of_joined_terms(terms: list[PodAffinityTerm], codes: list[in
         pod("w", node_name="a1", namespace="team-a", labels={"app": "web"}),
         pod("v", node_name="b1", namespace="team-b", labels={"app": "web"}),
     ]
-    assert filter_result(pod(affinity=wants(*terms)), cluster(*placed, namespaces=LABELLED)) == codes
+    assert filter_result(pod(affinity=affinity_to(*terms)), cluster(*placed, namespaces=LABELLED)) == codes
 
 
 def test_changed_namespace_labels() -> None:
     """Counts by namespace label are recomputed when labels change."""
     filled = cluster(pod("w", node_name="a1", namespace="x", labels={"app": "web"}), namespaces={"x": {}})
-    incoming = pod(affinity=avoids(term("web", selector=TEAM_A)))
+    incoming = pod(affinity=anti_affinity_to(term("web", selector=TEAM_A)))
     assert filter_result(incoming, filled) == [0, 0, 0, 0]
     filled.namespaces.assign("x", {"team": "a"})
-    assert filter_result(incoming, filled) == [AVOIDS, AVOIDS, 0, 0]
+    assert filter_result(incoming, filled) == [ANTI_AFFINITY, ANTI_AFFINITY, 0, 0]
     filled.namespaces.remove("x")
     assert filter_result(incoming, filled) == [0, 0, 0, 0]
 
@@ -282,16 +291,23 @@ def test_changed_namespace_labels() -> None:
 def test_chosen_rows() -> None:
     """filter() returns codes of the requested rows only."""
     filled = cluster(pod("w", node_name="a1", labels={"app": "web"}))
-    assert filter_result(pod(affinity=avoids(term("web"))), filled, np.array([1, 2])) == [AVOIDS, 0]
+    assert filter_result(pod(affinity=anti_affinity_to(term("web"))), filled, np.array([1, 2])) == [ANTI_AFFINITY, 0]
 
 
 @pytest.mark.parametrize(
     ("code", "status", "reason"),
     [
-        pytest.param(WANTS, Code.UNSCHEDULABLE_AND_UNRESOLVABLE, "node(s) didn't match pod affinity rules", id="wants"),
-        pytest.param(AVOIDS, Code.UNSCHEDULABLE, "node(s) didn't match pod anti-affinity rules", id="avoids"),
         pytest.param(
-            AVOIDED, Code.UNSCHEDULABLE, "node(s) didn't satisfy existing pods anti-affinity rules", id="avoided"
+            AFFINITY, Code.UNSCHEDULABLE_AND_UNRESOLVABLE, "node(s) didn't match pod affinity rules", id="affinity"
+        ),
+        pytest.param(
+            ANTI_AFFINITY, Code.UNSCHEDULABLE, "node(s) didn't match pod anti-affinity rules", id="anti-affinity"
+        ),
+        pytest.param(
+            EXISTING_ANTI_AFFINITY,
+            Code.UNSCHEDULABLE,
+            "node(s) didn't satisfy existing pods anti-affinity rules",
+            id="existing-anti-affinity",
         ),
     ],
 )
@@ -304,7 +320,7 @@ def test_rejections(code: int, status: Code, reason: str) -> None:
 def test_an_invalid_term_rejects_the_pod() -> None:
     """The rejection is unresolvable."""
     broken = PodAffinityTerm("zone", LabelSelector(match_expressions=(Requirement("a", "Near"),)))
-    assert filter_result(pod(affinity=wants(broken)), cluster()) == "UnschedulableAndUnresolvable"
+    assert filter_result(pod(affinity=affinity_to(broken)), cluster()) == "UnschedulableAndUnresolvable"
 
 
 def test_filter_without_pre_filter_raises() -> None:
@@ -319,11 +335,14 @@ def test_dry_run_clones_are_independent() -> None:
     """A pod that is added to a clone does not count in the original, and vice versa."""
     filled = cluster(pod("w", node_name="a1", labels={"app": "web"}))
     plugin, state = InterPodAffinity(None, FakeHandle(nodes=filled)), CycleState()
-    info = filled.compile_pod(pod(labels={"app": "db"}, affinity=avoids(term("web"))))
+    info = filled.compile_pod(pod(labels={"app": "db"}, affinity=anti_affinity_to(term("web"))))
     assert plugin.pre_filter(state, info, filled).status.is_success
     dry_run = state.clone()
-    other = filled.compile_pod(pod("o", labels={"app": "web"}, affinity=avoids(term("db", "host"))))
+    other = filled.compile_pod(pod("o", labels={"app": "web"}, affinity=anti_affinity_to(term("db", "host"))))
     assert plugin.add_pod(dry_run, info, other, filled, 2).is_success
     assert plugin.remove_pod(state, info, filled.pods[0]["uid-of-default-w"], filled, 0).is_success
     found = [plugin.filter(each, info, filled, ALL_ROWS) for each in (state, dry_run)]
-    assert [None if codes is None else codes.tolist() for codes in found] == [[0] * 4, [AVOIDS, AVOIDS, AVOIDS, 0]]
+    assert [None if codes is None else codes.tolist() for codes in found] == [
+        [0] * 4,
+        [ANTI_AFFINITY, ANTI_AFFINITY, ANTI_AFFINITY, 0],
+    ]

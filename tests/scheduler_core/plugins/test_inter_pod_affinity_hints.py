@@ -16,16 +16,16 @@ def term(app: str) -> PodAffinityTerm:
     return PodAffinityTerm("zone", LabelSelector(match_labels={"app": app}))
 
 
-def wants(*apps: str) -> Affinity:
+def affinity_to(*apps: str) -> Affinity:
     return Affinity(pod_affinity=PodAffinity(required=tuple(term(app) for app in apps)))
 
 
-def avoids(*apps: str) -> Affinity:
+def anti_affinity_to(*apps: str) -> Affinity:
     return Affinity(pod_anti_affinity=PodAffinity(required=tuple(term(app) for app in apps)))
 
 
-WANTING = pod("me", labels={"app": "me"}, affinity=wants("web"))
-AVOIDING = pod("me", labels={"app": "me"}, affinity=avoids("web"))
+WITH_AFFINITY = pod("me", labels={"app": "me"}, affinity=affinity_to("web"))
+WITH_ANTI_AFFINITY = pod("me", labels={"app": "me"}, affinity=anti_affinity_to("web"))
 WEB = pod("o", node_name="n", labels={"app": "web"})
 DB = pod("o", node_name="n", labels={"app": "db"})
 WAITING_WEB = pod("o", labels={"app": "web"})
@@ -42,42 +42,42 @@ BROKEN = pod(
 @pytest.mark.parametrize(
     ("waiting", "old", "new", "hint"),
     [
-        pytest.param(WANTING, None, WEB, Hint.QUEUE, id="affinity-matching-pod-added"),
-        pytest.param(WANTING, None, DB, Hint.SKIP, id="affinity-other-pod-added"),
-        pytest.param(WANTING, None, WAITING_WEB, Hint.SKIP, id="affinity-matching-pod-without-a-node"),
+        pytest.param(WITH_AFFINITY, None, WEB, Hint.QUEUE, id="affinity-matching-pod-added"),
+        pytest.param(WITH_AFFINITY, None, DB, Hint.SKIP, id="affinity-other-pod-added"),
+        pytest.param(WITH_AFFINITY, None, WAITING_WEB, Hint.SKIP, id="affinity-matching-pod-without-a-node"),
         pytest.param(
-            WANTING,
+            WITH_AFFINITY,
             None,
             pod("o", nominated_node="n", labels={"app": "web"}),
             Hint.QUEUE,
             id="affinity-matching-pod-nominated",
         ),
-        pytest.param(AVOIDING, None, WEB, Hint.SKIP, id="anti-affinity-matching-pod-added"),
-        pytest.param(AVOIDING, WEB, None, Hint.QUEUE, id="anti-affinity-matching-pod-deleted"),
-        pytest.param(AVOIDING, DB, None, Hint.SKIP, id="anti-affinity-other-pod-deleted"),
-        pytest.param(WANTING, WEB, None, Hint.SKIP, id="affinity-matching-pod-deleted"),
+        pytest.param(WITH_ANTI_AFFINITY, None, WEB, Hint.SKIP, id="anti-affinity-matching-pod-added"),
+        pytest.param(WITH_ANTI_AFFINITY, WEB, None, Hint.QUEUE, id="anti-affinity-matching-pod-deleted"),
+        pytest.param(WITH_ANTI_AFFINITY, DB, None, Hint.SKIP, id="anti-affinity-other-pod-deleted"),
+        pytest.param(WITH_AFFINITY, WEB, None, Hint.SKIP, id="affinity-matching-pod-deleted"),
         pytest.param(
             pod("me", labels={"app": "me"}),
-            pod("o", node_name="n", affinity=avoids("me")),
+            pod("o", node_name="n", affinity=anti_affinity_to("me")),
             None,
             Hint.QUEUE,
             id="pod-with-anti-affinity-to-this-one-deleted",
         ),
         pytest.param(
             pod("me", labels={"app": "me"}),
-            pod("o", node_name="n", affinity=avoids("me", "web")),
+            pod("o", node_name="n", affinity=anti_affinity_to("me", "web")),
             None,
             Hint.QUEUE,
             id="pod-with-two-anti-affinity-terms-deleted",
         ),
-        pytest.param(WANTING, DB, WEB, Hint.QUEUE, id="affinity-pod-matches-now"),
-        pytest.param(WANTING, WEB, WEB, Hint.SKIP, id="affinity-pod-matched-before"),
-        pytest.param(AVOIDING, WEB, DB, Hint.QUEUE, id="anti-affinity-pod-no-longer-matches"),
-        pytest.param(AVOIDING, DB, WEB, Hint.SKIP, id="anti-affinity-pod-matches-now"),
-        pytest.param(WANTING, pod("me"), WANTING, Hint.QUEUE, id="own-labels"),
-        pytest.param(WANTING, WAITING_WEB, WEB, Hint.SKIP, id="pod-without-a-node-before"),
+        pytest.param(WITH_AFFINITY, DB, WEB, Hint.QUEUE, id="affinity-pod-matches-now"),
+        pytest.param(WITH_AFFINITY, WEB, WEB, Hint.SKIP, id="affinity-pod-matched-before"),
+        pytest.param(WITH_ANTI_AFFINITY, WEB, DB, Hint.QUEUE, id="anti-affinity-pod-no-longer-matches"),
+        pytest.param(WITH_ANTI_AFFINITY, DB, WEB, Hint.SKIP, id="anti-affinity-pod-matches-now"),
+        pytest.param(WITH_AFFINITY, pod("me"), WITH_AFFINITY, Hint.QUEUE, id="own-labels"),
+        pytest.param(WITH_AFFINITY, WAITING_WEB, WEB, Hint.SKIP, id="pod-without-a-node-before"),
         pytest.param(BROKEN, None, WEB, Hint.QUEUE, id="invalid-terms"),
-        pytest.param(WANTING, None, node(), Hint.QUEUE, id="not-a-pod"),
+        pytest.param(WITH_AFFINITY, None, node(), Hint.QUEUE, id="not-a-pod"),
     ],
 )
 def test_pod_hint(waiting: Pod, old: object | None, new: object | None, hint: Hint) -> None:
@@ -91,20 +91,20 @@ ZONE_A, ZONE_B, BARE = node("n", labels={"zone": "a"}), node("n", labels={"zone"
 @pytest.mark.parametrize(
     ("waiting", "old", "new", "hint"),
     [
-        pytest.param(WANTING, None, ZONE_A, Hint.QUEUE, id="node-with-the-key-added"),
-        pytest.param(WANTING, None, BARE, Hint.SKIP, id="node-without-the-key-added"),
-        pytest.param(AVOIDING, None, BARE, Hint.QUEUE, id="anti-node-without-the-key-added"),
+        pytest.param(WITH_AFFINITY, None, ZONE_A, Hint.QUEUE, id="node-with-the-key-added"),
+        pytest.param(WITH_AFFINITY, None, BARE, Hint.SKIP, id="node-without-the-key-added"),
+        pytest.param(WITH_ANTI_AFFINITY, None, BARE, Hint.QUEUE, id="anti-node-without-the-key-added"),
         pytest.param(pod("me"), None, ZONE_A, Hint.SKIP, id="no-terms"),
-        pytest.param(WANTING, BARE, ZONE_A, Hint.QUEUE, id="the-key-is-added"),
-        pytest.param(WANTING, ZONE_A, ZONE_B, Hint.QUEUE, id="another-domain"),
-        pytest.param(WANTING, ZONE_A, ZONE_A, Hint.SKIP, id="the-same-domain"),
-        pytest.param(WANTING, ZONE_A, BARE, Hint.SKIP, id="the-key-is-removed"),
-        pytest.param(AVOIDING, BARE, ZONE_A, Hint.SKIP, id="anti-the-key-is-added"),
-        pytest.param(AVOIDING, ZONE_A, ZONE_B, Hint.QUEUE, id="anti-another-domain"),
-        pytest.param(AVOIDING, ZONE_A, BARE, Hint.QUEUE, id="anti-the-key-is-removed"),
-        pytest.param(AVOIDING, ZONE_A, ZONE_A, Hint.SKIP, id="anti-the-same-domain"),
+        pytest.param(WITH_AFFINITY, BARE, ZONE_A, Hint.QUEUE, id="the-key-is-added"),
+        pytest.param(WITH_AFFINITY, ZONE_A, ZONE_B, Hint.QUEUE, id="another-domain"),
+        pytest.param(WITH_AFFINITY, ZONE_A, ZONE_A, Hint.SKIP, id="the-same-domain"),
+        pytest.param(WITH_AFFINITY, ZONE_A, BARE, Hint.SKIP, id="the-key-is-removed"),
+        pytest.param(WITH_ANTI_AFFINITY, BARE, ZONE_A, Hint.SKIP, id="anti-the-key-is-added"),
+        pytest.param(WITH_ANTI_AFFINITY, ZONE_A, ZONE_B, Hint.QUEUE, id="anti-another-domain"),
+        pytest.param(WITH_ANTI_AFFINITY, ZONE_A, BARE, Hint.QUEUE, id="anti-the-key-is-removed"),
+        pytest.param(WITH_ANTI_AFFINITY, ZONE_A, ZONE_A, Hint.SKIP, id="anti-the-same-domain"),
         pytest.param(BROKEN, ZONE_A, ZONE_A, Hint.QUEUE, id="invalid-terms"),
-        pytest.param(WANTING, ZONE_A, None, Hint.QUEUE, id="not-a-change"),
+        pytest.param(WITH_AFFINITY, ZONE_A, None, Hint.QUEUE, id="not-a-change"),
     ],
 )
 def test_node_hint(waiting: Pod, old: Node | None, new: Node | None, hint: Hint) -> None:

@@ -28,11 +28,11 @@ def term(app: str, key: str = "zone") -> PodAffinityTerm:
     return PodAffinityTerm(key, LabelSelector(match_labels={"app": app}))
 
 
-def likes(*terms: Weighted) -> Affinity:
+def preferred_affinity(*terms: Weighted) -> Affinity:
     return Affinity(pod_affinity=PodAffinity(preferred=terms))
 
 
-def dislikes(*terms: Weighted) -> Affinity:
+def preferred_anti_affinity(*terms: Weighted) -> Affinity:
     return Affinity(pod_anti_affinity=PodAffinity(preferred=terms))
 
 
@@ -60,34 +60,38 @@ DB = pod("d", node_name="b1", labels={"app": "db"})
     ("incoming", "placed", "expected"),
     [
         pytest.param(pod(), [WEB], "Skip", id="no-preferred-terms"),
-        pytest.param(pod(affinity=likes(Weighted(5, term("web")))), [DB], "Skip", id="no-matching-pods"),
+        pytest.param(pod(affinity=preferred_affinity(Weighted(5, term("web")))), [DB], "Skip", id="no-matching-pods"),
         pytest.param(
-            pod(affinity=likes(Weighted(5, term("web")))),
+            pod(affinity=preferred_affinity(Weighted(5, term("web")))),
             [WEB],
             ([5, 5, 0, 0], [100, 100, 0, 0]),
             id="preferred-affinity-by-zone",
         ),
         pytest.param(
-            pod(affinity=dislikes(Weighted(5, term("web", "host")))),
+            pod(affinity=preferred_anti_affinity(Weighted(5, term("web", "host")))),
             [WEB],
             ([-5, 0, 0, 0], [0, 100, 100, 100]),
             id="preferred-anti-affinity-by-host",
         ),
         pytest.param(
-            pod(affinity=likes(Weighted(5, term("web")), Weighted(3, term("web", "host")), Weighted(2, term("db")))),
+            pod(
+                affinity=preferred_affinity(
+                    Weighted(5, term("web")), Weighted(3, term("web", "host")), Weighted(2, term("db"))
+                )
+            ),
             [WEB, DB],
             ([8, 5, 2, 0], [100, 62, 25, 0]),
             id="weights-add-up-and-round-down",
         ),
         pytest.param(
             pod(labels={"app": "web"}),
-            [pod("o", node_name="b1", affinity=likes(Weighted(7, term("web"))))],
+            [pod("o", node_name="b1", affinity=preferred_affinity(Weighted(7, term("web"))))],
             ([0, 0, 7, 0], [0, 0, 100, 0]),
             id="preferred-affinity-of-an-existing-pod",
         ),
         pytest.param(
             pod(labels={"app": "web"}),
-            [pod("o", node_name="b1", affinity=dislikes(Weighted(7, term("web"))))],
+            [pod("o", node_name="b1", affinity=preferred_anti_affinity(Weighted(7, term("web"))))],
             ([0, 0, -7, 0], [100, 100, 0, 100]),
             id="preferred-anti-affinity-of-an-existing-pod",
         ),
@@ -98,13 +102,13 @@ DB = pod("d", node_name="b1", labels={"app": "db"})
             id="required-affinity-of-an-existing-pod",
         ),
         pytest.param(
-            pod(affinity=likes(Weighted(5, term("web")))),
+            pod(affinity=preferred_affinity(Weighted(5, term("web")))),
             [pod("o", node_name="bare", labels={"app": "web"})],
             "Skip",
             id="matching-pod-outside-all-domains",
         ),
         pytest.param(
-            pod(affinity=likes(Weighted(1, term("web")))),
+            pod(affinity=preferred_affinity(Weighted(1, term("web")))),
             [WEB, pod("v", node_name="b1", labels={"app": "web"})],
             ([1, 1, 1, 0], [100, 100, 100, 0]),
             id="domains-are-scored-separately",
@@ -118,18 +122,18 @@ def test_scores(incoming: Pod, placed: list[Pod], expected: Scored | str) -> Non
 
 def test_equal_scores_are_all_zero() -> None:
     """If all raw scores are equal, the normalized scores are 0."""
-    incoming = pod(affinity=likes(Weighted(5, term("web"))))
+    incoming = pod(affinity=preferred_affinity(Weighted(5, term("web"))))
     assert scored(incoming, [WEB], rows=np.array([0, 1])) == ([5, 5], [0, 0])
 
 
 def test_only_scored_rows_are_normalized() -> None:
     """The scores of other nodes do not affect the normalization."""
-    incoming = pod(affinity=likes(Weighted(5, term("web")), Weighted(3, term("web", "host"))))
+    incoming = pod(affinity=preferred_affinity(Weighted(5, term("web")), Weighted(3, term("web", "host"))))
     assert scored(incoming, [WEB], rows=np.array([1, 2])) == ([5, 0], [100, 0])
 
 
-NEEDED = pod("o", node_name="b1", affinity=Affinity(pod_affinity=PodAffinity(required=(term("web"),))))
-LIKED = pod("l", node_name="a1", affinity=likes(Weighted(4, term("web"))))
+WITH_REQUIRED = pod("o", node_name="b1", affinity=Affinity(pod_affinity=PodAffinity(required=(term("web"),))))
+WITH_PREFERRED = pod("l", node_name="a1", affinity=preferred_affinity(Weighted(4, term("web"))))
 
 
 @pytest.mark.parametrize(
@@ -149,7 +153,7 @@ LIKED = pod("l", node_name="a1", affinity=likes(Weighted(4, term("web"))))
         ),
         pytest.param(
             InterPodAffinityArgs(ignore_preferred_terms_of_existing_pods=True),
-            pod(labels={"app": "web"}, affinity=likes(Weighted(1, term("none")))),
+            pod(labels={"app": "web"}, affinity=preferred_affinity(Weighted(1, term("none")))),
             [4, 4, 1, 0],
             id="preferred-terms-of-existing-pods-count-with-own-terms",
         ),
@@ -157,17 +161,17 @@ LIKED = pod("l", node_name="a1", affinity=likes(Weighted(4, term("web"))))
 )
 def test_args(args: InterPodAffinityArgs, incoming: Pod, expected: list[int] | None) -> None:
     """The args hardPodAffinityWeight and ignorePreferredTermsOfExistingPods change the scores."""
-    found = scored(incoming, [NEEDED, LIKED], args)
+    found = scored(incoming, [WITH_REQUIRED, WITH_PREFERRED], args)
     assert (None if found == "Skip" else found[0]) == expected
 
 
 def test_an_invalid_term_is_an_error() -> None:
     """PreScore returns Error for an invalid term if the profile does not enable PreFilter."""
     broken = PodAffinityTerm("zone", LabelSelector(match_expressions=(Requirement("a", "Near"),)))
-    assert scored(pod(affinity=likes(Weighted(1, broken))), []) == "Error"
+    assert scored(pod(affinity=preferred_affinity(Weighted(1, broken))), []) == "Error"
 
 
-def test_own_normalisation() -> None:
+def test_own_normalization() -> None:
     """The plugin normalizes by minimum and maximum itself."""
     assert InterPodAffinity.normalization is Normalization.OWN
 

@@ -168,7 +168,7 @@ def test_a_conflicting_term_is_ignored_if_others_match() -> None:
         pytest.param(pod(node_selector={"zone": "gone"}), [2, 2, 2], id="unknown-value"),
         pytest.param(pod(node_selector={"-not-a-key": "x"}), [2, 2, 2], id="node-selector-is-not-checked"),
         pytest.param(requiring(labels(("zone", "In", ["a", "b"]))), [0, 0, 2], id="in"),
-        pytest.param(requiring(labels(("zone", "NotIn", ["a"]))), [2, 0, 0], id="not-in-holds-without-the-label"),
+        pytest.param(requiring(labels(("zone", "NotIn", ["a"]))), [2, 0, 0], id="not-in-matches-without-the-label"),
         pytest.param(requiring(labels(("disk", "Exists", []))), [2, 0, 0], id="exists"),
         pytest.param(requiring(labels(("disk", "DoesNotExist", []))), [0, 2, 2], id="does-not-exist"),
         pytest.param(requiring(labels(("cpus", "Gt", ["4"]))), [2, 0, 2], id="gt"),
@@ -195,7 +195,7 @@ def test_a_conflicting_term_is_ignored_if_others_match() -> None:
             [0, 2, 2],
             id="one-valid-one-invalid-term",
         ),
-        pytest.param(requiring(names("n0", "n1")), [2, 2, 2], id="a-field-takes-one-value"),
+        pytest.param(requiring(names("n0", "n1")), [2, 2, 2], id="two-values-of-a-field"),
     ],
 )
 def test_filter(wanted: Pod, codes: list[int]) -> None:

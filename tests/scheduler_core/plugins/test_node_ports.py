@@ -50,21 +50,21 @@ def test_pods_without_host_ports_skip_the_filter(wanted: Pod, skipped: bool) -> 
 
 
 @pytest.mark.parametrize(
-    ("wanted", "taken", "codes"),
+    ("wanted", "used", "codes"),
     [
         pytest.param(port(80), port(80), [0, 1, 0], id="same"),
         pytest.param(port(80), port(81), None, id="another-port"),
         pytest.param(port(80), port(80, "UDP"), None, id="another-protocol"),
         pytest.param(port(80, ""), port(80), [0, 1, 0], id="protocol-defaults-to-tcp"),
         pytest.param(port(80, address="127.0.0.1"), port(80, address="127.0.0.2"), None, id="another-address"),
-        pytest.param(port(80, address="127.0.0.1"), port(80), [0, 1, 0], id="wildcard-taken"),
-        pytest.param(port(80), port(80, address="127.0.0.1"), [0, 1, 0], id="wildcard-wanted"),
-        pytest.param(port(80, address=ANY), port(80, address="127.0.0.1"), [0, 1, 0], id="wildcard-spelt-out"),
+        pytest.param(port(80, address="127.0.0.1"), port(80), [0, 1, 0], id="wildcard-in-use"),
+        pytest.param(port(80), port(80, address="127.0.0.1"), [0, 1, 0], id="wildcard-requested"),
+        pytest.param(port(80, address=ANY), port(80, address="127.0.0.1"), [0, 1, 0], id="explicit-wildcard"),
     ],
 )
-def test_filter(wanted: ContainerPort, taken: ContainerPort, codes: list[int] | None) -> None:
+def test_filter(wanted: ContainerPort, used: ContainerPort, codes: list[int] | None) -> None:
     """A node is rejected if protocol, number and address of two ports conflict."""
-    running = pod("running", node_name="b", ports=[taken])
+    running = pod("running", node_name="b", ports=[used])
     assert filtered(pod(ports=[wanted]), [running]) == codes
 
 
@@ -80,10 +80,10 @@ def test_a_port_is_free_after_its_pod_is_removed() -> None:
     plugin = NodePorts(None, FakeHandle(nodes=nodes))
     wanted, running = nodes.compile_pod(pod(ports=[80])), nodes.compile_pod(pod("running", ports=[80]))
     nodes.add_pod(running, 0)
-    taken = plugin.filter(CycleState(), wanted, nodes, ALL_ROWS)
+    used = plugin.filter(CycleState(), wanted, nodes, ALL_ROWS)
     nodes.remove_pod(running)
-    assert taken is not None
-    assert taken.tolist() == [1]
+    assert used is not None
+    assert used.tolist() == [1]
     assert plugin.filter(CycleState(), wanted, nodes, ALL_ROWS) is None
 
 
@@ -128,7 +128,7 @@ def test_two_different_addresses_do_not_conflict_in_the_hint() -> None:
     assert after_pod_deletion(pod(ports=[port(80, address="127.0.0.1")]), deleted, None) is Hint.SKIP
 
 
-class Taken(NamedTuple):
+class UsedPort(NamedTuple):
     node_name: str
     port: ContainerPort
 
@@ -140,12 +140,12 @@ _PORTS = st.builds(
 
 @given(
     wanted=st.lists(_PORTS, max_size=3),
-    running=st.lists(st.builds(Taken, st.sampled_from("abc"), _PORTS), max_size=8),
+    running=st.lists(st.builds(UsedPort, st.sampled_from("abc"), _PORTS), max_size=8),
 )
-def test_all_nodes_at_once_equals_one_at_a_time(wanted: list[ContainerPort], running: list[Taken]) -> None:
+def test_all_nodes_at_once_equals_one_at_a_time(wanted: list[ContainerPort], running: list[UsedPort]) -> None:
     """Codes of all rows equal those of single nodes."""
 
-    def collide(one: ContainerPort, other: ContainerPort) -> bool:
+    def conflict(one: ContainerPort, other: ContainerPort) -> bool:
         addresses = {one.host_ip or ANY, other.host_ip or ANY}
         return (
             one.host_port == other.host_port
@@ -154,8 +154,8 @@ def test_all_nodes_at_once_equals_one_at_a_time(wanted: list[ContainerPort], run
         )
 
     expected = [
-        int(any(collide(one, taken.port) for one in wanted for taken in running if taken.node_name == name))
+        int(any(conflict(one, used.port) for one in wanted for used in running if used.node_name == name))
         for name in "abc"
     ]
-    pods = [pod(f"p{index}", node_name=taken.node_name, ports=[taken.port]) for index, taken in enumerate(running)]
+    pods = [pod(f"p{index}", node_name=used.node_name, ports=[used.port]) for index, used in enumerate(running)]
     assert (filtered(pod(ports=wanted), pods) or [0, 0, 0]) == expected

@@ -93,7 +93,7 @@ def test_pod_count(allowed: str, status: Status) -> None:
     assert _statuses(nodes, pod()) == [status]
 
 
-def test_reasons_come_with_the_pod_count_first() -> None:
+def test_the_pod_count_is_the_first_reason() -> None:
     """A node without pod slots and without CPU has both reasons."""
     nodes = columns([node("a", allocatable={"cpu": "1"})])
     assert _statuses(nodes, pod(requests={"cpu": "2"})) == [unresolvable("Too many pods", "Insufficient cpu")]

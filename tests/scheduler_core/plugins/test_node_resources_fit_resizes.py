@@ -1,4 +1,4 @@
-"""NodeResourcesFit for running pods whose resize is deferred.
+"""NodeResourcesFit for running pods with a deferred resize.
 
 Expected values follow kube-scheduler v1.37.1, ``noderesources/fit.go`` (``adjustDeltasToAccomodateCacheDiscrepancy``).
 """

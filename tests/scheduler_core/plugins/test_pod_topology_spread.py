@@ -1,4 +1,4 @@
-"""PodTopologySpread's filter: nodes whose domain would exceed maxSkew are rejected."""
+"""PodTopologySpread's filter: nodes of a domain that would exceed maxSkew are rejected."""
 
 from datetime import UTC, datetime
 
@@ -165,8 +165,8 @@ def test_the_first_constraint_that_fails_gives_the_reason() -> None:
 @pytest.mark.parametrize(
     ("policy", "codes"),
     [
-        pytest.param(None, [SKEWED, SKEWED, 0, 0, UNLABELED], id="honoured-by-default"),
-        pytest.param("Honor", [SKEWED, SKEWED, 0, 0, UNLABELED], id="honoured"),
+        pytest.param(None, [SKEWED, SKEWED, 0, 0, UNLABELED], id="honored-by-default"),
+        pytest.param("Honor", [SKEWED, SKEWED, 0, 0, UNLABELED], id="honored"),
         pytest.param("Ignore", [SKEWED, SKEWED, SKEWED, 0, UNLABELED], id="ignored"),
     ],
 )

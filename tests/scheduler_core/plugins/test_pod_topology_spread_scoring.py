@@ -198,6 +198,6 @@ def test_required_default_constraints() -> None:
     assert found.is_skip
 
 
-def test_own_normalisation() -> None:
+def test_own_normalization() -> None:
     """The plugin normalizes scores itself, because it ignores some rows."""
     assert PodTopologySpread.normalization is Normalization.OWN

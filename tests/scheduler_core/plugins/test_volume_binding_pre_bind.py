@@ -128,7 +128,7 @@ def test_reserve_uses_the_smallest_volume() -> None:
 
 
 def test_volume_that_the_user_bound_is_not_marked() -> None:
-    """Without the annotation, the controller does not undo the user's binding; a missing UID is filled in."""
+    """Without the annotation, the controller cannot undo the user's binding; a missing UID is filled in."""
     world = World((claim("want"), storage_class(), volume("pv", claim_ref="default/want")), "want")
     world.decide()
     assert current(world).spec.claim_ref == POINTER

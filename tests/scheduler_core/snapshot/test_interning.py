@@ -23,7 +23,7 @@ def test_numbers_are_assigned_in_order() -> None:
 
 
 def test_well_known_resources_have_their_columns() -> None:
-    """cpu, memory and ephemeral-storage have constant columns, so that plugins need no lookup."""
+    """The columns of cpu, memory and ephemeral-storage are constants, so that plugins need no lookup."""
     interner = ResourceNames()
     assert interner.find("cpu") == CPU_COLUMN
     assert interner.find("memory") == MEMORY_COLUMN

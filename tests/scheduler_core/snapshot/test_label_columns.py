@@ -54,7 +54,7 @@ def test_a_column_follows_its_nodes() -> None:
         pytest.param(None, "", True, id="added-empty"),
     ],
 )
-def test_the_version_moves_with_values_only(before: str | None, after: str | None, changed: bool) -> None:
+def test_the_version_changes_with_values_only(before: str | None, after: str | None, changed: bool) -> None:
     """The version increases if a value changes, and does not if the value is the same."""
     column = LabelColumn("zone", 1)
     column.resize(1, 1)

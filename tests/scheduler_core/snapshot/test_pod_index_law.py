@@ -135,7 +135,9 @@ def _terms_of(info: PodInfo, kind: TermKind) -> tuple[AffinityTerm, ...]:
 
 
 @given(pods=_pods(), steps=_STEPS, subject=st.integers(0, 5), kind=st.sampled_from(TermKind))
-def test_carried_terms(pods: list[PodInfo], steps: list[tuple[str, int, str]], subject: int, kind: TermKind) -> None:
+def test_matching_terms_equal_a_full_count(
+    pods: list[PodInfo], steps: list[tuple[str, int, str]], subject: int, kind: TermKind
+) -> None:
     """matching_terms() returns the terms that match a pod, with counts on the rows of the pods that have them."""
     nodes = NodeColumns()
     for step in steps:

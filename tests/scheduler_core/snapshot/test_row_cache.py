@@ -1,6 +1,8 @@
 """Refresh of a row cache: which rows are recomputed, and when all are."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+
+import pytest
 
 from scheduler_core.change_log import ChangeLog
 from scheduler_core.snapshot.node_columns import NodeColumns
@@ -50,42 +52,28 @@ def test_few_changed_rows_are_recomputed() -> None:
     assert journal.done == ["all", [7, 290]]
 
 
-def test_many_changed_rows_cause_a_rebuild() -> None:
-    """Above a number of changed rows, all rows are recomputed because array operations are faster."""
+@pytest.mark.parametrize(
+    ("change", "log_limit"),
+    [
+        # Array operations are faster than many single rows.
+        pytest.param(lambda nodes: _fill(nodes, *range(9)), None, id="many changed rows"),
+        pytest.param(lambda nodes: nodes.add_node(node("late")), None, id="new row"),
+        pytest.param(lambda nodes: _fill(nodes, 1, 2, 3), 1, id="truncated change log"),
+        # The column may then belong to another resource, also on rows that have not changed.
+        pytest.param(
+            lambda nodes: nodes.update_node(node("n7", allocatable={"cpu": "4", "example.com/gpu": "1"})),
+            None,
+            id="changed resource columns",
+        ),
+    ],
+)
+def test_changes_that_cause_a_rebuild(change: Callable[[NodeColumns], object], log_limit: int | None) -> None:
+    """The second refresh recomputes all rows."""
     nodes = _many()
+    if log_limit is not None:
+        nodes.changes = ChangeLog(limit=log_limit)
     journal = Journal(nodes)
     journal.refresh()
-    _fill(nodes, *range(9))
-    journal.refresh()
-    assert journal.done == ["all", "all"]
-
-
-def test_new_rows_cause_a_rebuild() -> None:
-    """All rows are recomputed when the arrays must grow."""
-    nodes = _many()
-    journal = Journal(nodes)
-    journal.refresh()
-    nodes.add_node(node("late"))
-    journal.refresh()
-    assert journal.done == ["all", "all"]
-
-
-def test_a_truncated_change_log_causes_a_rebuild() -> None:
-    """All rows are recomputed if the log no longer has all changes."""
-    nodes = _many()
-    nodes.changes = ChangeLog(limit=1)
-    journal = Journal(nodes)
-    journal.refresh()
-    _fill(nodes, 1, 2, 3)
-    journal.refresh()
-    assert journal.done == ["all", "all"]
-
-
-def test_changed_resource_columns_cause_a_rebuild() -> None:
-    """All rows are recomputed when a column may belong to another resource."""
-    nodes = _many()
-    journal = Journal(nodes)
-    journal.refresh()
-    nodes.update_node(node("n7", allocatable={"cpu": "4", "example.com/gpu": "1"}))
+    change(nodes)
     journal.refresh()
     assert journal.done == ["all", "all"]

@@ -98,7 +98,7 @@ async def test_a_conflict() -> None:
 
 
 @pytest.mark.parametrize(
-    ("known", "meanwhile", "chosen", "message"),
+    ("known", "newer", "chosen", "message"),
     [
         pytest.param(
             claim(),
@@ -131,11 +131,11 @@ async def test_a_conflict() -> None:
     ],
 )
 async def test_a_claim_that_changed(
-    known: ResourceClaim, meanwhile: ResourceClaim, chosen: AllocationResult | None, message: str
+    known: ResourceClaim, newer: ResourceClaim, chosen: AllocationResult | None, message: str
 ) -> None:
     """The pod is not bound, and the claim of the other writer is unchanged."""
     world = World(known)
-    changed = world.writer.store(meanwhile)
+    changed = world.writer.store(newer)
     with pytest.raises(DeviceError) as caught:
         await world.bind(chosen)
     assert str(caught.value) == message
@@ -197,7 +197,7 @@ async def test_a_write_with_a_lost_response(error: ClusterWriteError) -> None:
 
 @dataclass
 class DeletedOnceWritten(LostResponseWriter):
-    """Writer whose claim gets a deletion timestamp after its allocation; a finalizer keeps it."""
+    """Writer that sets the deletion timestamp of a claim after its allocation."""
 
     async def write_allocation(self, claim: ResourceClaim) -> ResourceClaim:
         """Write the allocation and set the deletion timestamp."""
@@ -231,17 +231,17 @@ async def test_deallocation() -> None:
 
 
 @pytest.mark.parametrize(
-    "meanwhile",
+    "newer",
     [
         pytest.param(reserved(allocated_claim({"device": "d"}), OTHER), id="used by another pod"),
         pytest.param(claim(name="held"), id="deallocated"),
         pytest.param(with_meta(allocated_claim({"device": "d"}), uid="uid-of-another"), id="created again"),
     ],
 )
-async def test_deallocation_is_no_longer_needed(meanwhile: ResourceClaim) -> None:
+async def test_deallocation_is_no_longer_needed(newer: ResourceClaim) -> None:
     """The newer claim is not changed."""
     world = World(allocated_claim({"device": "d"}))
-    changed = world.writer.store(meanwhile)
+    changed = world.writer.store(newer)
     await world.binder.deallocate(world.seen, USER)
     assert world.stored == changed
 
@@ -269,7 +269,7 @@ async def test_deletion_of_a_deleted_claim() -> None:
 
 
 async def test_a_claim_cannot_be_created() -> None:
-    """The error says that the claim is for extended resources."""
+    """The error states that the claim is for extended resources."""
     world = World(claim())
     world.writer.failures.append(ServerUnavailableError("away"))
     with pytest.raises(DeviceError, match="create claim for extended resources ns/c0: away"):

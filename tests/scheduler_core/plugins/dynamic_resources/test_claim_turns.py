@@ -27,7 +27,7 @@ CONSUMERS = tuple(ClaimConsumer("pods", user.metadata.name, user.metadata.uid) f
 
 @dataclass
 class SlowWriter(RecordingClaimWriter):
-    """A writer that writes reservations only when a test opens the gate."""
+    """Writer that waits with reservations until a test sets the event ``gate``."""
 
     gate: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -81,7 +81,7 @@ async def test_many_pods_need_two_writes() -> None:
 
 
 async def test_a_pod_that_no_longer_waits() -> None:
-    """A claim is not reserved for a pod whose binding was cancelled."""
+    """A claim is not reserved for a pod if its binding was cancelled."""
     world = World()
     first = world.bind(USERS[0])
     await asyncio.sleep(0)

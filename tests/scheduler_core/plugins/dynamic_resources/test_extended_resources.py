@@ -107,7 +107,7 @@ def test_requests_of_a_node(
 
 
 def test_requests_are_sorted_as_text() -> None:
-    """``container-10`` comes before ``container-2``."""
+    """The request ``container-10`` is sorted before ``container-2``."""
     counts, _ = rows_of([], [using_gpus(f"c{number}", 1) for number in range(11)])
     assert list(counts)[:3] == ["container-0-request-1", "container-1-request-1", "container-10-request-1"]
 

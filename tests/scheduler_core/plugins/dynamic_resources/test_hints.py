@@ -27,7 +27,7 @@ def share(amount: str) -> ResourceClaim:
 
 
 def reported(**state: Any) -> ResourceClaim:
-    """Return the claim of the pod with a device whose driver reports a state."""
+    """Return the claim of the pod with a device status that its driver reports."""
     allocated = allocated_claim({"device": "d"}, name="c0")
     device = {"driver": "gpu.example.com", "pool": "n0", "device": "d", **state}
     decoded = msgspec.json.decode(msgspec.json.encode({"devices": [device]}), type=ResourceClaimStatus)

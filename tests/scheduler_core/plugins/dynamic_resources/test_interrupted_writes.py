@@ -42,7 +42,7 @@ class SlowWriter(RecordingClaimWriter):
 
 
 class World:
-    """A pod in PreBind with the only device of node ``n0``, whose claim is not written yet."""
+    """A pod in PreBind with the only device of node ``n0``; its claim is not written yet."""
 
     def __init__(self) -> None:
         self.writer = SlowWriter()

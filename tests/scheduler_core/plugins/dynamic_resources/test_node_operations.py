@@ -24,7 +24,7 @@ SKIPS: dict[str, Any] = {"skipNodeOperations": ALL}
 
 
 def world(*, is_on: bool = True, **declared: bool) -> tuple[Rig, RecordingClaimWriter]:
-    """Return a scheduler with nodes; ``declared`` says which of them declare the feature."""
+    """Return a scheduler with nodes; ``declared`` states which of them declare the feature."""
     writer = RecordingClaimWriter()
     options = SchedulerOptions(device_features=DeviceFeatures(optional_node_operations=is_on), group_claims=True)
     made = rig(defaults=default_plugins(), options=options, ports=SchedulerPorts(claims=writer))

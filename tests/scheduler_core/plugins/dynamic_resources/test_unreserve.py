@@ -1,4 +1,4 @@
-"""An attempt that follows a failed one whose reservation is still being removed in the background."""
+"""An attempt while the reservation of the failed previous attempt is still being removed in the background."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class SlowWriter(RecordingClaimWriter):
 
 
 class World:
-    """A pod whose claim is allocated and reserved for it, scheduled to node ``n0``."""
+    """A pod that is scheduled to node ``n0``, with a claim that is allocated and reserved for it."""
 
     def __init__(self) -> None:
         self.writer = SlowWriter()
@@ -206,7 +206,7 @@ async def test_a_cancelled_attempt_does_not_remove_its_reservation() -> None:
 
 
 def test_a_write_response_after_the_deletion() -> None:
-    """A claim whose deletion the watch has reported is not stored again and uses no devices."""
+    """After the watch has reported its deletion, a claim is not stored again and uses no devices."""
     devices = DeviceIndex()
     deleted = allocated_claim({"device": "d"})
     devices.assign(deleted)

@@ -53,7 +53,7 @@ def test_namespaces_are_separate() -> None:
 
 
 def test_an_updated_budget_replaces_the_old_one() -> None:
-    """disruptions_allowed has the value of the last update."""
+    """The value of disruptions_allowed is that of the last update."""
     budgets = DisruptionBudgets()
     budgets.assign(budget("b", WEB, 1))
     budgets.assign(budget("b", WEB, 0))

@@ -7,7 +7,7 @@ from scheduler_core.model.selectors import compile_label_selector
 from scheduler_core.snapshot.indexes.namespace_labels import NamespaceLabels
 
 
-def known() -> NamespaceLabels:
+def stored_namespaces() -> NamespaceLabels:
     labels = NamespaceLabels()
     labels.assign("a", {"team": "x"})
     labels.assign("b", {"team": "y"})
@@ -26,12 +26,12 @@ def known() -> NamespaceLabels:
 )
 def test_selected(selector: LabelSelector | None, names: set[str]) -> None:
     """selected() returns the stored namespaces with matching labels."""
-    assert known().selected(compile_label_selector(selector)) == names
+    assert stored_namespaces().selected(compile_label_selector(selector)) == names
 
 
-def test_the_version_moves_with_labels_only() -> None:
+def test_the_version_changes_with_labels_only() -> None:
     """The version increases only if labels change or a known namespace is removed."""
-    labels = known()
+    labels = stored_namespaces()
     version = labels.version
     labels.assign("a", {"team": "x"})
     labels.remove("unknown")

@@ -97,7 +97,7 @@ def test_pods_of_a_removed_node_do_not_count() -> None:
     assert counts(nodes, WEB) == [0, 1, 0]
 
 
-def test_the_version_moves_with_counts_only() -> None:
+def test_the_version_changes_with_counts_only() -> None:
     """The version of a query increases only if its counts change."""
     nodes = columns(NODES, [web("p", "a")])
     found = nodes.pod_index.query(WEB)
@@ -162,7 +162,7 @@ def term(app: str, key: str = "zone") -> PodAffinityTerm:
     return PodAffinityTerm(key, LabelSelector({"app": app}))
 
 
-CARRIER = pod(
+WITH_TERMS = pod(
     "c",
     node_name="b",
     affinity=Affinity(
@@ -173,7 +173,7 @@ CARRIER = pod(
 
 
 @pytest.mark.parametrize(
-    ("kind", "labels", "held"),
+    ("kind", "labels", "expected"),
     [
         pytest.param(TermKind.REQUIRED, {"app": "web"}, [(0, [0, 1, 0])], id="required"),
         pytest.param(TermKind.REQUIRED_ANTI, {"app": "web"}, [(0, [0, 2, 0])], id="required-anti-twice"),
@@ -183,28 +183,28 @@ CARRIER = pod(
         pytest.param(TermKind.REQUIRED, {}, [], id="matches-no-pod"),
     ],
 )
-def test_matching_terms(kind: TermKind, labels: dict[str, str], held: list[tuple[int, list[int]]]) -> None:
+def test_matching_terms(kind: TermKind, labels: dict[str, str], expected: list[tuple[int, list[int]]]) -> None:
     """matching_terms() returns each distinct term that matches a pod, with the number of pods that have it per row."""
-    nodes = columns(NODES, [CARRIER])
+    nodes = columns(NODES, [WITH_TERMS])
     found = nodes.pod_index.matching_terms(kind, nodes.compile_pod(pod(labels=labels)))
-    assert [(each.term.weight, each.holders[:3].tolist()) for each in found] == held
+    assert [(each.term.weight, each.holders[:3].tolist()) for each in found] == expected
 
 
 def test_a_term_is_removed_with_the_last_pod_that_has_it() -> None:
     """A term that is added again is counted from 0."""
-    nodes = columns(NODES, [CARRIER])
+    nodes = columns(NODES, [WITH_TERMS])
     info = nodes.compile_pod(pod(labels={"app": "web"}))
-    nodes.remove_pod(nodes.pods[1][CARRIER.metadata.uid])
+    nodes.remove_pod(nodes.pods[1][WITH_TERMS.metadata.uid])
     assert list(nodes.pod_index.matching_terms(TermKind.REQUIRED, info)) == []
-    nodes.add_pod(nodes.compile_pod(CARRIER), 2)
-    (held,) = nodes.pod_index.matching_terms(TermKind.REQUIRED, info)
-    assert (held.holders[:3].tolist(), held.sum) == ([0, 0, 1], 1)
+    nodes.add_pod(nodes.compile_pod(WITH_TERMS), 2)
+    (term_counts,) = nodes.pod_index.matching_terms(TermKind.REQUIRED, info)
+    assert (term_counts.holders[:3].tolist(), term_counts.sum) == ([0, 0, 1], 1)
 
 
-def test_held_terms_grow_with_the_columns() -> None:
+def test_term_counts_grow_with_the_columns() -> None:
     """An existing term counts pods on rows that are added later."""
-    nodes = columns(NODES, [CARRIER])
+    nodes = columns(NODES, [WITH_TERMS])
     rows = [nodes.add_node(node(f"more{number}")) for number in range(200)]
-    nodes.add_pod(nodes.compile_pod(pod("d", affinity=CARRIER.spec.affinity or Affinity())), rows[-1])
-    (held,) = nodes.pod_index.matching_terms(TermKind.REQUIRED, nodes.compile_pod(pod(labels={"app": "web"})))
-    assert (held.holders.sum(), held.holders[rows[-1]]) == (2, 1)
+    nodes.add_pod(nodes.compile_pod(pod("d", affinity=WITH_TERMS.spec.affinity or Affinity())), rows[-1])
+    (term_counts,) = nodes.pod_index.matching_terms(TermKind.REQUIRED, nodes.compile_pod(pod(labels={"app": "web"})))
+    assert (term_counts.holders.sum(), term_counts.holders[rows[-1]]) == (2, 1)

@@ -131,7 +131,7 @@ def test_restoring_another_version_changes_nothing() -> None:
 @pytest.mark.parametrize(
     ("pv", "reason"),
     [
-        pytest.param(volume("gone"), '"gone" not found', id="gone"),
+        pytest.param(volume("gone"), '"gone" not found', id="missing"),
         pytest.param(volume("a", version="7"), '"a" is out of sync (stored: 1, assume: 7)', id="another-version"),
     ],
 )

@@ -102,12 +102,12 @@ def test_a_volume_with_attachment_and_pod_counts_once() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        pytest.param(lambda nodes: nodes.storage.remove(attachment("va", DRIVER, "a", "pv")), id="attachment-gone"),
-        pytest.param(lambda nodes: nodes.storage.remove(volume("pv")), id="volume-gone"),
+        pytest.param(lambda nodes: nodes.storage.remove(attachment("va", DRIVER, "a", "pv")), id="attachment-removed"),
+        pytest.param(lambda nodes: nodes.storage.remove(volume("pv")), id="volume-removed"),
         pytest.param(lambda nodes: nodes.storage.assign(attachment("va", DRIVER, "x", "pv")), id="on-another-node"),
         pytest.param(lambda nodes: nodes.storage.assign(attachment("va", "", "a", "pv")), id="no-attacher"),
         pytest.param(lambda nodes: nodes.storage.assign(attachment("va", DRIVER, "a", None)), id="inline"),
-        pytest.param(lambda nodes: nodes.remove_node("a"), id="node-gone"),
+        pytest.param(lambda nodes: nodes.remove_node("a"), id="node-removed"),
     ],
 )
 def test_attachments_that_do_not_count(change: Callable[[NodeColumns], object]) -> None:

@@ -125,7 +125,7 @@ def test_the_default_selector_follows_changes() -> None:
     assert found == [matcher(**labels) for labels in expected]
 
 
-def test_the_version_moves_with_selectors_only() -> None:
+def test_the_version_changes_with_selectors_only() -> None:
     """Updates that do not change a selector do not increase the version."""
     index = WorkloadIndex()
     index.assign(replicas(WEB))
