@@ -119,7 +119,7 @@ async def test_a_node_that_only_an_extender_rejected_is_no_candidate(
     failed: dict[str, str], hopeless: dict[str, str], evicted: list[str]
 ) -> None:
     """No pod is evicted from a node that only an extender rejected, because the pod fits there without victims."""
-    client = ScriptedExtender(on_filter=passes_only(failed=failed, hopeless=hopeless))
+    client = ScriptedExtender(on_filter=passes_only(failed=failed, unresolvable=hopeless))
     made = extender_rig((extender(), client), defaults=default_plugins())
     made.add(node("cheap"), pod("low", node_name="cheap", requests={"cpu": "1"}), pod("web", priority=5))
     assert await decide(made) is None

@@ -39,7 +39,7 @@ def only_on(name: str) -> Affinity:
     return Affinity(NodeAffinity(NodeSelector((term,))))
 
 
-FITTING = Plugins(multi_point=plugin_set(*BARE, "NodeResourcesFit", "NodeUnschedulable"))
+WITH_FIT = Plugins(multi_point=plugin_set(*BARE, "NodeResourcesFit", "NodeUnschedulable"))
 
 
 def made_with(*clients: ScriptedExtender, wanted: Pod = POD, defaults: Plugins | None = None, **fields: object) -> Rig:
@@ -55,7 +55,7 @@ def made_with(*clients: ScriptedExtender, wanted: Pod = POD, defaults: Plugins |
 async def test_a_pod_is_bound_to_a_node_that_filters_and_extenders_accept() -> None:
     """Extenders receive only nodes that pass the filters."""
     client = ScriptedExtender(on_filter=passes_only("b"))
-    made = extender_rig((extender(), client), defaults=FITTING)
+    made = extender_rig((extender(), client), defaults=WITH_FIT)
     made.add(node("a", unschedulable=True), node("b"), node("c"), POD)
     assert await schedule_and_bind(made) == "b"
     assert client.calls == [("filter", ("b", "c"))]
@@ -81,7 +81,7 @@ async def test_a_single_feasible_node_is_not_scored() -> None:
             id="without reasons",
         ),
         pytest.param(
-            passes_only(failed={"a": "no licence", "b": "no licence"}, hopeless={"c": "no dongle"}),
+            passes_only(failed={"a": "no licence", "b": "no licence"}, unresolvable={"c": "no dongle"}),
             "0/4 nodes are available: 1 no dongle, 1 node(s) were unschedulable, 2 no licence.",
             {"NodeUnschedulable"},
             id="with reasons",
@@ -97,7 +97,7 @@ async def test_a_single_feasible_node_is_not_scored() -> None:
 async def test_a_pod_that_extenders_reject_is_reported(script: object, message: str, rejected_by: set[str]) -> None:
     """Reasons of extenders are listed with those of plugins, and extenders count as rejecting."""
     client = ScriptedExtender(on_filter=script)  # type: ignore[arg-type]  # rows of a table
-    made = made_with(client, defaults=FITTING)
+    made = made_with(client, defaults=WITH_FIT)
     made.add(node("off", unschedulable=True))
     assert await decide(made) is None
     assert made.writer.events[-1].note == message
@@ -167,7 +167,7 @@ async def test_an_error_of_an_ignorable_extender_is_ignored() -> None:
 async def test_no_extender_is_called_for_an_infeasible_pod() -> None:
     """No extender is called if plugins reject all nodes or there are no nodes."""
     client = ScriptedExtender()
-    made = made_with(client, wanted=pod("big", requests={"cpu": "99"}), defaults=FITTING)
+    made = made_with(client, wanted=pod("big", requests={"cpu": "99"}), defaults=WITH_FIT)
     assert await decide(made) is None
     made = extender_rig((extender(), client))
     made.add(POD)
@@ -351,7 +351,7 @@ async def test_any_event_requeues_a_pod_that_an_extender_rejected(event: Cluster
     made.queue.on_event(event, node("a"), None)
     assert made.place_of(POD) == "backoff"
 
-    plain = made_with(ScriptedExtender(), wanted=pod("web", requests={"cpu": "99"}), defaults=FITTING)
+    plain = made_with(ScriptedExtender(), wanted=pod("web", requests={"cpu": "99"}), defaults=WITH_FIT)
     assert await decide(plain) is None
     plain.queue.on_event(event, node("a"), None)
     assert plain.place_of(POD) == "unschedulable"

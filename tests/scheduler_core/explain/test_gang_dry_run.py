@@ -71,12 +71,15 @@ def test_what_the_next_member_lacks(cluster: Rig) -> None:
     assert found.chosen is None
     (place,) = found.places
     assert (len(place.nodes), place.needed) == (2, 3)
-    following = place.next_member
-    assert following is not None
-    assert (following.pod.key, following.message) == ("default/train-2", "0/1 nodes are available: 1 Insufficient cpu.")
-    ((shortage,),) = [[each for lack in miss.lacks for each in lack.shortages] for miss in following.nearest]
+    next_member = place.next_member
+    assert next_member is not None
+    assert (next_member.pod.key, next_member.message) == (
+        "default/train-2",
+        "0/1 nodes are available: 1 Insufficient cpu.",
+    )
+    ((shortage,),) = [[each for lack in miss.lacks for each in lack.shortages] for miss in next_member.nearest]
     assert (shortage.resource, shortage.needed, shortage.free) == ("cpu", 1000, 0)
-    whats = [event.what for event in following.unblocking]
+    whats = [event.what for event in next_member.unblocking]
     assert "pod default/v deleted from node a" in whats
     assert not any("train" in what for what in whats)
 
@@ -103,10 +106,10 @@ def test_unblocking_events_are_limited_to_the_domain(cluster: Rig) -> None:
     add_gang(cluster, *members(3), of=group(min_member=3, topology=ZONE))
     place = dry_run(cluster).places[0]
     assert place.name == "zone=c"
-    following = place.next_member
-    assert following is not None
-    assert [miss.node_name for miss in following.nearest] == ["c"]
-    events = {event.what: event.fits_on for event in following.unblocking}
+    next_member = place.next_member
+    assert next_member is not None
+    assert [miss.node_name for miss in next_member.nearest] == ["c"]
+    events = {event.what: event.fits_on for event in next_member.unblocking}
     assert events["pod default/v deleted from node c"] == "c"
     assert "pod default/w deleted from node a" not in events
     assert any(what.endswith(", in zone=c") for what in events)
@@ -155,9 +158,9 @@ async def test_nodes_that_are_reserved_for_another_gang(cluster: Rig) -> None:
     found = dry_run(cluster, "late")
     assert [(str(other.key), other.node_names) for other in found.reserved_for_others] == [("default/big", ("a",))]
     assert found.chosen is None
-    following = found.places[0].next_member
-    assert following is not None
-    assert [lack.reasons for lack in following.nearest[0].lacks] == [("node(s) were reserved for gang default/big",)]
+    next_member = found.places[0].next_member
+    assert next_member is not None
+    assert [lack.reasons for lack in next_member.nearest[0].lacks] == [("node(s) were reserved for gang default/big",)]
 
 
 def test_extenders_are_not_called() -> None:

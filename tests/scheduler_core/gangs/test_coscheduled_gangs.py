@@ -16,14 +16,14 @@ from tests.support.builders import PodFields, node, pod
 from tests.support.scheduling import BARE, Rig, configured, plugin_set, rig
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-SORTED = Plugins(multi_point=plugin_set("NodeResourcesFit", "Coscheduling", "DefaultBinder"))
-BESIDE = Plugins(
+OWN_ORDER = Plugins(multi_point=plugin_set("NodeResourcesFit", "Coscheduling", "DefaultBinder"))
+OTHER_ORDER = Plugins(
     multi_point=plugin_set("NodeResourcesFit", "Coscheduling", *BARE), queue_sort=plugin_set(disabled=["Coscheduling"])
 )
 """Plugins whose queue is ordered by another plugin than Coscheduling."""
 
 
-def _rig(plugins: Plugins = BESIDE, **args: object) -> Rig:
+def _rig(plugins: Plugins = OTHER_ORDER, **args: object) -> Rig:
     made = rig(defaults=Plugins(), serve=False)
     made.serve(configured("default-scheduler", "Coscheduling", args, plugins))
     made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
@@ -70,7 +70,7 @@ def _confirm(made: Rig, name: str, node_name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "plugins", [pytest.param(SORTED, id="own order"), pytest.param(BESIDE, id="order of another plugin")]
+    "plugins", [pytest.param(OWN_ORDER, id="own order"), pytest.param(OTHER_ORDER, id="order of another plugin")]
 )
 async def test_a_gang_that_fits_is_bound_at_once(plugins: Plugins) -> None:
     """A feasible gang is bound without waiting for a backoff or a flush (#125, #364, #397, #450)."""
@@ -125,7 +125,7 @@ async def test_capacity_for_the_missing_member_requeues_the_gang() -> None:
 
 
 @pytest.mark.parametrize(
-    "plugins", [pytest.param(SORTED, id="own order"), pytest.param(BESIDE, id="order of another plugin")]
+    "plugins", [pytest.param(OWN_ORDER, id="own order"), pytest.param(OTHER_ORDER, id="order of another plugin")]
 )
 @pytest.mark.parametrize("percentage", [pytest.param(10, id="rejected"), pytest.param(100, id="timeout")])
 async def test_two_gangs_that_do_not_both_fit(plugins: Plugins, percentage: int) -> None:

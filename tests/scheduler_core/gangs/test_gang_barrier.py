@@ -17,7 +17,7 @@ from tests.support.gangs import gang_of, group, member
 from tests.support.scheduling import Rig, plugin_set, profile, rig
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-FREE, HELD = "train-0", "train-1"
+PASSED, WAITING = "train-0", "train-1"
 
 
 @pytest.fixture
@@ -33,16 +33,16 @@ def cluster() -> Rig:
 
 def gang() -> list[Pod]:
     """Return one member that passes Permit, and two that wait there for a minute."""
-    return [member(FREE), *(member(name, labels={"approval": "needed"}) for name in (HELD, "train-2"))]
+    return [member(PASSED), *(member(name, labels={"approval": "needed"}) for name in (WAITING, "train-2"))]
 
 
 @pytest.mark.parametrize(
     ("deleted", "is_terminating"),
     [
-        pytest.param(FREE, False, id="deleted at the barrier"),
-        pytest.param(FREE, True, id="terminating at the barrier"),
-        pytest.param(HELD, False, id="deleted at Permit"),
-        pytest.param(HELD, True, id="terminating at Permit"),
+        pytest.param(PASSED, False, id="deleted at the barrier"),
+        pytest.param(PASSED, True, id="terminating at the barrier"),
+        pytest.param(WAITING, False, id="deleted at Permit"),
+        pytest.param(WAITING, True, id="terminating at Permit"),
     ],
 )
 async def test_a_member_that_is_deleted(cluster: Rig, deleted: str, is_terminating: bool) -> None:
@@ -65,7 +65,7 @@ async def test_a_member_that_is_deleted(cluster: Rig, deleted: str, is_terminati
 
 
 def bound_member(name: str, node_name: str) -> Pod:
-    return member(name, labels={"approval": "needed"} if name != FREE else {}, node_name=node_name)
+    return member(name, labels={"approval": "needed"} if name != PASSED else {}, node_name=node_name)
 
 
 async def test_another_scheduler_binds_a_waiting_member(cluster: Rig) -> None:
@@ -77,7 +77,7 @@ async def test_another_scheduler_binds_a_waiting_member(cluster: Rig) -> None:
         held = cluster.context.waiting.get(pods[1].metadata.uid)
         assert held is not None
         other_node = "b" if held.node_name == "a" else "a"
-        cluster.scheduler.feed.pod_updated(pods[1], bound_member(HELD, other_node))
+        cluster.scheduler.feed.pod_updated(pods[1], bound_member(WAITING, other_node))
         await cluster.until(lambda: cluster.context.metrics.records["default-scheduler"].lost_binds == 1)
         await cluster.until(lambda: not cluster.scheduler.binding_count)
         assert cluster.context.cache.assumed_count == 0
@@ -90,7 +90,7 @@ async def test_another_scheduler_binds_a_waiting_member(cluster: Rig) -> None:
 
 async def test_another_scheduler_binds_a_member_after_the_barrier(cluster: Rig) -> None:
     """The other members stay bound, and the member that another scheduler bound is not retried."""
-    pods = [member(name) for name in (FREE, HELD, "train-2")]
+    pods = [member(name) for name in (PASSED, WAITING, "train-2")]
     cluster.add(node("b"), *pods)
     cluster.writer.fail_binds([BoundElsewhereError("taken", "b")])
     async with cluster.running():

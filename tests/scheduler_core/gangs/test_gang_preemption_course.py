@@ -236,17 +236,17 @@ async def test_a_victim_that_waits_at_permit() -> None:
 
 async def test_capacity_in_a_domain_that_was_not_tried(cluster: Rig) -> None:
     """Capacity in another domain requeues a waiting gang, whatever rejected it in the nearest domain."""
-    in_the_way = running_pod("other", "b", 50, cpus=2)
+    blocking = running_pod("other", "b", 50, cpus=2)
     cluster.add(
         small_node("a", zone="a"),
         small_node("b", zone="b"),
         running_pod("port", "a", 50, cpus=0, ports=[80]),
-        in_the_way,
+        blocking,
     )
     pods = [member("train-0", priority=10, ports=[80]), member("train-1", priority=10)]
     add_gang(cluster, *pods, of=group(topology=GroupTopology("zone")))
     await settle(cluster)
-    cluster.scheduler.feed.pod_deleted(in_the_way)
+    cluster.scheduler.feed.pod_deleted(blocking)
     cluster.clock.advance(20.0)
     await settle(cluster)
     assert set(cluster.bound.values()) == {"b"}
@@ -265,7 +265,7 @@ async def test_capacity_in_a_domain_that_was_not_tried(cluster: Rig) -> None:
         ),
         pytest.param(
             lambda: extender_rig((extender(), ScriptedExtender()), defaults=default_plugins()),
-            "extenders of the profile judge nodes, and would have no say in the choice of victims",
+            "extenders of the profile filter nodes or preempt, and cannot take part in the choice of victims",
             id="with extenders that filter nodes",
         ),
     ],

@@ -10,16 +10,16 @@ from tests.support.gangs import gang_of, group, member, members, settle
 from tests.support.scheduling import Rig
 
 
-def zones(**rooms: int) -> list[object]:
+def zones(**cpus_by_zone: int) -> list[object]:
     """Return one node for each zone, with the given number of CPUs."""
     return [
         node(f"node-{zone}", labels={"zone": zone}, allocatable={"cpu": str(cpus), "pods": "99"})
-        for zone, cpus in rooms.items()
+        for zone, cpus in cpus_by_zone.items()
     ]
 
 
 @pytest.mark.parametrize(
-    ("rooms", "is_required", "expected"),
+    ("cpus_by_zone", "is_required", "expected"),
     [
         pytest.param({"a": 8, "b": 4, "c": 2}, True, {"node-b"}, id="the smallest feasible domain"),
         pytest.param({"a": 8, "b": 3, "c": 2}, True, {"node-a"}, id="the only feasible domain"),
@@ -27,9 +27,9 @@ def zones(**rooms: int) -> list[object]:
         pytest.param({"a": 3, "b": 3}, False, {"node-a", "node-b"}, id="preferred, over several domains"),
     ],
 )
-async def test_domains(cluster: Rig, rooms: dict[str, int], is_required: bool, expected: set[str]) -> None:
+async def test_domains(cluster: Rig, cpus_by_zone: dict[str, int], is_required: bool, expected: set[str]) -> None:
     """A gang is scheduled in one domain, the smallest feasible one; in several only if the constraint is preferred."""
-    cluster.add(*zones(**rooms))  # type: ignore[arg-type]  # nodes
+    cluster.add(*zones(**cpus_by_zone))  # type: ignore[arg-type]  # nodes
     topology = GroupTopology("zone", is_required=is_required)
     cluster.scheduler.group_feed.group_changed(group(min_member=4, topology=topology))
     cluster.add(*members(4))

@@ -78,8 +78,8 @@ async def test_the_reason_changes(cluster: Rig) -> None:
     feed.withhold(GroupSource.BAYPLAN, REFUSED)
     waiting = member("train-0")
     cluster.add(waiting)
-    unread = f'pod group "train" cannot be read: {REFUSED}'
-    assert reported(cluster) == [("train-0", "SchedulingGated", unread)]
+    unreadable = f'pod group "train" cannot be read: {REFUSED}'
+    assert reported(cluster) == [("train-0", "SchedulingGated", unreadable)]
     feed.serve(GroupSource.BAYPLAN)
     assert reported(cluster) == [("train-0", "SchedulingGated", MISSING)]
     cluster.scheduler.feed.pod_updated(waiting, with_condition(waiting, MISSING))

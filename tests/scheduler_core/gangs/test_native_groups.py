@@ -140,7 +140,7 @@ async def test_the_preemption_policy(cluster: Rig, policy: str | None, of_member
 
 
 @pytest.mark.parametrize(
-    ("group", "odd", "message"),
+    ("group", "differing", "message"),
     [
         pytest.param(
             {"priority": 10},
@@ -170,12 +170,12 @@ async def test_the_preemption_policy(cluster: Rig, policy: str | None, of_member
 )
 @pytest.mark.parametrize("is_uniform", [True, False])
 async def test_members_that_differ(
-    cluster: Rig, group: dict[str, Any], odd: dict[str, Any], message: str, is_uniform: bool
+    cluster: Rig, group: dict[str, Any], differing: dict[str, Any], message: str, is_uniform: bool
 ) -> None:
     """Members that differ fail with kube-scheduler's error if the group's API requires uniform members."""
     cluster.add(small_node("a", 9))
     cluster.scheduler.group_feed.group_changed(native(is_uniform=is_uniform, **group))
-    cluster.add(member("p0"), member("p1"), changed(member("p2"), **odd))
+    cluster.add(member("p0"), member("p1"), changed(member("p2"), **differing))
     await settle(cluster)
     if not is_uniform:
         assert {"p0", "p1"} <= set(cluster.bound)
@@ -189,7 +189,7 @@ async def test_members_that_differ(
 
 
 @pytest.mark.parametrize(
-    ("odd", "message"),
+    ("differing", "message"),
     [
         pytest.param({"priority": 9}, "priority as the pod group's priority, got 9 and 10", id="priority"),
         pytest.param(
@@ -199,11 +199,11 @@ async def test_members_that_differ(
         ),
     ],
 )
-async def test_a_scheduled_member_that_differs(cluster: Rig, odd: dict[str, Any], message: str) -> None:
+async def test_a_scheduled_member_that_differs(cluster: Rig, differing: dict[str, Any], message: str) -> None:
     """Members that are scheduled are compared too."""
     cluster.add(small_node("a", 9))
     cluster.scheduler.group_feed.group_changed(native(priority=10, is_uniform=True))
-    cluster.add(changed(member("p0"), node_name="a", **odd), member("p1"), member("p2"))
+    cluster.add(changed(member("p0"), node_name="a", **differing), member("p1"), member("p2"))
     cluster.scheduler.group_feed.group_changed(native(priority=10, is_uniform=True, min_member=3))
     await settle(cluster)
     assert cluster.bound == {}

@@ -108,7 +108,7 @@ async def test_uninterested_extenders_are_not_called(fields: dict[str, object]) 
 
 async def test_reasons_of_extenders_are_stored() -> None:
     """Unresolvable reasons take precedence over others, and later reasons over earlier ones."""
-    first = ScriptedExtender("1", passes_only("b", "c", failed={"a": "full", "x": "odd"}, hopeless={"a": "broken"}))
+    first = ScriptedExtender("1", passes_only("b", "c", failed={"a": "full", "x": "odd"}, unresolvable={"a": "broken"}))
     second = ScriptedExtender("2", passes_only("c", failed={"b": "busy", "a": "still"}))
     left, rejections = await filtered(runner(first), runner(second))
     assert left == ["c"]
@@ -231,7 +231,7 @@ async def test_an_extender_replaces_the_candidates(
 
 async def test_preemption_calls_extenders_sequentially() -> None:
     """Each interested extender gets the remaining candidates, and is not called if none remains."""
-    first, second = ScriptedExtender("1", on_preempt=lambda asked: {"a": asked["a"]}), ScriptedExtender("2")
+    first, second = ScriptedExtender("1", on_preempt=lambda candidates: {"a": candidates["a"]}), ScriptedExtender("2")
     without_verb, last = ScriptedExtender("without-verb"), ScriptedExtender("last")
     second.on_preempt = lambda _: {}
     assert (
