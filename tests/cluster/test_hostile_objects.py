@@ -13,7 +13,7 @@ import pytest
 from hack.controlplane.api_client import ApiClient, ApiRefusalError
 from hack.controlplane.launcher import ControlPlane
 from scheduler_core.model.pod_constraint_limit import MAX_DEMANDS
-from tests.security.hostility import Document, Hostility
+from tests.security.hostile_manifests import Document, HostileManifests
 from tests.support.live_world import LiveWorld, live_world
 from tests.support.operator_process import OperatorProcess
 
@@ -103,7 +103,7 @@ def test_a_pod_with_too_many_demands_is_reported(world: LiveWorld, control_plane
     assert message in " ".join(events), described
 
 
-def hostile_objects(hostility: Hostility, world: LiveWorld) -> Iterator[Document]:
+def hostile_objects(hostile: HostileManifests, world: LiveWorld) -> Iterator[Document]:
     """Generate the objects that a malicious user with every right would apply."""
     for number in range(320):
         name = f"{world.token}-hostile-{number}"
@@ -111,21 +111,21 @@ def hostile_objects(hostility: Hostility, world: LiveWorld) -> Iterator[Document
         own = {"apiVersion": "bayplan.dev/v1alpha1", "metadata": metadata}
         match number % 8:
             case 0 | 1 | 2:
-                yield own | {"kind": "SchedulerProfile", "spec": hostility.profile_spec()}
+                yield own | {"kind": "SchedulerProfile", "spec": hostile.profile_spec()}
             case 3 | 4:
-                yield own | {"kind": "PluginConfig", "spec": hostility.plugin_config_spec()}
+                yield own | {"kind": "PluginConfig", "spec": hostile.plugin_config_spec()}
             case 5:
                 namespaced = metadata | {"namespace": world.namespace}
-                yield own | {"kind": "PodGroup", "metadata": namespaced, "spec": hostility.pod_group_spec()}
+                yield own | {"kind": "PodGroup", "metadata": namespaced, "spec": hostile.pod_group_spec()}
             case 6:
-                pod = hostility.pod(name, world.token)
+                pod = hostile.pod(name, world.token)
                 pod["metadata"] = metadata | {"namespace": world.namespace}
                 if isinstance(pod["spec"], dict):
                     pod["spec"].pop("nodeName")
                     pod["spec"].pop("overhead", None)  # only a RuntimeClass may set it
                 yield {"apiVersion": "v1", "kind": "Pod", "metadata": pod["metadata"], "spec": pod["spec"]}
             case _:
-                node = hostility.node(name)
+                node = hostile.node(name)
                 yield {"apiVersion": "v1", "kind": "Node", **node, "metadata": metadata}
 
 
@@ -156,7 +156,7 @@ def test_hundreds_of_hostile_objects(world: LiveWorld) -> None:
     api, outcomes = world.api, Counter[str]()
     selector = {"labelSelector": f"hostile={world.token}"}
     try:
-        for number, manifest in enumerate(hostile_objects(Hostility(7), world)):
+        for number, manifest in enumerate(hostile_objects(HostileManifests(7), world)):
             if len(json.dumps(manifest)) < LONGEST:
                 outcomes[f"{manifest['kind']} {create(api, manifest)}"] += 1
             if number % 80 == 0:

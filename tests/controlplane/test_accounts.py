@@ -1,4 +1,4 @@
-"""What must never be found in a cluster is found where it is."""
+"""The checks for states that a cluster must never have find them."""
 
 from __future__ import annotations
 
@@ -25,19 +25,21 @@ def pod(cpu: str = "1", memory: str = "512Mi", node_name: str = "n", phase: str 
 @pytest.mark.parametrize(
     ("pods", "found"),
     [
-        pytest.param([pod(), pod()], [], id="full to the brim"),
-        pytest.param([pod(), pod("1001m")], ["n: cpu 2.001 of 2"], id="a thousandth of a CPU too much"),
-        pytest.param([pod(memory="1Gi"), pod(memory="1")], ["n: memory 1.07374e+09 of 1.07374e+09"], id="a byte"),
+        pytest.param([pod(), pod()], [], id="full"),
+        pytest.param([pod(), pod("1001m")], ["n: cpu 2.001 of 2"], id="a milli CPU too much"),
+        pytest.param(
+            [pod(memory="1Gi"), pod(memory="1")], ["n: memory 1.07374e+09 of 1.07374e+09"], id="a byte too much"
+        ),
         pytest.param(
             [pod("0"), pod("0"), pod("0")], ["n: memory 1.61061e+09 of 1.07374e+09", "n: pods 3 of 2"], id="pods"
         ),
-        pytest.param([pod("3", phase="Succeeded")], [], id="what has ended holds nothing"),
-        pytest.param([pod("3", node_name="")], [], id="what waits holds nothing"),
-        pytest.param([pod(node_name="gone")], ["gone: has 1 pods and is no node"], id="no such node"),
+        pytest.param([pod("3", phase="Succeeded")], [], id="succeeded pods do not count"),
+        pytest.param([pod("3", node_name="")], [], id="pending pods do not count"),
+        pytest.param([pod(node_name="gone")], ["gone: has 1 pods and is no node"], id="missing node"),
     ],
 )
 def test_overcommitted_nodes_are_named(pods: list[Manifest], found: list[str]) -> None:
-    """Requests beyond what is allocatable, of any resource, and pods beyond their number."""
+    """A node is reported if requests of any resource or the number of pods exceed what is allocatable."""
     assert sorted(accounts.overcommitted([node()], pods)) == found
 
 
@@ -51,27 +53,27 @@ def test_overcommitted_nodes_are_named(pods: list[Manifest], found: list[str]) -
     ],
 )
 def test_quantities(quantity: str, thousandths: int) -> None:
-    """Suffixes are powers of ten or of two."""
+    """Suffixes of quantities are powers of ten or of two."""
     assert accounts.milli(quantity) == thousandths
 
 
 @pytest.mark.parametrize(
     ("status", "node_name", "found"),
     [
-        pytest.param("True", "n", [], id="bound and said so"),
-        pytest.param("False", "n", ["p"], id="bound and denied"),
-        pytest.param("False", "", [], id="waits and said so"),
+        pytest.param("True", "n", [], id="bound, condition True"),
+        pytest.param("False", "n", ["p"], id="bound, condition False"),
+        pytest.param("False", "", [], id="pending, condition False"),
     ],
 )
 def test_conditions_that_are_left_false(status: str, node_name: str, found: list[str]) -> None:
-    """A bound pod whose condition says that it is not scheduled is named."""
+    """A bound pod whose PodScheduled condition is False is reported."""
     conditions = [{"type": "PodScheduled", "status": status}]
     one = {"metadata": {"name": "p"}, "spec": {"nodeName": node_name}, "status": {"conditions": conditions}}
     assert accounts.said_unscheduled([one]) == found
 
 
 def test_bindings_are_counted_as_the_log_grows(tmp_path: Path) -> None:
-    """Only successes count, a half-written line waits for its other half, and a second success is found."""
+    """Only successful binds count, an incomplete line is read when complete, and a second success is reported."""
 
     def line(name: str, code: int) -> str:
         reference = {"namespace": "x", "name": name, "subresource": "binding"}

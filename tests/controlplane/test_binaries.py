@@ -1,4 +1,4 @@
-"""Where the control plane's binaries come from, played with stand-ins for go and setup-envtest."""
+"""Sources of the control plane's binaries, tested with stand-ins for go and setup-envtest."""
 
 import shutil
 import stat
@@ -33,10 +33,10 @@ printf '%s' "{assets}"
 
 
 class Machine:
-    """An empty machine: its own PATH, cache and assets.
+    """A machine without binaries, with its own PATH, cache and assets.
 
     Args:
-        root: Directory that it lives in.
+        root: Directory of the machine's files.
     """
 
     def __init__(self, root: Path) -> None:
@@ -45,7 +45,7 @@ class Machine:
         self.assets.mkdir()
 
     def put(self, directory: Path, name: str, text: str = "#!/bin/sh\n") -> Path:
-        """Place an executable."""
+        """Write an executable."""
         directory.mkdir(parents=True, exist_ok=True)
         file = directory / name
         file.write_text(text.format(log=self.log, assets=self.assets))
@@ -59,17 +59,17 @@ class Machine:
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    """A machine with nothing on it but the system's own tools."""
-    made = Machine(tmp_path)
-    monkeypatch.setenv("PATH", str(made.path))
+    """Create a machine that has only the system's own tools."""
+    machine = Machine(tmp_path)
+    monkeypatch.setenv("PATH", str(machine.path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
     monkeypatch.delenv("K8S", raising=False)
-    return made
+    return machine
 
 
 def test_assets_come_before_the_cache(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """KUBEBUILDER_ASSETS wins, and the cache supplies what it lacks."""
+    """KUBEBUILDER_ASSETS is searched first, and the cache supplies missing binaries."""
     machine.put(binaries.cache_dir(), "etcd")
     cached = machine.put(binaries.cache_dir("kwok"), "kwok")
     given = machine.put(machine.assets, "etcd")
@@ -77,15 +77,15 @@ def test_assets_come_before_the_cache(machine: Machine, monkeypatch: pytest.Monk
     assert binaries.resolve(["etcd", "kwok"]) == {"etcd": given, "kwok": cached}
 
 
-def test_assets_that_are_no_directory(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A wrong KUBEBUILDER_ASSETS is reported, not passed over."""
+def test_assets_must_be_a_directory(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wrong KUBEBUILDER_ASSETS is an error and is not ignored."""
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(machine.assets / "nowhere"))
     with pytest.raises(binaries.MissingBinary, match=r"KUBEBUILDER_ASSETS names .*nowhere, which is not a directory"):
         binaries.resolve(["etcd"])
 
 
 def test_go_builds_into_the_cache(machine: Machine) -> None:
-    """What is not there is built by go, from the module that requires it, and found in the cache afterwards."""
+    """Missing binaries are built by go from the module that requires them, and later found in the cache."""
     machine.put(machine.path, "go", _GO_THAT_BUILDS)
     first = binaries.resolve(["etcd", "kwok"])
     assert first == {name: binaries.cache_dir(name) / name for name in ("etcd", "kwok")}
@@ -122,8 +122,8 @@ def test_k8s_selects_the_release(
     assert {name: binaries.cache_dir(name) for name in others} == others
 
 
-def test_a_caller_may_name_the_release(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It goes before the environment variable."""
+def test_the_caller_selects_the_release(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The release in the call takes precedence over the environment variable."""
     machine.put(machine.path, "go", _GO_THAT_BUILDS)
     monkeypatch.setenv("K8S", "1.35")
     assert binaries.resolve(["etcd"], "1.36")["etcd"] == binaries.cache_dir(minor="1.36") / "etcd"
@@ -131,7 +131,7 @@ def test_a_caller_may_name_the_release(machine: Machine, monkeypatch: pytest.Mon
 
 
 def test_each_release_pins_its_own_modules() -> None:
-    """The module of each minor version requires its release, and the libraries of the same release."""
+    """The Go module of each minor version requires that release, with libraries of the same release."""
     for minor, version in binaries.KUBERNETES_RELEASES.items():
         module = (_ROOT / "hack" / "controlplane" / f"kubernetes-{minor}" / "go.mod").read_text()
         assert f"k8s.io/kubernetes {version}" in module
@@ -139,7 +139,7 @@ def test_each_release_pins_its_own_modules() -> None:
 
 
 @pytest.mark.parametrize("command", ["binaries", "launcher up"])
-def test_other_releases_are_refused(machine: Machine, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+def test_unsupported_releases_are_rejected(machine: Machine, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     """The message names the supported values."""
     monkeypatch.setenv("K8S", "1.34")
     module, *arguments = command.split()
@@ -154,8 +154,8 @@ def test_other_releases_are_refused(machine: Machine, monkeypatch: pytest.Monkey
     assert outcome.stderr == 'K8S: unsupported value "1.34": supported values: "1.37", "1.36", "1.35"\n'
 
 
-def test_nothing_half_built_stays(machine: Machine) -> None:
-    """A failed build leaves no file in the cache, and its output is in the message."""
+def test_a_failed_build_leaves_no_file(machine: Machine) -> None:
+    """A failed build leaves no file in the cache, and the error has its output."""
     machine.put(machine.path, "go", _GO_THAT_FAILS)
     with pytest.raises(binaries.MissingBinary, match="no such host"):
         binaries.resolve(["kwok"])
@@ -163,7 +163,7 @@ def test_nothing_half_built_stays(machine: Machine) -> None:
 
 
 def test_two_processes_build_once(machine: Machine) -> None:
-    """Of two processes that need the same binary one builds it and the other waits for that."""
+    """When two processes need the same binary, one builds it and the other waits."""
     machine.put(machine.path, "go", _GO_THAT_BUILDS)
     command = [sys.executable, "-c", "from hack.controlplane import binaries; binaries.resolve(['etcd'])"]
     builders = [subprocess.Popen(command, cwd=_ROOT, stderr=subprocess.DEVNULL) for _ in range(2)]
@@ -171,8 +171,8 @@ def test_two_processes_build_once(machine: Machine) -> None:
     assert len(machine.runs()) == 1
 
 
-def test_setup_envtest_stands_in_for_go(machine: Machine) -> None:
-    """Without Go, setup-envtest supplies the three binaries that it knows."""
+def test_setup_envtest_replaces_go(machine: Machine) -> None:
+    """Without Go, setup-envtest supplies the three binaries that it has."""
     machine.put(machine.path, "setup-envtest", _SETUP_ENVTEST)
     for name in ("etcd", "kube-apiserver", "kubectl"):
         machine.put(machine.assets, name)
@@ -181,8 +181,8 @@ def test_setup_envtest_stands_in_for_go(machine: Machine) -> None:
     assert machine.runs() == ["use 1.37.x -p path"]
 
 
-def test_any_kubectl_will_do(machine: Machine) -> None:
-    """A kubectl on PATH is taken when nothing better is there."""
+def test_a_kubectl_on_path_is_used(machine: Machine) -> None:
+    """A kubectl on PATH is used if no other source has one."""
     kubectl = machine.put(machine.path, "kubectl")
     assert binaries.resolve(["kubectl"]) == {"kubectl": kubectl}
 
@@ -190,12 +190,12 @@ def test_any_kubectl_will_do(machine: Machine) -> None:
 @pytest.mark.parametrize(
     ("name", "remedy"),
     [
-        pytest.param("etcd", "or put setup-envtest on PATH", id="known to setup-envtest"),
-        pytest.param("kwok", "a directory that also holds kwok", id="unknown to setup-envtest"),
+        pytest.param("etcd", "or put setup-envtest on PATH", id="in setup-envtest"),
+        pytest.param("kwok", "a directory that also holds kwok", id="not in setup-envtest"),
     ],
 )
-def test_what_a_bare_machine_lacks_is_named(machine: Machine, name: str, remedy: str) -> None:
-    """With no source at all the error names what is missing and every remedy that would work for it."""
+def test_missing_binaries_are_named(machine: Machine, name: str, remedy: str) -> None:
+    """Without any source the error names the missing binary and every remedy for it."""
     with pytest.raises(binaries.MissingBinary) as caught:
         binaries.resolve([name])
     assert caught.value.names == (name,)
@@ -204,15 +204,15 @@ def test_what_a_bare_machine_lacks_is_named(machine: Machine, name: str, remedy:
     assert remedy in str(caught.value)
 
 
-def test_unknown_names_are_refused() -> None:
-    """A name without a recipe is the caller's mistake."""
+def test_unknown_names_are_rejected() -> None:
+    """A name without a recipe is a ValueError."""
     with pytest.raises(ValueError, match="no recipe for kubelet: use one of etcd"):
         binaries.resolve(["kubelet"])
 
 
 @pytest.mark.parametrize("name", ["kube-apiserver", "kwok", "helm", "helm3"])
-def test_each_module_has_a_key_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """Another go.sum is another cache directory for the binaries of its module, and for no others."""
+def test_each_module_has_its_own_cache_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """A change of go.sum changes the cache directory of that module's binaries only."""
     others = {"kube-apiserver", "kwok", "helm", "helm3"} - {name}
     for other in (*others, name):
         directory = binaries.RECIPES[other].directory()
@@ -224,7 +224,7 @@ def test_each_module_has_a_key_of_its_own(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.cluster
-def test_the_real_api_server_knows_its_version() -> None:
+def test_the_api_server_reports_its_version() -> None:
     """The API server in use reports the selected release."""
     program = binaries.resolve(["kube-apiserver"])["kube-apiserver"]
     reported = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout

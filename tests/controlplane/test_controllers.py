@@ -1,4 +1,4 @@
-"""kube-controller-manager beside the launcher's servers: what it creates, evicts and deletes is real."""
+"""kube-controller-manager beside the launcher's servers creates, evicts and deletes objects."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NODE = "worker"
 
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
-    """A control plane with kwok, the controllers, and one node."""
+    """Start a control plane with kwok, the controllers and one node."""
     with ControlPlane() as plane:
         plane.start_kwok()
         start_kube_controller_manager(plane)
@@ -36,7 +36,7 @@ def apply(plane: ControlPlane, namespace: str, kind: str, name: str, **fields: A
 
 
 def template(app: str, **spec: Any) -> dict[str, Any]:
-    """Return a pod template whose pods are on the node from the start."""
+    """Return a template of pods that are created on the node."""
     containers = [{"name": "main", "image": "example/main:1"}]
     return {"metadata": {"labels": {"app": app}}, "spec": {"containers": containers, "nodeName": NODE, **spec}}
 

@@ -1,4 +1,4 @@
-"""The launcher against real servers: ready, used, broken on purpose, ended, and never left behind."""
+"""The launcher with real servers: readiness, audit log, failed starts, and the end of all processes."""
 
 import json
 import os
@@ -25,14 +25,14 @@ _ROOT = Path(processes.__file__).resolve().parents[2]
 
 
 def node(name: str, **status: Any) -> dict[str, Any]:
-    """Return a node of four cores."""
+    """Return a node with four cores."""
     amounts = {"cpu": "4", "memory": "8Gi", "pods": "110"}
     status = {"capacity": amounts, "allocatable": amounts | {"cpu": "3"}} | status
     return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": status}
 
 
 def pod(name: str, *, on: str | None = None, **metadata: Any) -> dict[str, Any]:
-    """Return a pod of one container, bound to a node when one is given."""
+    """Return a pod with one container, bound to the node *on* if it is given."""
     spec: dict[str, Any] = {"containers": [{"name": "main", "image": "example/main:1"}]}
     if on:
         spec["nodeName"] = on
@@ -40,13 +40,13 @@ def pod(name: str, *, on: str | None = None, **metadata: Any) -> dict[str, Any]:
 
 
 def create(plane: ControlPlane, namespace: str, *objects: dict[str, Any]) -> None:
-    """Create objects by kubectl."""
+    """Create objects with kubectl."""
     documents = "\n".join(json.dumps(item) + "\n---" for item in objects)
     plane.kubectl("create", "--namespace", namespace, "--filename=-", input=documents)
 
 
 def wait_for(plane: ControlPlane, namespace: str, what: str, condition: str) -> None:
-    """Let kubectl watch until a condition holds."""
+    """Wait with kubectl until a condition holds."""
     plane.kubectl("wait", "--namespace", namespace, what, f"--for={condition}", "--timeout=60s")
 
 
@@ -57,20 +57,20 @@ def get(plane: ControlPlane, namespace: str, what: str) -> dict[str, Any]:
 
 
 def bind(plane: ControlPlane, namespace: str, name: str, target: str) -> None:
-    """Bind a pod as a scheduler does."""
+    """Bind a pod as a scheduler would."""
     binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": {"name": target}}
     path = f"/api/v1/namespaces/{namespace}/pods/{name}/binding"
     plane.kubectl("create", "--raw", path, "--filename=-", input=json.dumps(binding))
 
 
-def ends(records: Sequence[Record], doing: Any, *, within: float = 60.0) -> list[str]:
-    """Do something, and return the names of those processes that have not ended afterwards.
+def still_running(records: Sequence[Record], action: Any, *, within: float = 60.0) -> list[str]:
+    """Call *action*, and return the names of the processes that have not ended afterwards.
 
-    A pidfd becomes readable when its process ends, whatever its parent is.
+    A pidfd becomes readable when its process still_running, whatever its parent is.
     """
     handles = {os.pidfd_open(record.pid): record.name for record in records}
     try:
-        doing()
+        action()
         for handle in list(handles):
             waiting = select.poll()
             waiting.register(handle, select.POLLIN)
@@ -85,7 +85,7 @@ def ends(records: Sequence[Record], doing: Any, *, within: float = 60.0) -> list
 
 @pytest.fixture(scope="module")
 def workers(control_plane: ControlPlane, kwok: Process) -> Iterator[tuple[str, str]]:
-    """Two nodes of the session's control plane, for this module."""
+    """Create two nodes on the session's control plane for this module."""
     names = ("launcher-a", "launcher-b")
     create(control_plane, "default", *(node(name) for name in names))
     yield names
@@ -94,20 +94,22 @@ def workers(control_plane: ControlPlane, kwok: Process) -> Iterator[tuple[str, s
 
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[ControlPlane]:
-    """A control plane of this test."""
+    """Start a control plane for one test."""
     with ControlPlane(Options(state_dir=tmp_path / "state")) as plane:
         yield plane
 
 
 def test_the_kubeconfig_verifies_the_server(control_plane: ControlPlane) -> None:
-    """The kubeconfig trusts this server's certificate and nothing is left unverified."""
+    """The kubeconfig trusts the server's certificate, and does not skip the verification."""
     (cluster,) = yaml.safe_load(control_plane.kubeconfig.read_text())["clusters"]
     assert set(cluster["cluster"]) == {"server", "certificate-authority-data"}
     assert control_plane.kubeconfig.stat().st_mode & 0o077 == 0
 
 
-def test_a_node_made_not_ready_stays_so(control_plane: ControlPlane, workers: tuple[str, str], namespace: str) -> None:
-    """A test may play a broken node: its condition is not repaired while kwok serves others."""
+def test_a_node_that_is_not_ready_stays_so(
+    control_plane: ControlPlane, workers: tuple[str, str], namespace: str
+) -> None:
+    """A node that is created as not ready is not changed by kwok."""
     broken = node("launcher-broken", conditions=[{"type": "Ready", "status": "False"}])
     create(control_plane, namespace, broken, pod("elsewhere", on=workers[0]))
     wait_for(control_plane, namespace, "pod/elsewhere", "jsonpath={.status.phase}=Running")
@@ -117,14 +119,14 @@ def test_a_node_made_not_ready_stays_so(control_plane: ControlPlane, workers: tu
 
 
 def test_the_audit_log_records_a_binding(control_plane: ControlPlane, workers: tuple[str, str], namespace: str) -> None:
-    """A binding is in the audit log with who made it, for which node, and how it was answered."""
+    """The audit log has the user, the node and the response code of each bind."""
     create(control_plane, namespace, pod("audited"))
     bind(control_plane, namespace, "audited", workers[0])
     with pytest.raises(ControlPlaneError, match="already assigned"):
         bind(control_plane, namespace, "audited", workers[1])
     assert get(control_plane, namespace, "pod/audited")["spec"]["nodeName"] == workers[0]
     deadline = time.monotonic() + 60.0
-    # An event is written after the answer.
+    # An entry is written after the response.
     while len(bindings := logged_bindings(control_plane, namespace)) < 2 and time.monotonic() < deadline:
         time.sleep(0.05)
     assert bindings == [("bayplan-admin", workers[0], 201), ("bayplan-admin", workers[1], 409)]
@@ -140,17 +142,17 @@ def logged_bindings(plane: ControlPlane, namespace: str) -> list[tuple[str, str,
 
 
 def test_stop_leaves_no_process() -> None:
-    """After stop nothing runs, also when a server was paused, and a temporary state directory is gone."""
+    """Stop still_running all processes, even a paused one, and removes a temporary state directory."""
     plane = ControlPlane().start()
     records = processes.read_records(plane.state_dir)
     assert [record.name for record in records] == ["etcd", "kube-apiserver"]
     plane.etcd.pause()
-    assert ends(records, plane.stop) == []
+    assert still_running(records, plane.stop) == []
     assert not plane.state_dir.exists()
 
 
 def test_a_killed_parent_leaves_no_process(tmp_path: Path) -> None:
-    """When the Python process is killed outright, its servers die with it, whichever thread had started them."""
+    """When the Python process is killed, its servers end too, whichever thread has started them."""
     script = f"""
 import sys, threading
 from pathlib import Path
@@ -168,12 +170,12 @@ sys.stdin.read()
         assert parent.stdout is not None
         assert parent.stdout.readline() == "ok\n"
         records = processes.read_records(tmp_path)
-        assert ends(records, parent.kill) == []
+        assert still_running(records, parent.kill) == []
     assert parent.returncode == -signal.SIGKILL
 
 
-def test_up_stays_and_down_ends(tmp_path: Path) -> None:
-    """`up` leaves the servers running after it has ended, and `down` ends them."""
+def test_up_leaves_servers_and_down_ends_them(tmp_path: Path) -> None:
+    """`up` leaves the servers running after it has exited, and `down` still_running them."""
     command = [sys.executable, "-m", "hack.controlplane.launcher"]
     printed = subprocess.run(
         [*command, "up", "--state-dir", str(tmp_path)], cwd=_ROOT, capture_output=True, text=True, check=True
@@ -182,19 +184,21 @@ def test_up_stays_and_down_ends(tmp_path: Path) -> None:
     records = processes.read_records(tmp_path)
     assert [record.is_running() for record in records] == [True, True]
     down = printed.split("To end it:\n")[1].strip()
-    # As a newcomer would: from wherever they are, with the interpreter that has what it needs.
+    # The printed command must work in any directory.
     by_shell = ["/bin/sh", "-c", down]
-    assert ends(records, lambda: subprocess.run(by_shell, cwd="/", check=True, stdout=subprocess.DEVNULL)) == []
+    assert (
+        still_running(records, lambda: subprocess.run(by_shell, cwd="/", check=True, stdout=subprocess.DEVNULL)) == []
+    )
 
 
-def test_a_reused_pid_is_spared() -> None:
-    """A record whose start time is another's ends nothing, though a process with its pid runs."""
+def test_a_reused_pid_is_not_ended() -> None:
+    """A process whose start time differs from the record's is not ended."""
     own = processes.Record("etcd", os.getpid(), 1, Path("/proc/sys/kernel/random/boot_id").read_text().strip())
     assert not processes.end_recorded(own)
 
 
 def test_a_failed_start_shows_the_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """When a server does not start, the error ends with its log, nothing is left running and the log is kept."""
+    """When a server does not start, the error has its log, no process is left and the log file is not removed."""
     plane = ControlPlane(Options(state_dir=tmp_path, apiserver_args=["--no-such-flag"]))
     with pytest.raises(ControlPlaneError, match=r"kube-apiserver ended with status 1 .*\n(.*\n)*.*unknown flag"):
         plane.start()
@@ -203,7 +207,7 @@ def test_a_failed_start_shows_the_log(tmp_path: Path, capsys: pytest.CaptureFixt
     assert f"logs are kept in {tmp_path / 'logs'}" in capsys.readouterr().err
 
 
-def test_a_state_dir_in_use_is_refused(own: ControlPlane) -> None:
-    """Two control planes never share a directory."""
+def test_a_state_dir_in_use_is_rejected(own: ControlPlane) -> None:
+    """A state directory belongs to one control plane only."""
     with pytest.raises(ControlPlaneError, match=r"belongs to a control plane that runs \(etcd, kube-apiserver\)"):
         ControlPlane(Options(state_dir=own.state_dir)).start()

@@ -1,4 +1,4 @@
-"""The Prometheus operator's definitions: from the cache, and why not where they cannot be had."""
+"""The Prometheus operator's CRDs are read from the cache or downloaded with Go."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _fake_go(directory: Path, text: str) -> None:
 
 
 def test_the_cache_needs_no_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was downloaded once is found again without Go."""
+    """A cached copy is found without Go."""
     directory = tmp_path / "bayplan" / "controlplane" / "prometheus-operator-v0.85.0"
     directory.mkdir(parents=True)
     for name in monitoring.DEFINITIONS:
@@ -27,8 +27,8 @@ def test_the_cache_needs_no_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert monitoring.definitions() == directory
 
 
-def test_without_go_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither a copy nor Go: the remedy is named."""
+def test_without_go_the_error_has_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a cached copy and Go, the error names the remedy."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", "")
     with pytest.raises(MissingBinary, match=r"go is not on PATH\nInstall Go"):
@@ -38,12 +38,12 @@ def test_without_go_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("output", "reason"),
     [
-        pytest.param('{"Error": "no such host"}', "failed: no such host", id="proxy away"),
+        pytest.param('{"Error": "no such host"}', "failed: no such host", id="proxy unreachable"),
         pytest.param('{"Dir": "/nonexistent", "Sum": "h1:other"}', "has the hash h1:other", id="other content"),
     ],
 )
-def test_a_download_that_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str, reason: str) -> None:
-    """What cannot be downloaded, or is not what was reviewed, is not used."""
+def test_a_failed_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str, reason: str) -> None:
+    """A failed download, or one with another hash, is an error."""
     programs = tmp_path / "bin"
     programs.mkdir()
     _fake_go(programs, output)

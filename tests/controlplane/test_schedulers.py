@@ -1,4 +1,4 @@
-"""Benchmarks start Bayplan as it is shipped: compiled."""
+"""Benchmarks start Bayplan compiled, as the image has it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hack.controlplane.schedulers import compile_bytecode
 
 
 def test_start_reads_bytecode_only() -> None:
-    """After the compilation no module that `bayplan run` imports is read from its source."""
+    """After the compilation, no module that `bayplan run` imports is read from its source."""
     compile_bytecode()
     command = [sys.executable, "-v", "-c", "import bayplan.cli.run"]
     done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)

@@ -1,6 +1,6 @@
-"""The image of this checkout, built once for the session, and what happens when it cannot be built or run.
+"""The image of this checkout, built once for the session; tests are skipped if it cannot be built or run.
 
-The first build on a machine makes a base, which takes minutes: the time limit of tests with the image allows for it.
+The first build on a machine creates a base, which takes minutes: the timeout of tests with the image allows for it.
 """
 
 import atexit
@@ -29,10 +29,10 @@ class BuiltImage:
     """An image in an engine's storage.
 
     Args:
-        engine: What has built it and can run it.
-        tag: Its name.
-        origin: The origin that it was built with.
-        context: What it was built from.
+        engine: Engine that has built the image and can run it.
+        tag: Name of the image.
+        origin: Origin with which it was built.
+        context: Directory from which it was built.
     """
 
     engine: Engine
@@ -43,7 +43,7 @@ class BuiltImage:
 
 _BUILD_SECONDS = 1800.0
 
-# What `.dockerignore` lets through, and the recipe.
+# The Dockerfile and everything that `.dockerignore` lets through.
 _CONTEXT = (
     *("Dockerfile", ".dockerignore", "pyproject.toml", "uv.lock", "README.md", "LICENSE", "CHANGELOG.md"),
     *("crds", "hack/image", "operator", "scheduler_core"),
@@ -58,7 +58,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Find or build Helm when a collected test needs it."""
+    """Find or build Helm if a collected test needs it."""
     charts.pytest_collection_finish(session)
 
 
@@ -76,7 +76,7 @@ def image(request: pytest.FixtureRequest) -> BuiltImage:
 
 @pytest.fixture(scope="session")
 def archive(image: BuiltImage, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
-    """The image in an archive, which is removed at the end: pytest keeps directories of several sessions."""
+    """Write the image to an archive; remove it at the end, since pytest retains the directories of several sessions."""
     path = tmp_path_factory.mktemp("image") / "image.tar"
     image.engine.save(image.tag, path)
     yield image_build.read_archive(path)
@@ -85,19 +85,19 @@ def archive(image: BuiltImage, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 @pytest.fixture(scope="session")
 def files(archive: Image) -> dict[str, LayerFile]:
-    """Every file of the image by its path, without the leading slash."""
+    """Return every file of the image by its path without the leading slash."""
     return read_files(archive.archive)
 
 
 def rebuilt(image: BuiltImage, directory: Path) -> Image:
-    """Build once more, with nothing kept of earlier builds but the base, and throw the storage away.
+    """Build again without any cache except the base, and remove the storage.
 
     Args:
-        image: What to build again.
-        directory: Takes the storage and the archive.
+        image: Image to build again.
+        directory: Directory for the storage and the archive.
 
     Returns:
-        The image; its archive stays.
+        The image, whose archive is not removed.
     """
     storage = directory / "storage"
     engine = choose(image.engine.name, storage)
@@ -119,7 +119,7 @@ def _build() -> BuiltImage:
 
 
 def _copied_context() -> Path:
-    """Copy the sources: somebody may edit them between two builds that are to be compared."""
+    """Copy the sources, because they may be edited between two builds that are compared."""
     copy = Path(tempfile.mkdtemp(prefix="bayplan-image-context-"))
     atexit.register(shutil.rmtree, copy, ignore_errors=True)
     for name in _CONTEXT:

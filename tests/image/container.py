@@ -1,7 +1,4 @@
-"""A container of the image, started, asked and ended by its id.
-
-Owns the container's life. It must not know what runs in it.
-"""
+"""A container of the image that is started, queried and removed by its id."""
 
 from __future__ import annotations
 
@@ -22,13 +19,13 @@ _POLL_SECONDS = 0.05
 
 
 def container_flags(pod: Mapping[str, Any]) -> list[str]:
-    """Say to an engine what a pod's security contexts say to a kubelet.
+    """Return an engine's flags for the security contexts of a pod.
 
     Args:
-        pod: A pod's spec; an empty one is restricted as the chart's is.
+        pod: Spec of a pod; an empty one gets the chart's restrictions.
 
     Returns:
-        Flags of the engine's `run`.
+        Flags of the engine's `run` command.
     """
     given = _RESTRICTED
     if pod:
@@ -39,7 +36,7 @@ def container_flags(pod: Mapping[str, Any]) -> list[str]:
         flags.append("--read-only")
     if not given["allowPrivilegeEscalation"]:
         flags.append("--security-opt=no-new-privileges")
-    # The engines' own filter of system calls is what RuntimeDefault means.
+    # RuntimeDefault means the engine's default seccomp profile, which needs no flag.
     assert given["seccompProfile"] == {"type": "RuntimeDefault"}
     return flags
 
@@ -55,14 +52,14 @@ _RESTRICTED: dict[str, Any] = {
 
 
 class Container:
-    """A container; a context manager that starts and removes it.
+    """A container, as a context manager that starts and removes it.
 
     Args:
-        engine: What runs it.
-        image: The image's name.
-        flags: Flags of the engine's `run`.
+        engine: Engine that runs the container.
+        image: Name of the image.
+        flags: Flags of the engine's `run` command.
         arguments: Arguments of the image's command.
-        ready_url: What answers 200 when it is ready, if it serves; a certificate is not verified, as by a kubelet.
+        ready_url: URL that returns 200 when the container is ready; certificates are not verified, as by a kubelet.
     """
 
     def __init__(
@@ -92,11 +89,11 @@ class Container:
         self._remove()
 
     def until_ready(self) -> None:
-        """Wait until it says so."""
+        """Wait until the readiness URL returns 200."""
         deadline = time.monotonic() + _WAIT_SECONDS
         while (answer := self._readiness())[0] != 200:
-            assert self.state("Running") == "true", f"it ended with {self.state('ExitCode')}:\n{self.log()}"
-            assert time.monotonic() < deadline, f"{self._ready_url} says {answer}\n{self.log()}"
+            assert self.state("Running") == "true", f"the container exited with {self.state('ExitCode')}:\n{self.log()}"
+            assert time.monotonic() < deadline, f"{self._ready_url} returns {answer}\n{self.log()}"
             time.sleep(_POLL_SECONDS)
 
     def state(self, field: str) -> str:
@@ -104,11 +101,11 @@ class Container:
         return self._engine.run("inspect", f"--format={{{{.State.{field}}}}}", self._id).strip()
 
     def log(self) -> str:
-        """What it has written so far, to both streams."""
+        """Return the output so far of both streams."""
         return self._engine.run_both("logs", self._id)
 
     def execute(self, program: str, *arguments: str) -> str:
-        """Run a Python program in it, and return what it wrote."""
+        """Run a Python program in the container, and return its output."""
         return self._engine.run("exec", self._id, "python3", "-c", program, *arguments)
 
     def health(self) -> str:
@@ -122,17 +119,17 @@ class Container:
         return self.state("Health.Status")
 
     def wait(self) -> int:
-        """Wait until it has ended by itself; its exit code."""
+        """Wait until the container has exited; return its exit code."""
         return int(self._engine.run("wait", self._id).split()[-1])
 
     def terminate(self, grace: int) -> int:
-        """End it as a kubelet does: SIGTERM, and SIGKILL when the grace is over.
+        """End the container as a kubelet does: SIGTERM, and SIGKILL after the grace period.
 
         Args:
-            grace: Seconds.
+            grace: Grace period in seconds.
 
         Returns:
-            Its exit code.
+            Exit code of the container.
         """
         self._engine.run("stop", f"--time={grace}", self._id)
         return int(self.state("ExitCode"))
@@ -154,7 +151,7 @@ class Container:
 
 
 def _engine_flags(engine: Engine) -> list[str]:
-    """What podman needs where it is itself in a container: the plainest runtime, and limits that are not raised."""
+    """Return the flags that podman needs inside a container: runc, and limits that are not raised."""
     if engine.name != "podman":
         return []
     runtime = (

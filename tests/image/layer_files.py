@@ -1,8 +1,4 @@
-"""The files of an image, read from its archive.
-
-Owns the reading. It must not know what an image should hold. Why from the archive and not from a container: no program
-of the image has a part in what is seen, and no mount is needed.
-"""
+"""The files of an image, read from its archive, so that neither a program of the image nor a mount is needed."""
 
 import json
 import tarfile
@@ -16,9 +12,9 @@ class LayerFile:
 
     Args:
         kind: "file", "directory", "link", or "other" for devices and the like.
-        mode: Permission bits, those for another user's rights included.
-        owner: User and group, as numbers.
-        target: Where a link leads; "" for anything else.
+        mode: Permission bits, including setuid and setgid.
+        owner: UID and GID.
+        target: Target of a link; "" for other kinds.
     """
 
     kind: str

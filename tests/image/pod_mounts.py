@@ -1,7 +1,4 @@
-"""What a kubelet would mount into the operator's container: files of a ConfigMap, the account's token, room for files.
-
-Owns the directories and the flags that mount them. It must not know what is in them.
-"""
+"""The directories that a kubelet would mount into the operator's container, and the engine's flags to mount them."""
 
 from __future__ import annotations
 
@@ -13,10 +10,10 @@ _ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 
 class PodMounts:
-    """Directories to mount, readable for everybody as a kubelet's are for the pod's user.
+    """Directories to mount, world-readable as a kubelet's are for the pod's user.
 
     Args:
-        directory: Takes them.
+        directory: Parent of the directories.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -26,25 +23,25 @@ class PodMounts:
         self._projected: Path | None = None
 
     def add_config_map(self, name: str, data: Mapping[str, str]) -> None:
-        """Take the files of a ConfigMap."""
+        """Write the files of a ConfigMap."""
         self._config_maps[name] = self._files(f"config-{name}", data)
 
     def add_service_account(self, token: str, authority: str, namespace: str) -> None:
-        """Return the files with a pod's identity and its trusted authority."""
+        """Write the files of a pod's service account: token, certificate authority and namespace."""
         self._account = self._files("account", {"token": token, "ca.crt": authority, "namespace": namespace})
 
     def add_projected_token(self, path: str, token: str) -> None:
-        """Take the file of a volume that projects a token of the account for an audience."""
+        """Write the file of a volume that projects a token for an audience."""
         self._projected = self._files("projected", {path: token})
 
     def flags(self, pod: Mapping[str, Any]) -> list[str]:
-        """The engine's flags for the mounts of a pod's first container.
+        """Return the engine's flags for the mounts of a pod's first container.
 
         Args:
-            pod: A pod's spec.
+            pod: Spec of a pod.
 
         Returns:
-            The flags; an optional volume of which nothing is known is left out.
+            The flags; an optional volume without files is left out.
         """
         volumes = {volume["name"]: volume for volume in pod.get("volumes", ())}
         flags = []

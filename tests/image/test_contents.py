@@ -1,4 +1,4 @@
-"""What is in the image and what it says of itself."""
+"""Files, labels and configuration of the image."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from tests.image.conftest import BuiltImage, rebuilt
 from tests.image.layer_files import LayerFile
 
 _LABEL = "org.opencontainers.image."
-# The interpreter, the loader of shared libraries and the command; in names of several versions.
+# The interpreter, the dynamic loader and the command, with versions in their names.
 _PROGRAMS = re.compile(r"usr/(local/)?bin/python3\.\d+|.*/ld-linux[-\w.]*\.so\.\d|opt/bayplan/bin/bayplan")
 _MEGABYTES = 300.0
 
 
 def test_the_user_is_a_number(archive: Image) -> None:
-    """The kubelet can verify that the image does not run as root."""
+    """The user is numeric, so that the kubelet can verify that the image does not run as root."""
     assert archive.config["config"]["User"] == f"{NOBODY}:{NOBODY}"
 
 
 def test_the_command_is_bayplan(archive: Image) -> None:
-    """Arguments of the chart are Bayplan's own, and without any it runs the operator."""
+    """The entrypoint is bayplan, so arguments of the chart are Bayplan's, and the default command runs the operator."""
     config = archive.config["config"]
     assert (config["Entrypoint"], config["Cmd"]) == (["bayplan"], ["run"])
 
 
 def test_labels_name_the_origin(archive: Image, image: BuiltImage) -> None:
-    """Version, commit and its time can be read from the image."""
+    """Labels have version, commit and commit time."""
     labels = archive.config["config"]["Labels"]
     labelled = {name.removeprefix(_LABEL): value for name, value in labels.items() if name.startswith(_LABEL)}
     assert labelled.pop("base.name")
@@ -45,19 +45,19 @@ def test_labels_name_the_origin(archive: Image, image: BuiltImage) -> None:
     }
 
 
-def test_the_time_of_the_build_is_unknown(archive: Image) -> None:
+def test_the_build_time_is_omitted(archive: Image) -> None:
     """Neither the image nor a step of it contains its build time; a label has the commit's time."""
     times = {archive.config["created"], *(step["created"] for step in archive.config["history"])}
     assert {time[:10] for time in times} == {"1970-01-01"}
 
 
 def test_it_has_a_health_check(archive: Image) -> None:
-    """An engine without probes asks the program that is in the image."""
+    """The health check of engines without probes runs a program of the image."""
     assert archive.config["config"]["Healthcheck"]["Test"] == ["CMD", "python3", "/opt/bayplan/healthcheck.py"]
 
 
-def test_nothing_can_be_executed_but_what_runs(files: dict[str, LayerFile]) -> None:
-    """No shell, no package manager, no compiler, no command of a dependency."""
+def test_only_the_entrypoint_is_executable(files: dict[str, LayerFile]) -> None:
+    """The image has no shell, package manager, compiler or command of a dependency."""
     runnable = [
         path
         for path, file in files.items()
@@ -73,40 +73,40 @@ def test_nothing_can_be_executed_but_what_runs(files: dict[str, LayerFile]) -> N
         pytest.param("pip", id="pip"),
         pytest.param("ensurepip", id="pip's wheel"),
         pytest.param("setuptools", id="setuptools"),
-        pytest.param("hatchling", id="the build backend"),
+        pytest.param("hatchling", id="build backend"),
         pytest.param("uv", id="uv"),
-        pytest.param("pytest", id="tests' dependencies"),
-        pytest.param("mkdocs", id="the documentation's dependencies"),
-        pytest.param("secrets", id="the build's secrets"),
+        pytest.param("pytest", id="test dependencies"),
+        pytest.param("mkdocs", id="documentation dependencies"),
+        pytest.param("secrets", id="build secrets"),
     ],
 )
-def test_the_builds_tools_are_left_behind(files: dict[str, LayerFile], name: str) -> None:
-    """What the build needs is in none of the layers."""
+def test_build_tools_are_absent(files: dict[str, LayerFile], name: str) -> None:
+    """No layer contains what only the build needs."""
     assert [path for path in files if name in PurePosixPath(path).parts] == []
 
 
-def test_nobody_gains_rights_by_a_file(files: dict[str, LayerFile]) -> None:
-    """No file runs as its owner or group, and none is a device."""
+def test_no_file_grants_rights(files: dict[str, LayerFile]) -> None:
+    """No file is setuid or setgid, and none is a device."""
     odd = [path for path, file in files.items() if file.kind == "other" or (file.kind == "file" and file.mode & 0o6000)]
     assert odd == []
 
 
-def test_the_user_can_write_nothing(files: dict[str, LayerFile]) -> None:
-    """Everything is root's and writable by root alone, but the directory for temporary files."""
+def test_only_tmp_is_writable(files: dict[str, LayerFile]) -> None:
+    """Every file belongs to root and is writable by root only, except the directory for temporary files."""
     writable = [path for path, file in files.items() if file.kind != "link" and file.mode & 0o022]
     assert writable == ["tmp"]
     assert files["tmp"].mode == 0o1777
     assert {file.owner for file in files.values()} == {(0, 0)}
 
 
-def test_links_lead_somewhere(files: dict[str, LayerFile]) -> None:
-    """Nothing that a file of the image points at was left behind."""
+def test_links_resolve(files: dict[str, LayerFile]) -> None:
+    """The target of every link is in the image."""
     links = {path: file.target for path, file in files.items() if file.kind == "link"}
     assert [path for path, target in links.items() if _resolved(path, target, links) not in files] == []
 
 
 def test_modules_are_compiled(files: dict[str, LayerFile]) -> None:
-    """Nothing of Bayplan is compiled at each start, since the file system is read-only."""
+    """Every module of Bayplan has bytecode, since the read-only file system would prevent storing it at start."""
     sources = [
         PurePosixPath(path) for path in files if re.search(r"/site-packages/(bayplan|scheduler_core)/.*\.py$", path)
     ]
@@ -118,29 +118,29 @@ def test_modules_are_compiled(files: dict[str, LayerFile]) -> None:
 
 
 def test_debian_packages_are_listed(files: dict[str, LayerFile]) -> None:
-    """Scanners find what is of Debian, with its licence."""
+    """Each Debian package is listed with its licence, so that scanners find it."""
     status = [PurePosixPath(path) for path in files if re.fullmatch(r"var/lib/dpkg/status\.d/[^/]+", path)]
     assert "libc6" in {path.name for path in status}
     assert [path.name for path in status if f"usr/share/doc/{path.name}/copyright" not in files] == []
 
 
-def test_it_is_slim(archive: Image) -> None:
-    """The image does not grow unnoticed."""
+def test_the_image_is_small(archive: Image) -> None:
+    """The size of the layers is below the limit."""
     assert sum(archive.layer_bytes) / 1e6 < _MEGABYTES
 
 
 @pytest.mark.nightly
-def test_one_commit_is_one_image(archive: Image, image: BuiltImage, tmp_path: Path) -> None:
-    """Built again from nothing, every layer has the same content, and the image the same settings."""
+def test_builds_are_reproducible(archive: Image, image: BuiltImage, tmp_path: Path) -> None:
+    """A second build without cache has equal layers and an equal configuration."""
     again = rebuilt(image, tmp_path)
     again.archive.unlink()
     assert again.config["rootfs"] == archive.config["rootfs"]
-    # Buildah leaves the build's own host name, and names its stages in the history.
+    # Buildah stores the host name of the build, and names its stages in the history.
     assert again.config["config"] | {"Hostname": ""} == archive.config["config"] | {"Hostname": ""}
 
 
-def test_the_locked_tools_build_it() -> None:
-    """What pip reads in the build is what the lock says of the group."""
+def test_build_tools_equal_the_lock_file() -> None:
+    """The versions that pip installs in the build are those of uv.lock."""
     listed = re.findall(r"^([\w-]+)==(\S+)", (ROOT / "hack/image/build-tools.txt").read_text(), re.MULTILINE)
     lock = (ROOT / "uv.lock").read_text()
     assert {"uv", "hatchling"} <= {name for name, _ in listed}
@@ -148,7 +148,7 @@ def test_the_locked_tools_build_it() -> None:
 
 
 def _resolved(path: str, target: str, links: dict[str, str]) -> str:
-    """The path that a link leads to, links on the way followed."""
+    """Return the path to which a link resolves, including links on the way."""
     pending = [*reversed(PurePosixPath("/" + str(PurePosixPath(path).parent / target)).parts[1:])]
     if target.startswith("/"):
         pending = [*reversed(PurePosixPath(target).parts[1:])]

@@ -1,4 +1,4 @@
-"""Which engine is taken, and what is said where there is none."""
+"""Selection of a container engine, and the errors without one."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ def _program(directory: Path, name: str, script: str) -> None:
 @pytest.mark.parametrize(
     ("programs", "expected"),
     [
-        pytest.param({"docker": "exit 0", "podman": "exit 0", "buildah": "exit 0"}, "docker", id="docker first"),
+        pytest.param({"docker": "exit 0", "podman": "exit 0", "buildah": "exit 0"}, "docker", id="all"),
         pytest.param({"docker": "exit 1", "podman": "exit 0"}, "podman", id="docker without a daemon"),
-        pytest.param({"buildah": "exit 0"}, "buildah", id="buildah alone"),
+        pytest.param({"buildah": "exit 0"}, "buildah", id="only buildah"),
     ],
 )
 def test_an_engine_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, programs: dict[str, str], expected: str
 ) -> None:
-    """The first that works is taken."""
+    """The first engine that works is selected."""
     for name, script in programs.items():
         _program(tmp_path, name, script)
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -38,8 +38,8 @@ def test_an_engine_is_found(
     assert engine.name == expected
 
 
-def test_layers_are_kept_where_they_can_be_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without overlay every layer would be a copy of everything, so none are kept."""
+def test_layers_are_cached_only_with_overlay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without overlay no layers are cached, because each would be a copy of the whole file system."""
     _program(tmp_path, "podman", 'case "$*" in *overlay*) exit 1;; esac')
     monkeypatch.setenv("PATH", str(tmp_path))
     engine = choose("podman", tmp_path / "storage")
@@ -50,14 +50,14 @@ def test_layers_are_kept_where_they_can_be_shared(tmp_path: Path, monkeypatch: p
 
 @pytest.mark.parametrize("name", [pytest.param(None, id="any"), pytest.param("docker", id="docker")])
 def test_a_missing_engine_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str | None) -> None:
-    """Without an engine the error names what to install."""
+    """Without an engine the error names the packages to install."""
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ImageError, match="apt-get install podman buildah runc debootstrap"):
         choose(name, tmp_path / "storage")
 
 
 def test_the_output_of_an_engine_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A failed command is named with what it wrote."""
+    """The error of a failed command has the command and its output."""
     _program(tmp_path, "podman", 'case "$*" in *info*) ;; *) echo no space left >&2; exit 125;; esac')
     monkeypatch.setenv("PATH", str(tmp_path))
     engine = choose("podman", tmp_path / "storage")
@@ -73,19 +73,19 @@ def test_a_base_needs_debootstrap(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         debian_base.base_archive(tmp_path)
 
 
-def test_a_given_time_wins() -> None:
-    """`SOURCE_DATE_EPOCH` is the time in the image."""
+def test_source_date_epoch_is_used() -> None:
+    """`SOURCE_DATE_EPOCH` is the time of the image."""
     assert provenance({"SOURCE_DATE_EPOCH": "86400"}).created == "1970-01-02T00:00:00Z"
 
 
-def test_a_time_must_be_a_number() -> None:
-    """Another word is refused, with what it must be."""
+def test_source_date_epoch_must_be_a_number() -> None:
+    """Another value is rejected with the expected format."""
     with pytest.raises(ImageError, match="whole seconds since 1970"):
         provenance({"SOURCE_DATE_EPOCH": "today"})
 
 
 def test_a_label_without_its_variable_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Dockerfile without a place for the origin is not built, and the error names what is missing."""
+    """A Dockerfile without a placeholder for the origin is not built, and the error names the placeholder."""
     _program(tmp_path, "podman", "exit 0")
     (tmp_path / "Dockerfile").write_text("FROM scratch\n")
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -1,4 +1,4 @@
-"""Which settings of the host reach the build."""
+"""Settings of the host that are passed to the build."""
 
 from __future__ import annotations
 
@@ -16,52 +16,52 @@ _MIRROR = "https://mirror.example/simple"
     ("environment", "configuration", "expected"),
     [
         pytest.param({}, "", {}, id="PyPI"),
-        pytest.param({"HOME": "/h", "PIP_FIND_LINKS": "/w", "TOKEN": "s"}, "", {}, id="nothing else is passed on"),
+        pytest.param({"HOME": "/h", "PIP_FIND_LINKS": "/w", "TOKEN": "s"}, "", {}, id="other variables"),
         pytest.param(
-            {"PIP_INDEX_URL": _MIRROR}, "", {"PIP_INDEX_URL": _MIRROR, "UV_DEFAULT_INDEX": _MIRROR}, id="pip's is uv's"
+            {"PIP_INDEX_URL": _MIRROR}, "", {"PIP_INDEX_URL": _MIRROR, "UV_DEFAULT_INDEX": _MIRROR}, id="index of pip"
         ),
         pytest.param(
             {"UV_DEFAULT_INDEX": _MIRROR},
             "",
             {"PIP_INDEX_URL": _MIRROR, "UV_DEFAULT_INDEX": _MIRROR},
-            id="uv's is pip's",
+            id="index of uv",
         ),
         pytest.param(
             {},
             f"[global]\nindex-url = {_MIRROR}\ntrusted-host = mirror.example\n",
             {"PIP_INDEX_URL": _MIRROR, "UV_DEFAULT_INDEX": _MIRROR, "PIP_TRUSTED_HOST": "mirror.example"},
-            id="pip's file",
+            id="file of pip",
         ),
         pytest.param(
             {"PIP_INDEX_URL": _MIRROR},
             "[global]\nindex_url = https://other.example/simple\n",
             {"PIP_INDEX_URL": _MIRROR, "UV_DEFAULT_INDEX": _MIRROR},
-            id="a variable wins over a file",
+            id="variable before file",
         ),
         pytest.param(
-            {"https_proxy": "http://proxy.example:3128"}, "", {"https_proxy": "http://proxy.example:3128"}, id="a proxy"
+            {"https_proxy": "http://proxy.example:3128"}, "", {"https_proxy": "http://proxy.example:3128"}, id="proxy"
         ),
     ],
 )
 def test_settings_are_passed_on(
     tmp_path: Path, environment: dict[str, str], configuration: str, expected: dict[str, str]
 ) -> None:
-    """The build asks the index that the host asks."""
+    """The build uses the package index of the host."""
     file = tmp_path / "pip.conf"
     file.write_text(configuration)
     assert host_settings(environment, [file]) == (expected, None)
 
 
 def test_certificates_are_passed_on(tmp_path: Path) -> None:
-    """Whom the host trusts is trusted by the build; a file that is not there is passed over."""
+    """The build trusts the host's certificates; a file that does not exist is ignored."""
     trusted = tmp_path / "ca.pem"
     trusted.touch()
     environment = {"PIP_CERT": str(tmp_path / "absent"), "SSL_CERT_FILE": str(trusted)}
     assert host_settings(environment, [])[1] == trusted
 
 
-def test_secrets_are_the_callers_own(tmp_path: Path) -> None:
-    """A password in an index's URL is in a file that nobody else reads, and in no argument."""
+def test_secrets_are_private(tmp_path: Path) -> None:
+    """A password in an index URL is written to a file with mode 0600 and is in no argument."""
     url = "https://user:pass'word@mirror.example/simple"
     environment = {"PIP_INDEX_URL": url, "PIP_CONFIG_FILE": "/dev/null", "HOME": str(tmp_path)}
     flags = secret_flags(tmp_path, environment)

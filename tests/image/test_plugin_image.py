@@ -1,4 +1,4 @@
-"""The recipe of docs/write-a-plugin.md: an image with plugins, built on the image of this checkout."""
+"""The Dockerfile of docs/write-a-plugin.md: an image with plugins, based on the image of this checkout."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TAG = "localhost/bayplan-plugins:tested"
 
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with the wheel of the example plugins, which becomes the context of the build."""
+    """Build the wheel of the example plugins into a directory, which is the context of the image build."""
     directory = tmp_path_factory.mktemp("wheels")
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", f"--wheel-dir={directory}", str(_EXAMPLE)]
     subprocess.run(command, check=True)
@@ -28,7 +28,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def plugin_image(image: BuiltImage, wheels: Path) -> Iterator[str]:
-    """The name of the image with plugins."""
+    """Build the image with plugins; return its name."""
     arguments = {"BASE_IMAGE": choose_base(image.engine), "BAYPLAN_IMAGE": image.tag}
     flags = [f"--build-arg={name}={value}" for name, value in arguments.items()]
     command = image.engine.build_command(cached=False)
@@ -37,8 +37,8 @@ def plugin_image(image: BuiltImage, wheels: Path) -> Iterator[str]:
     image.engine.run("rmi", "--force", _TAG)
 
 
-def test_plugins_decide_in_the_image(image: BuiltImage, plugin_image: str) -> None:
-    """The container finds the plugins, with a read-only root and without privileges."""
+def test_the_container_uses_the_plugins(image: BuiltImage, plugin_image: str) -> None:
+    """The container finds and uses the plugins with a read-only root file system and without privileges."""
     manifests = _EXAMPLE / "manifests"
     flags = [*container_flags({}), f"--volume={manifests}:/manifests:ro"]
     files = [f"/manifests/{name}.yaml" for name in ("profile", "nodes", "pods")]

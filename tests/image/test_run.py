@@ -1,6 +1,6 @@
-"""The image at work on the real API server, as the chart's Deployment would run it.
+"""The image on a real API server, run as by the chart's Deployment.
 
-Why one container for several tests: what is asked of it does not depend on each other, and its end comes last.
+The tests share one container because they do not affect each other; the test of its end comes last.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from tests.image.pod_mounts import PodMounts
 from tests.support.namespaces import new_namespace
 
 _PODS = ("one", "two", "three")
-_ANYWHERE = "0.0.0.0"  # noqa: S104 - what the chart says, never listened on here
+_ANYWHERE = "0.0.0.0"  # noqa: S104 - the chart's address; the test replaces it by loopback
 
 
 @pytest.fixture(scope="module")
 def cluster_name(control_plane: ControlPlane) -> Iterator[str]:
-    """A namespace with the definitions in place, whose name is also that of everything cluster-scoped."""
+    """Create a namespace on a control plane with the CRDs; cluster-scoped objects of the tests have the same name."""
     definitions = str(ROOT / "crds")
     control_plane.kubectl("apply", "--server-side", "--force-conflicts", f"--filename={definitions}")
     await_definitions(control_plane)
@@ -42,7 +42,7 @@ def cluster_name(control_plane: ControlPlane) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def manifests(helm: Helm, control_plane: ControlPlane, cluster_name: str) -> Iterator[dict[str, dict[str, Any]]]:
-    """The chart, rendered and applied; its objects by kind."""
+    """Render and apply the chart; return its objects by kind."""
     values = {
         "fullnameOverride": cluster_name,
         "settings": {"serveAddress": f"{_ANYWHERE}:{free_port()}"},
@@ -64,12 +64,12 @@ def operator(
     cluster_name: str,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Container]:
-    """The container of the Deployment's pod, restricted as it asks for, with the chart's account."""
+    """Start the container of the Deployment's pod with its restrictions and the chart's service account."""
     pod = manifests["Deployment"]["spec"]["template"]["spec"]
     container, account = pod["containers"][0], Account(control_plane, cluster_name, pod["serviceAccountName"])
     account.wait_until_granted()
     config = dict(manifests["ConfigMap"]["data"])
-    # The network is this machine's, where tests listen on loopback alone.
+    # The container shares the host's network, where tests listen on loopback only.
     config["settings.yaml"] = config["settings.yaml"].replace(_ANYWHERE, LOOPBACK)
     mounts = PodMounts(tmp_path_factory.mktemp("pod"))
     mounts.add_config_map(manifests["ConfigMap"]["metadata"]["name"], config)
@@ -92,7 +92,7 @@ def operator(
 
 
 def test_it_binds_pods(operator: Container, control_plane: ControlPlane, cluster_name: str) -> None:
-    """With no right but the chart's, its default profile, and nothing to write on, it schedules."""
+    """The operator binds pods with the chart's rights and default profile, without a writable file system."""
     objects = [_node(cluster_name), *(_pod(name, cluster_name) for name in _PODS)]
     listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
     control_plane.kubectl("apply", f"--namespace={cluster_name}", "--filename=-", input=listed)
@@ -102,7 +102,7 @@ def test_it_binds_pods(operator: Container, control_plane: ControlPlane, cluster
 
 
 def test_it_runs_without_privileges(operator: Container) -> None:
-    """Its process has a number for a user, no capability, no way to gain one, and a filter of system calls."""
+    """The process has a numeric user, no capability, no way to gain one, and a seccomp filter."""
     fields = dict(line.split(":", 1) for line in operator.execute(_READ, "/proc/1/status").splitlines() if line)
     found = {name: fields[name].split()[0] for name in ("Uid", "CapEff", "CapBnd", "CapPrm", "NoNewPrivs", "Seccomp")}
     none = "0" * 16
@@ -117,36 +117,36 @@ def test_it_runs_without_privileges(operator: Container) -> None:
 
 
 @pytest.mark.parametrize("directory", ["/", "/opt/bayplan", "/etc", "/etc/bayplan", "/var/run/secrets"])
-def test_it_can_write_nowhere(operator: Container, directory: str) -> None:
-    """The root file system and what is mounted are read-only."""
+def test_it_cannot_write(operator: Container, directory: str) -> None:
+    """The root file system and the mounts are read-only."""
     output = operator.execute(_WRITE, f"{directory}/new")
     assert output.strip() in {"EROFS", "EACCES"}
 
 
 def test_it_can_write_temporary_files(operator: Container) -> None:
-    """A plugin may want one."""
+    """Plugins can write temporary files."""
     assert operator.execute(_WRITE, "/tmp/new").strip() == "written"  # noqa: S108 - a container's own
 
 
-def test_its_health_check_says_healthy(operator: Container) -> None:
-    """The engine's question is answered with yes while it runs."""
+def test_its_health_check_succeeds(operator: Container) -> None:
+    """The engine reports the running container as healthy."""
     assert operator.health() == "healthy"
 
 
-def test_its_health_check_says_unhealthy(operator: Container) -> None:
-    """The health check fails with the reason if no server answers."""
+def test_its_health_check_fails(operator: Container) -> None:
+    """The health check fails with the reason if no server responds."""
     output = operator.execute(_CHECK, f"http://{LOOPBACK}:{free_port()}/livez")
     assert output.startswith("1 ")
     assert "Connection refused" in output
 
 
-def test_it_was_refused_nothing(operator: Container) -> None:
-    """Its log has no request that was forbidden."""
+def test_no_request_was_forbidden(operator: Container) -> None:
+    """The log has no forbidden request."""
     assert [line for line in operator.log().splitlines() if "HTTP 403" in line or "forbidden" in line.lower()] == []
 
 
-def test_it_ends_in_time(operator: Container, manifests: dict[str, dict[str, Any]]) -> None:
-    """SIGTERM ends it with status 0 within the grace that the chart gives."""
+def test_it_ends_in_its_grace_period(operator: Container, manifests: dict[str, dict[str, Any]]) -> None:
+    """SIGTERM ends the container with exit code 0 within the chart's grace period."""
     grace = manifests["Deployment"]["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
     began = time.monotonic()
     assert operator.terminate(grace) == 0
@@ -158,25 +158,25 @@ def test_it_ends_in_time(operator: Container, manifests: dict[str, dict[str, Any
     [
         pytest.param(["version"], f"Bayplan {provenance().version}", id="version"),
         pytest.param(["--help"], "Usage: bayplan", id="help"),
-        pytest.param(["run", "--help"], "--settings", id="help of a command"),
+        pytest.param(["run", "--help"], "--settings", id="help of run"),
     ],
 )
 def test_its_commands_run(image: BuiltImage, arguments: list[str], output: str) -> None:
-    """The image serves as the command line, too."""
+    """The image also runs the commands of the CLI."""
     with Container(image.engine, image.tag, container_flags({}), arguments) as container:
         assert container.wait() == 0
         assert output in container.log()
 
 
-def test_a_mistake_ends_it(image: BuiltImage) -> None:
-    """A container without a cluster says so and does not hang."""
+def test_a_missing_cluster_is_an_error(image: BuiltImage) -> None:
+    """A container without a cluster exits with an error instead of hanging."""
     with Container(image.engine, image.tag, container_flags({}), ["run"]) as container:
         assert container.wait() != 0
         assert "kubeconfig" in container.log().lower()
 
 
 def test_there_is_no_shell(image: BuiltImage) -> None:
-    """An intruder finds no program to start."""
+    """The image has no shell to start."""
     container = Container(image.engine, image.tag, [*container_flags({}), "--entrypoint=/bin/sh"], ["-c", "true"])
     with pytest.raises(ImageError, match=r"no such file or directory|not found"), container:
         pass
@@ -194,16 +194,16 @@ except OSError as problem:
 _CHECK = """
 import os, subprocess, sys
 given = os.environ | {"HEALTHCHECK_URL": sys.argv[1]}
-asked = subprocess.run(["python3", "/opt/bayplan/healthcheck.py"], env=given, capture_output=True, text=True)
-print(asked.returncode, asked.stderr)
+result = subprocess.run(["python3", "/opt/bayplan/healthcheck.py"], env=given, capture_output=True, text=True)
+print(result.returncode, result.stderr)
 """
 
 
 def _probe_url(container: dict[str, Any], name: str) -> str:
-    """What a kubelet asks; the network is this machine's, so the host is loopback."""
-    asked = container[name]["httpGet"]
-    (port,) = [one["containerPort"] for one in container["ports"] if one["name"] == asked["port"]]
-    return f"{asked.get('scheme', 'HTTP').lower()}://{LOOPBACK}:{port}{asked['path']}"
+    """Return the URL of a kubelet's probe; the container shares the host's network, so the host is loopback."""
+    probe = container[name]["httpGet"]
+    (port,) = [one["containerPort"] for one in container["ports"] if one["name"] == probe["port"]]
+    return f"{probe.get('scheme', 'HTTP').lower()}://{LOOPBACK}:{port}{probe['path']}"
 
 
 def _node(name: str) -> dict[str, Any]:
@@ -215,7 +215,7 @@ def _node(name: str) -> dict[str, Any]:
 
 def _pod(name: str, node: str) -> dict[str, Any]:
     container = {"name": "main", "image": "example/none", "resources": {"requests": {"cpu": "1"}}}
-    # Other tests' nodes may be there too.
+    # The node selector excludes nodes of other tests.
     spec = {
         "schedulerName": node,
         "nodeSelector": {"kubernetes.io/hostname": node},

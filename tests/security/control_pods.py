@@ -1,7 +1,6 @@
-"""A scheduler that hostile objects come to, with a node and pods that must never notice anything.
+"""A scheduler with a control node, and control pods that must be bound whatever hostile objects it receives.
 
-Owns the control node and how a control pod is bound. It must not know what is hostile. Why the loop ends after each: a
-fault in it would otherwise be seen only by code that awaits the task.
+The scheduling loop is ended after each pod, because a fault in it would only reach code that awaits the task.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ from tests.support.virtual_clock import VirtualClock
 
 
 class Controls:
-    """A control node with room for all, and what is bound.
+    """A scheduler with a control node that has room for all control pods.
 
     Args:
-        scheduler_name: That control pods ask for.
+        scheduler_name: Scheduler name of the control pods.
     """
 
     def __init__(self, scheduler_name: str) -> None:
@@ -30,7 +29,7 @@ class Controls:
         self._bound = 0
 
     async def bind_a_pod(self) -> None:
-        """A plain pod is bound as if there were nothing else."""
+        """Create a plain pod and check that it is bound."""
         name = f"control-{self._bound}"
         self._bound += 1
         self.scheduler.feed.pod_added(pod(name, scheduler_name=self._scheduler_name, requests={"cpu": "10m"}))

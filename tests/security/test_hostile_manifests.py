@@ -1,4 +1,4 @@
-"""Hostile custom resources: refused with a path or live as a whole, and never in the way of others."""
+"""Hostile custom resources go live as a whole or are rejected with a field path, and never affect other profiles."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bayplan.resources.scheduler_profile import SchedulerProfile
 
 from scheduler_core.errors import ConfigError
 from tests.security.control_pods import Controls
-from tests.security.hostility import Document, Hostility
+from tests.security.hostile_manifests import Document, HostileManifests
 from tests.support.fake_cluster_objects import FakeRevisions, FakeStatuses
 from tests.support.manifests import plugin_config_manifest, profile_manifest
 
@@ -22,7 +22,7 @@ _BATCH = 100
 
 
 class Cluster(Controls):
-    """An operator's insides with a control profile that must never notice anything."""
+    """The profile controller and a scheduler, with a control profile that must not be affected."""
 
     def __init__(self) -> None:
         super().__init__("control")
@@ -34,7 +34,7 @@ class Cluster(Controls):
         self.control_revision = self.revision("control")
 
     def apply(self, manifest: Document) -> None:
-        """Create or edit an object, and reconcile."""
+        """Create or edit an object, and reconcile it."""
         self._version += 1
         kind = SchedulerProfile if manifest["kind"] == "SchedulerProfile" else PluginConfig
         metadata = manifest["metadata"] | {"resourceVersion": str(self._version), "generation": self._version}
@@ -42,18 +42,18 @@ class Cluster(Controls):
         self.controller.reconcile()
 
     def revision(self, scheduler_name: str) -> str:
-        """What is live under a name, "" if nothing is."""
+        """Return the live revision of a scheduler name, or "" if there is none."""
         instance = self.scheduler.context.profiles.get(scheduler_name)
         return "" if instance is None else instance.revision
 
     def accepted(self, name: str) -> tuple[bool, str, str]:
-        """Whether a profile is accepted, the reason of Ready, and the message."""
+        """Return whether a profile is accepted, the reason of its condition Ready, and the message."""
         conditions = {one["type"]: one for one in self.statuses.profile(name)["conditions"]}
         accepted = conditions["Accepted"]
         return accepted["status"] == "True", conditions["Ready"]["reason"], accepted["message"]
 
     async def schedule_a_control_pod(self) -> None:
-        """The control profile is as it was, and binds."""
+        """Check that the control profile is unchanged and binds a pod."""
         assert self.revision("control") == self.control_revision
         await self.bind_a_pod()
 
@@ -69,14 +69,14 @@ def _expected_revision(spec: Any, referenced: list[Any]) -> str:
 
 @pytest.mark.parametrize("seed", range(4))
 async def test_profiles(seed: int) -> None:
-    """Each edit of a profile is live with its own revision, or refused with a path while the last good one goes on."""
-    cluster, hostility = Cluster(), Hostility(seed)
+    """Each edit of a profile goes live as its own revision, or is rejected with a path and the last good one stays."""
+    cluster, hostile = Cluster(), HostileManifests(seed)
     cluster.apply(profile_manifest("hostile", age=1))
     for number in range(1000):
         before = cluster.revision("hostile")
-        spec = hostility.profile_spec()
+        spec = hostile.profile_spec()
         if isinstance(spec, dict):
-            spec.pop("schedulerName", None)  # that it never changes is a rule of the API server
+            spec.pop("schedulerName", None)  # the API server rejects a change of it
         cluster.apply(profile_manifest("hostile", spec, age=1))
         await cluster.controller.publish()
         is_accepted, ready, message = cluster.accepted("hostile")
@@ -97,12 +97,12 @@ async def test_profiles(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(2))
 async def test_plugin_configs(seed: int) -> None:
     """Each edit of a PluginConfig reaches the profile that refers to it as a whole, or not at all."""
-    cluster, hostility = Cluster(), Hostility(100 + seed)
+    cluster, hostile = Cluster(), HostileManifests(100 + seed)
     cluster.apply(plugin_config_manifest("args"))
     cluster.apply(profile_manifest("hostile", {"pluginConfigRefs": [{"name": "args"}]}, age=1))
     for number in range(1000):
         before = cluster.revision("hostile")
-        manifest = plugin_config_manifest("args") | {"spec": hostility.plugin_config_spec()}
+        manifest = plugin_config_manifest("args") | {"spec": hostile.plugin_config_spec()}
         cluster.apply(manifest)
         await cluster.controller.publish()
         is_accepted, _, message = cluster.accepted("hostile")
@@ -124,8 +124,8 @@ async def test_plugin_configs(seed: int) -> None:
     assert min(cluster.outcomes["live"], cluster.outcomes["refused"]) > 100, cluster.outcomes
 
 
-def test_problems_are_counted() -> None:
-    """However much is wrong with a spec, what is said of it is bounded."""
+def test_the_number_of_problems_is_limited() -> None:
+    """A spec with thousands of problems reports a limited number of them."""
     spec = {"plugins": {"score": {"enabled": [{"name": 1, f"x{number}": 1} for number in range(3000)]}}}
     with pytest.raises(ConfigError) as raised:
         SchedulerProfile.from_object({"metadata": {"name": "hostile"}, "spec": spec})

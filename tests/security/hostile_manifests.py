@@ -1,7 +1,7 @@
-"""Manifests as somebody would write them who wants to do harm: good ones, bent by seeded chance.
+"""Hostile manifests: valid ones, mutated by a seeded random source.
 
-Owns the good ones and how they are bent. It must not know what becomes of them. Everything it gives could come from the
-API server as JSON: there is no NaN, no number of thousands of digits, no text that is not Unicode.
+Every manifest could come from the API server as JSON: there is no NaN, no number of thousands of digits and no text
+that is not Unicode.
 """
 
 from __future__ import annotations
@@ -74,18 +74,18 @@ _TEXTS = (
 _NUMBERS = (-1, 0, 1, 2, 100, 101, 2**31 - 1, 2**31, 2**63 - 1, -(2**63), 2**64, 1e30, 1e308, 5e-324, -0.0, 0.5)
 
 
-class Hostility:
-    """Bends good manifests.
+class HostileManifests:
+    """Generator of hostile manifests.
 
     Args:
-        seed: Two of the same seed give the same manifests in the same order.
+        seed: Seed; equal seeds generate equal manifests in the same order.
     """
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
 
     def profile_spec(self) -> Document:
-        """A spec of a SchedulerProfile."""
+        """Return a spec of a SchedulerProfile."""
         chance = self._random
         spec: Document = {"percentageOfNodesToScore": chance.choice([0, 50, 100])}
         if chance.random() < 0.5:
@@ -101,16 +101,16 @@ class Hostility:
         spec["pluginConfig"] = [{"name": name, "args": copy.deepcopy(_ARGS[name])} for name in named]
         if chance.random() < 0.3:
             spec["extenders"] = [copy.deepcopy(_EXTENDER)]
-        return self._bent(spec)
+        return self._mutated(spec)
 
     def plugin_config_spec(self) -> Document:
-        """A spec of a PluginConfig."""
+        """Return a spec of a PluginConfig."""
         name = self._random.choice(sorted(_ARGS))
-        return self._bent({"plugin": name, "args": copy.deepcopy(_ARGS[name])})
+        return self._mutated({"plugin": name, "args": copy.deepcopy(_ARGS[name])})
 
     def pod_group_spec(self) -> Document:
-        """A spec of a PodGroup."""
-        return self._bent(
+        """Return a spec of a PodGroup."""
+        return self._mutated(
             {
                 "minMember": 2,
                 "minResources": {"cpu": "4", "memory": "1Gi", "example.com/gpu": 2},
@@ -123,10 +123,10 @@ class Hostility:
         )
 
     def pod(self, name: str, scheduler_name: str) -> Document:
-        """A pod that waits; its name, its namespace, its scheduler and that it waits are not bent."""
+        """Return a pending pod; its name, namespace, scheduler name and phase are not mutated."""
         amounts = {"cpu": "100m", "memory": "64Mi"}
         term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "web"}}}
-        bent = self._bent(
+        mutated = self._mutated(
             {
                 "labels": {"app": "web"},
                 "spec": {
@@ -149,15 +149,15 @@ class Hostility:
                 },
             }
         )
-        spec = bent.get("spec")
+        spec = mutated.get("spec")
         spec = spec | {"schedulerName": scheduler_name, "nodeName": ""} if isinstance(spec, dict) else spec
         metadata = {"name": name, "namespace": "hostile", "uid": f"uid-{name}", "resourceVersion": "1"}
-        return {"metadata": metadata | {"labels": bent.get("labels")}, "spec": spec, "status": {"phase": "Pending"}}
+        return {"metadata": metadata | {"labels": mutated.get("labels")}, "spec": spec, "status": {"phase": "Pending"}}
 
     def node(self, name: str) -> Document:
-        """A node, small enough that it is not preferred; its name is not bent."""
+        """Return a node that is too small to be preferred; its name is not mutated."""
         amounts = {"cpu": "1", "memory": "1Gi", "pods": "5", "example.com/gpu": "1"}
-        bent = self._bent(
+        mutated = self._mutated(
             {
                 "labels": {"zone": "a", "kubernetes.io/hostname": name},
                 "spec": {"taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}], "unschedulable": False},
@@ -169,13 +169,13 @@ class Hostility:
                 },
             }
         )
-        metadata = {"name": name, "uid": f"uid-{name}", "resourceVersion": "1", "labels": bent.pop("labels", None)}
-        return {"metadata": metadata, **bent}
+        metadata = {"name": name, "uid": f"uid-{name}", "resourceVersion": "1", "labels": mutated.pop("labels", None)}
+        return {"metadata": metadata, **mutated}
 
-    # -- bending ------------------------------------------------------------------------------------------------
+    # -- mutations ----------------------------------------------------------------------------------------------
 
-    def _bent(self, document: Document) -> Document:
-        bends: tuple[Callable[[_Place], None], ...] = (
+    def _mutated(self, document: Document) -> Document:
+        mutations: tuple[Callable[[_Place], None], ...] = (
             *(self._replace,) * 4,
             *(self._remove, self._repeat, self._add_field, self._nest, self._swap, self._multiply),
         )
@@ -184,8 +184,8 @@ class Hostility:
         for _ in range(self._random.choice([0, 1, 1, 1, 2, 3, 6])):
             places = list(_places(self._root[""]))
             if places:
-                self._random.choice(bends)(self._random.choice(places))
-        read: Document = json.loads(json.dumps(self._root[""]))  # as it comes from a server: nothing in it is shared
+                self._random.choice(mutations)(self._random.choice(places))
+        read: Document = json.loads(json.dumps(self._root[""]))  # as from a server: no value is shared
         return read
 
     def _value(self) -> Any:
@@ -218,7 +218,7 @@ class Hostility:
 
     def _multiply(self, place: _Place) -> None:
         if self._is_large:
-            return  # the API server takes no more than a few megabytes
+            return  # the API server accepts only a few megabytes
         self._is_large = True
         value = place[0][place[1]]
         count = self._random.choice([65, 300, 12_000])
@@ -243,12 +243,12 @@ class Hostility:
 
 
 def _places(document: Any) -> Any:
-    """Every place of a document that something can be done to: what holds it, and under which key or index."""
-    to_see = [document]
-    while to_see:
-        holder = to_see.pop()
+    """Yield every place of a document that can be mutated: its container, and its key or index."""
+    pending = [document]
+    while pending:
+        holder = pending.pop()
         keys = list(holder)[:20] if isinstance(holder, dict) else range(min(len(holder), 20))
         for key in keys:
             yield holder, key
             if isinstance(holder[key], dict | list):
-                to_see.append(holder[key])
+                pending.append(holder[key])
