@@ -149,7 +149,7 @@ async def test_unreserve_runs_in_reverse_order(point: str, answer: object) -> No
 
 
 async def test_a_plugin_that_skips_pre_flight_has_no_pre_bind_call() -> None:
-    """PreBind is called for the other plugins only."""
+    """PreBind is not called for a plugin whose PreBindPreFlight returns Skip."""
     journal = Journal(results={"A.preBindPreFlight": SKIP})
     made = recorder_rig(journal, "A", "B", waiting=POD, nodes=1)
     assert await made.attempt() == "n0"
@@ -210,7 +210,7 @@ async def test_permit_rejects_or_times_out(result: str) -> None:
 
 
 async def test_the_permit_timeout_is_at_most_15_minutes() -> None:
-    """A longer timeout is capped, as in kube-scheduler."""
+    """A Permit timeout is limited to 15 minutes, as in kube-scheduler."""
     journal = Journal(results={"Rec.permit": waits(86_400)})
     made = recorder_rig(journal, waiting=POD, nodes=1)
     task = await start_binding(made)

@@ -133,7 +133,7 @@ async def test_a_node_rejected_without_a_reason_has_the_status_of_pre_filter(
 
 
 async def test_extenders_that_accept_a_node_do_not_count_as_rejecting() -> None:
-    """A failure after the extenders' calls is not attributed to them."""
+    """A failure after the calls of extenders is not attributed to the extenders."""
     journal = Journal(results={"Rec.reserve": ServerUnavailableError("x")})
     made = extender_rig((extender(), ScriptedExtender(on_filter=passes_only("a"))), plugins=[recorder("Rec", journal)])
     made.add(node("a"), node("b"), POD)

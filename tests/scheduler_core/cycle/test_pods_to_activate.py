@@ -17,7 +17,7 @@ SIBLING = pod("sibling", requests={"cpu": "100"})
 
 
 class ActivatesSibling(PermitPlugin, PostBindPlugin):
-    """Adds the sibling to podsToActivate at the extension point in the pod's label; Permit rejects labelled pods."""
+    """Plugin that adds the sibling to podsToActivate at the extension point in the pod's label."""
 
     name = "ActivatesSibling"
 

@@ -28,7 +28,7 @@ ZONE, PREFERRED_ZONE = GroupTopology("zone"), GroupTopology("zone", is_required=
 
 @pytest.fixture
 def cluster() -> Rig:
-    """A scheduler for gangs, without nodes."""
+    """Return a scheduler for gangs, without nodes."""
     return with_pod_groups(rig(defaults=default_plugins()))
 
 

@@ -40,7 +40,7 @@ async def settle(made: Rig, after: float = 15.0) -> None:
 @pytest.mark.parametrize(
     ("found", "assumed", "pod_count", "place"),
     [
-        pytest.param(pod("web", requests={"cpu": "3"}, node_name="n0"), 0, 1, "", id="rig_after_bind"),
+        pytest.param(pod("web", requests={"cpu": "3"}, node_name="n0"), 0, 1, "", id="bound"),
         pytest.param(None, 0, 0, "", id="deleted"),
         pytest.param(pod("web", uid="another"), 0, 0, "", id="another-pod"),
         pytest.param(WEB, 0, 0, "active", id="never-bound"),

@@ -11,7 +11,7 @@ from tests.support.scheduling import Rig, rig
 
 @pytest.fixture
 def cluster() -> Rig:
-    """A scheduler with the PodGroups of Bayplan's own API, without nodes."""
+    """Return a scheduler with the PodGroups of Bayplan's own API, without nodes."""
     made = rig(defaults=default_plugins())
     made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
     return made

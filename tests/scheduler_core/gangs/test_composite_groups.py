@@ -46,7 +46,7 @@ def gang(cluster: Rig, name: str) -> Gang:
 
 
 def bound_groups(cluster: Rig) -> set[str]:
-    """Groups of bound members; a group that is bound in part is an error."""
+    """Return the names of the groups with bound members."""
     return {name.rpartition("-")[0] for name in cluster.bound}
 
 

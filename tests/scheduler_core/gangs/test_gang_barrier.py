@@ -22,7 +22,7 @@ PASSED, WAITING = "train-0", "train-1"
 
 @pytest.fixture
 def cluster() -> Rig:
-    """A scheduler with one node for a gang of three; two members wait at Permit for an approval that is never given."""
+    """Return a scheduler for a gang of three; two members wait at Permit for an approval that is never given."""
     made = rig([Approval], defaults=default_plugins(), serve=False)
     made.serve(profile(plugins=Plugins(permit=plugin_set("Approval"))))
     made.scheduler.group_feed.serve(GroupSource.BAYPLAN)

@@ -34,7 +34,7 @@ FULL = [running_pod("v0", "a", 1), running_pod("v1", "a")]
 
 @pytest.fixture
 def cluster() -> Rig:
-    """A scheduler for gangs, without nodes."""
+    """Return a scheduler for gangs, without nodes."""
     return with_pod_groups(rig(defaults=default_plugins()))
 
 

@@ -17,7 +17,7 @@ from tests.support.scheduling import Rig
 
 @pytest.fixture
 def cluster(cluster: Rig) -> Rig:
-    """A scheduler for gangs with one node."""
+    """Return a scheduler for gangs with one node."""
     cluster.add(node("a"))
     return cluster
 

@@ -25,7 +25,7 @@ MISSING = (
 
 @pytest.fixture
 def cluster(cluster: Rig) -> Rig:
-    """A scheduler for PodGroups of Bayplan's own API, with one node."""
+    """Return a scheduler for PodGroups of Bayplan's own API, with one node."""
     cluster.add(node("a"))
     return cluster
 

@@ -26,7 +26,7 @@ ZONE = GroupTopology("zone")
 
 @pytest.fixture
 def cluster() -> Rig:
-    """A scheduler for PodGroups of Kubernetes' and of Bayplan's API."""
+    """Return a scheduler for PodGroups of Kubernetes' and of Bayplan's API."""
     made = rig(defaults=default_plugins())
     made.scheduler.group_feed.serve(GroupSource.NATIVE)
     made.scheduler.group_feed.serve(GroupSource.BAYPLAN)

@@ -32,7 +32,7 @@ from tests.support.scheduling import Rig, rig
 
 @pytest.fixture
 def cluster() -> Rig:
-    """A scheduler for gangs, without nodes."""
+    """Return a scheduler for gangs, without nodes."""
     return with_pod_groups(rig(defaults=default_plugins()))
 
 

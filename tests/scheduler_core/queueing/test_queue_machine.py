@@ -1,4 +1,4 @@
-"""After any operations in any order, every pod is in exactly one place of the queue."""
+"""Invariants of the scheduling queue: after any operations, every pod is in exactly one place."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ async def test_an_error_counts_unless_the_extender_is_ignorable(is_unknown: bool
         pytest.param(7, {"a": 1, "c": 2}, [70, 0, 140], id="weighted, a node without a score"),
         pytest.param(1, {"a": 1, "z": 9}, [10, 0, 0], id="unknown node"),
         pytest.param(2, {"a": -3, "b": 11}, [-60, 220, 0], id="beyond the range"),
-        pytest.param(2**62, {"a": 1}, [(2**62 * 10 + 2**63) % 2**64 - 2**63, 0, 0], id="wraps as int64 does"),
+        pytest.param(2**62, {"a": 1}, [(2**62 * 10 + 2**63) % 2**64 - 2**63, 0, 0], id="wraps like int64"),
     ],
 )
 async def test_scores_are_scaled_and_weighted(weight: int, scores: dict[str, int], expected: list[int]) -> None:
