@@ -15,7 +15,7 @@ from hack.controlplane.device_driver import devices_of
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.schedulers import install_crds
 from hack.controlplane.servers import Options
-from tests.support.dashboard import assert_answered
+from tests.support.dashboard import assert_has_series
 from tests.support.live_devices import LiveDevices, live_devices
 from tests.support.operator_process import OperatorProcess
 
@@ -78,7 +78,7 @@ def test_a_claim_by_capacity(world: LiveDevices, plane: ControlPlane) -> None:
     assert [each["name"] for each in claim["status"]["reservedFor"]] == ["trains"]
     shown = plane.kubectl("get", "resourceclaims", "by-capacity", f"--namespace={NAMESPACE}", "--no-headers").split()
     assert shown[:2] == ["by-capacity", "allocated,reserved"]
-    assert_answered(world.operator.get("/metrics")[1], "bayplan_device_")
+    assert_has_series(world.operator.get("/metrics")[1], "bayplan_device_")
 
 
 def test_more_pods_than_devices(world: LiveDevices) -> None:

@@ -17,7 +17,7 @@ from hack.controlplane.api_client import ApiClient
 from hack.controlplane.launcher import ControlPlane, ControlPlaneError
 from hack.controlplane.schedulers import install_crds
 from tests.scenarios.scenario import node_manifest, pod_manifest
-from tests.support.dashboard import assert_answered
+from tests.support.dashboard import assert_has_series
 from tests.support.manifests import Manifest
 from tests.support.namespaces import new_namespace
 from tests.support.operator_process import OperatorProcess
@@ -127,7 +127,7 @@ def test_from_shadow_to_promotion_and_back(control_plane: ControlPlane, operator
     assert "OtherNode" in table
     counted = operator.metric("bayplan_shadow_decisions_total", profile=shadow, shadow_of=live, result="other_node")
     assert counted == found["otherNode"]
-    assert_answered(operator.get("/metrics")[1], "bayplan_shadow_")
+    assert_has_series(operator.get("/metrics")[1], "bayplan_shadow_")
 
     before = profile(control_plane, live)
     dry = command(control_plane, "promote", shadow, "--dry-run").stdout

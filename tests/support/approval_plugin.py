@@ -1,8 +1,7 @@
-"""A Permit plugin that is installed beside the operator under test, by an entry point.
+"""Permit plugin that is installed next to the operator under test, by an entry point.
 
-Owns three labels. A pod with ``approval: needed`` waits, for ``approval-seconds``; a pod with ``approval: gives`` that
-comes to Permit allows all that wait, one with ``approval: denies`` rejects them. Why other pods decide: a test can make
-pods and nothing else inside the operator's process.
+A pod with label ``approval: needed`` waits for ``approval-seconds``. A pod with ``approval: gives`` at Permit allows
+all waiting pods, one with ``approval: denies`` rejects them, so that a test controls the plugin by creating pods.
 """
 
 from __future__ import annotations
@@ -16,20 +15,20 @@ from scheduler_core.snapshot.pod_info import PodInfo
 
 
 class Approval(PermitPlugin):
-    """Makes pods wait for another pod's word."""
+    """Lets pods wait at Permit until another pod allows or rejects them."""
 
     name = "Approval"
 
     def permit(self, state: CycleState, pod: PodInfo, node_name: str) -> PermitResult:
-        """Wait, or speak for those that wait."""
+        """Let the pod wait, or allow or reject the waiting pods."""
         del state, node_name
         labels = pod.pod.metadata.labels
-        part = labels.get("approval")
-        if part == "needed":
+        approval = labels.get("approval")
+        if approval == "needed":
             return PermitResult(Status(Code.WAIT), float(labels.get("approval-seconds", "60")))
-        if part in {"gives", "denies"}:
+        if approval in {"gives", "denies"}:
             for waiting in list(self.handle.waiting_pods):
-                if part == "gives":
+                if approval == "gives":
                     waiting.allow(self.name)
                 else:
                     waiting.reject(self.name, f"{pod.pod.metadata.name} says no")
@@ -37,13 +36,13 @@ class Approval(PermitPlugin):
 
 
 def install(directory: Path) -> Path:
-    """Write the metadata of a distribution that brings the plugin.
+    """Write the metadata of a distribution with the plugin's entry point.
 
     Args:
-        directory: Where to; to be put on the path.
+        directory: Directory that the test adds to the import path.
 
     Returns:
-        The same directory.
+        The directory.
     """
     metadata = directory / "approval_plugin-1.0.dist-info"
     metadata.mkdir()

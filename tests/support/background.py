@@ -1,4 +1,4 @@
-"""Work in the background of a test, and polling until it has an effect."""
+"""Coroutines that run in the background of a test, and polling of their effects."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 
 
 @asynccontextmanager
-async def running(*works: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+async def running(*coroutines: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
     """Run coroutines inside the block."""
-    tasks = [asyncio.ensure_future(work) for work in works]
+    tasks = [asyncio.ensure_future(each) for each in coroutines]
     try:
         yield
     finally:

@@ -1,6 +1,6 @@
-"""A plugin at which pods stand still in the middle of their binding cycle.
+"""Plugin that stops pods in the middle of their binding cycle.
 
-Owns the gate. One for all instances, since a test has one scheduler and a profile may be replaced in it.
+The gate is a class attribute, shared by all instances, because a test may replace the profile.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from scheduler_core.snapshot.pod_info import PodInfo
 
 
 class Gate(PermitPlugin, PreBindPlugin, BindPlugin):
-    """Waits at one point of the binding cycle until the test lets it go on."""
+    """Lets pods wait at one extension point of the binding cycle until the test opens the gate."""
 
     name = "Gate"
     at: ClassVar[str]
@@ -24,12 +24,12 @@ class Gate(PermitPlugin, PreBindPlugin, BindPlugin):
 
     @classmethod
     def shut(cls, at: str) -> None:
-        """From now on pods stop at a point: ``permit``, ``preBind`` or ``bind``."""
+        """Let further pods wait at an extension point: ``permit``, ``preBind`` or ``bind``."""
         cls.at, cls.opened = at, asyncio.Event()
 
     @classmethod
     def open(cls, waiting: WaitingPods) -> None:
-        """Let go on who stands there, and pass who comes later."""
+        """Release the waiting pods and let further pods pass."""
         cls.at = ""
         cls.opened.set()
         for each in waiting:

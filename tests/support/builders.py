@@ -1,10 +1,6 @@
-"""Pods and nodes for tests, from the few words that matter to the test.
+"""Builders of pods and nodes, which are the decoded objects that the scheduler uses.
 
-Owns the short forms; what it builds are the very structs that are decoded from the wire. It must not know columns or
-plugins. Why keyword sets as TypedDicts and not long signatures: a new field is one line in the set and one where it is
-used, and mypy still checks every call.
-
-UIDs follow from namespace and name, so that a test gives the same result on each run and in any order.
+UIDs are derived from namespace and name, so that results do not depend on the order of tests.
 """
 
 from collections.abc import Iterable, Mapping
@@ -39,7 +35,7 @@ DEFAULT_ALLOCATABLE: Amounts = {"cpu": "4", "memory": "16Gi", "pods": "110"}
 
 
 class ContainerFields(TypedDict, total=False):
-    """What :func:`container` takes."""
+    """Keyword arguments of :func:`container`."""
 
     name: str
     image: str
@@ -51,9 +47,9 @@ class ContainerFields(TypedDict, total=False):
 
 
 class PodFields(TypedDict, total=False):
-    """What :func:`pod` takes; ``requests``, ``image`` and ``ports`` are those of its one container.
+    """Keyword arguments of :func:`pod`.
 
-    With ``containers`` these three are not looked at.
+    ``requests``, ``image`` and ``ports`` belong to its only container; they are ignored with ``containers``.
     """
 
     namespace: str
@@ -88,7 +84,7 @@ class PodFields(TypedDict, total=False):
 
 
 class NodeFields(TypedDict, total=False):
-    """What :func:`node` takes; ``images`` are sizes in bytes by name."""
+    """Keyword arguments of :func:`node`; ``images`` are sizes in bytes by name."""
 
     labels: Mapping[str, str]
     taints: Iterable[Taint | str]
@@ -99,7 +95,7 @@ class NodeFields(TypedDict, total=False):
 
 
 def container(**fields: Unpack[ContainerFields]) -> Container:
-    """Build a container; an int among its ports is a TCP host port."""
+    """Return a container; an int among its ports is a TCP host port."""
     return Container(
         name=fields.get("name", "main"),
         image=fields.get("image", ""),
@@ -113,7 +109,7 @@ def container(**fields: Unpack[ContainerFields]) -> Container:
 
 
 def pod(name: str = "pod", **fields: Unpack[PodFields]) -> Pod:
-    """Build a pod; without any fields it is a pending best-effort pod of one container."""
+    """Return a pod, by default a pending BestEffort pod with one container."""
     namespace = fields.get("namespace", "default")
     metadata = ObjectMeta(
         name=name,
@@ -128,7 +124,7 @@ def pod(name: str = "pod", **fields: Unpack[PodFields]) -> Pod:
 
 
 def node(name: str = "node", **fields: Unpack[NodeFields]) -> Node:
-    """Build a node; without any fields it has 4 CPUs, 16 GiB and room for 110 pods."""
+    """Return a node, by default with 4 CPUs, 16 GiB and a capacity of 110 pods."""
     images = fields.get("images", ())
     if isinstance(images, Mapping):
         images = [ContainerImage((image,), size) for image, size in images.items()]
@@ -149,7 +145,7 @@ def node(name: str = "node", **fields: Unpack[NodeFields]) -> Node:
 
 
 def taint(text: str) -> Taint:
-    """Read a taint as kubectl writes it: ``key=value:Effect`` or ``key:Effect``."""
+    """Parse a taint in kubectl's notation: ``key=value:Effect`` or ``key:Effect``."""
     label, _, effect = text.rpartition(":")
     key, _, value = label.partition("=")
     return Taint(key=key, value=value, effect=effect)

@@ -1,7 +1,4 @@
-"""A scheduler whose attempts take time, for tests of who comes next where there is more to do than can be done.
-
-Owns the clock that a cycle moves on, and one step of the scheduler's loop. It must not know what is tested.
-"""
+"""A scheduler whose scheduling attempts take time, for tests of the queue order under overload."""
 
 from __future__ import annotations
 
@@ -23,25 +20,25 @@ from tests.support.scheduling import Rig, plugin_set, profile
 from tests.support.virtual_clock import VirtualClock
 
 SECONDS = 0.1
-"""What an attempt takes."""
+"""Duration of an attempt."""
 
 
 class WorkingClock(VirtualClock):
-    """A clock that work moves on; what falls due meanwhile comes when the work is done, as with one loop."""
+    """Clock that work advances; timers that expire meanwhile fire after the work, as in an event loop."""
 
     def spend(self, seconds: float) -> None:
-        """Time passes while nothing else can run."""
+        """Advance the time without firing timers."""
         self._now += seconds
 
 
 class TakesTime(PreFilterPlugin):
-    """Takes :data:`SECONDS` for each pod, or for each class of gang members, that is tried."""
+    """PreFilter plugin that takes :data:`SECONDS` for each attempt of a pod or of a class of gang members."""
 
     name = "TakesTime"
     reuse = Reuse(pod=PodReads.NOTHING)
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
-        """Let any pod pass, after a while."""
+        """Let any pod pass after :data:`SECONDS`."""
         del state, nodes
         clock = self.handle.clock
         assert isinstance(clock, WorkingClock)
@@ -49,13 +46,13 @@ class TakesTime(PreFilterPlugin):
         return PreFilterResult()
 
     def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool]:
-        """Always: every pod passes."""
+        """Allow reuse always: the result is the same for every pod."""
         del pod, nodes
         return always
 
 
 def busy_rig() -> Rig:
-    """A scheduler for gangs, without nodes."""
+    """Return a scheduler with gangs and without nodes."""
     registry = in_tree_registry()
     registry.register(TakesTime)
     slow = Plugins(multi_point=default_plugins().multi_point, pre_filter=plugin_set("TakesTime"))
@@ -67,7 +64,10 @@ def busy_rig() -> Rig:
 
 
 async def step(made: Rig) -> str:
-    """Take who is next through all cycles, or let a moment pass; the UID of who it was, "" for nobody."""
+    """Pop the next pod or gang and run all its cycles; return its UID.
+
+    If the queue is empty, advance the clock and return "".
+    """
     queued = made.queue.pop()
     if queued is None:
         made.clock.advance(SECONDS)
@@ -75,9 +75,9 @@ async def step(made: Rig) -> str:
     if isinstance(queued, QueuedGang):
         attempts = await made.scheduler.cycles.gangs.schedule(queued)
     else:
-        one = made.scheduler.cycles.pods.schedule(queued)
-        attempts = [] if one is None else [one]
+        attempt = made.scheduler.cycles.pods.schedule(queued)
+        attempts = [] if attempt is None else [attempt]
     await asyncio.gather(*(made.scheduler.cycles.binding.bind(attempt) for attempt in attempts))
-    # What fell due while the scheduler was at work.
+    # Fire the timers that expired during the cycles.
     made.clock.advance(0.0)
     return queued.uid

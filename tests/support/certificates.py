@@ -1,7 +1,7 @@
-"""Certificates for tests: an authority, and what it signs.
+"""Certificates for tests: an authority and the certificates that it signs.
 
-Owns X.509 and ECDSA on P-256, as little as TLS on loopback needs. It must not be used for anything but tests: it takes
-no care of timing. Why by hand: the standard library makes no certificates, and keys in a repository alarm people.
+The code uses X.509 and ECDSA on P-256 without protection against timing attacks: it is for tests only. The standard
+library issues no certificates, and private keys in a repository trigger secret scanners.
 
 Source: RFC 5280 (certificates), RFC 5915 (keys), SEC 1 version 2.0, section 4.1.3 (signatures).
 """
@@ -33,13 +33,13 @@ _Point = tuple[int, int] | None
 
 @dataclass(frozen=True, slots=True)
 class KeyPair:
-    """A certificate and its key, both PEM."""
+    """Certificate and its private key in PEM."""
 
     certificate: str
     key: str
 
     def write(self, directory: Path, name: str) -> tuple[Path, Path]:
-        """Write both; the paths of the certificate and of the key."""
+        """Write both to files; return the paths of the certificate and of the key."""
         certificate, key = directory / f"{name}.crt", directory / f"{name}.key"
         certificate.write_text(self.certificate)
         key.touch(mode=0o600)
@@ -48,10 +48,10 @@ class KeyPair:
 
 
 class Authority:
-    """A certificate authority that lives as long as a test.
+    """Certificate authority.
 
     Attributes:
-        certificate: Its own certificate, PEM.
+        certificate: Certificate of the authority in PEM.
     """
 
     def __init__(self, name: str = "authority of a test") -> None:
@@ -60,7 +60,7 @@ class Authority:
         self.certificate = _pem("CERTIFICATE", self._signed(name, self._scalar, _extension(_IS_AUTHORITY)))
 
     def issue(self, name: str, address: str = "127.0.0.1") -> KeyPair:
-        """Sign a certificate for a DNS name and an IP address."""
+        """Return a signed certificate for a DNS name and an IP address."""
         scalar = secrets.randbelow(_N - 1) + 1
         names = _tagged(0x82, name.encode()) + _tagged(0x87, ipaddress.ip_address(address).packed)
         alternative = _extension(_sequence(_ALTERNATIVE_NAME, _tagged(4, _sequence(names))))

@@ -1,4 +1,4 @@
-"""Opens HTML files in headless Chromium, and returns what they contain, request and violate."""
+"""Opens HTML files in headless Chromium and returns the document, console messages and requested URLs."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _FLAGS = (
     "--enable-logging=stderr",
     "--dump-dom",
 )
-_BY_THE_BROWSER = "not an origin"
+_BROWSER_INITIATOR = "not an origin"
 _CONSOLE = re.compile(r':CONSOLE:\d+\] "(?P<message>.*?)", source: ', re.DOTALL)
 
 
 @dataclass(frozen=True)
 class OpenedFile:
-    """What Chromium made of a file.
+    """Result of opening a file.
 
     Attributes:
-        dom: The document after scripts ran, as HTML.
-        console: Messages on the console; violations of the content security policy are among them.
-        requests: URLs that the page requested, without the file itself.
+        dom: Document after the scripts ran, as HTML.
+        console: Console messages, including violations of the content security policy.
+        requests: URLs that the page requested, except the file itself.
     """
 
     dom: str
@@ -43,10 +43,10 @@ class OpenedFile:
 
 
 def open_file(path: Path, scratch: Path) -> OpenedFile:
-    """Open a file; skip the test without Chromium, except in CI.
+    """Open a file; without Chromium, skip the test, or fail it in CI.
 
     Args:
-        path: The file.
+        path: HTML file.
         scratch: Directory for the browser's profile and log.
     """
     program = shutil.which("chromium")
@@ -62,6 +62,6 @@ def open_file(path: Path, scratch: Path) -> OpenedFile:
     requests = [
         each["url"]
         for each in events
-        if each.get("initiator", _BY_THE_BROWSER) != _BY_THE_BROWSER and each.get("url") != path.as_uri()
+        if each.get("initiator", _BROWSER_INITIATOR) != _BROWSER_INITIATOR and each.get("url") != path.as_uri()
     ]
     return OpenedFile(found.stdout, [each["message"] for each in _CONSOLE.finditer(found.stderr)], requests)

@@ -1,6 +1,6 @@
-"""State that cycles read and write, as plain values: equal pictures have no visible difference.
+"""State that scheduling cycles read and write, as plain values that tests compare.
 
-The change log is not part of it, because it only causes readers to read again.
+The change log is left out, because it only causes readers to recompute.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _ARRAYS = ("allocatable", "requested", "nonzero_requested", "allowed_pods", "pod
 
 
 def cluster_state(context: CycleContext) -> dict[str, Any]:
-    """Take a picture."""
+    """Return the state of nodes, pods, gangs, nominations and the queue."""
     cache, queue = context.cache, context.queue
     return {
         **_of_columns(cache.columns),
@@ -48,7 +48,7 @@ def _of_columns(nodes: NodeColumns) -> dict[str, Any]:
     found["priorities"] = {
         priority: (column.rows.tolist(), column.total) for priority, column in nodes.priorities._columns.items()
     }
-    # Counts that are all 0 come with the first question about them, and stay.
+    # The first read of a count creates it, so counts that are all 0 are left out.
     index = nodes.pod_index
     found["terms"] = {key: (each.holders.tolist(), each.sum) for key, each in index._terms.items() if each.sum}
     found["queries"] = {

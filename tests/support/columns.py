@@ -1,4 +1,4 @@
-"""Columns filled with the nodes and pods of a test."""
+"""Node columns with the nodes and pods of a test."""
 
 from collections.abc import Iterable
 
@@ -9,15 +9,12 @@ from scheduler_core.snapshot.table_bounds import DEFAULT_BOUNDS, SnapshotBounds
 
 
 def columns(nodes: Iterable[Node], pods: Iterable[Pod] = (), bounds: SnapshotBounds = DEFAULT_BOUNDS) -> NodeColumns:
-    """Fill columns.
+    """Return node columns.
 
     Args:
-        nodes: They get rows 0, 1, 2 and so on, in this order.
-        pods: Pods with a node; those on a node that is not in ``nodes`` are left out.
-        bounds: Most entries of the tables.
-
-    Returns:
-        The columns; compile the pod to be placed with their ``compile_pod``.
+        nodes: Nodes; their rows are 0, 1, 2 and so on, in this order.
+        pods: Bound pods; pods on nodes that are not in ``nodes`` are left out.
+        bounds: Maximum sizes of the tables.
     """
     filled = NodeColumns(bounds)
     for node in nodes:

@@ -1,7 +1,7 @@
-"""Columns as plain values: two pictures are equal if no reader can see a difference.
+"""Node columns as plain values that tests compare.
 
-:func:`columns_state` walks everything that the columns store, so that a new index is compared without a change here.
-:func:`by_name` is what the columns say of each node, for columns whose rows and numbers differ.
+:func:`columns_state` walks all attributes of the columns, so that it includes new indexes without a change here.
+:func:`by_name` returns the values by node name, for columns whose rows and interned numbers differ.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import HostPort, PodInfo
 
 _COUNTERS = frozenset(("version", "terms_version", "idle_checks", "_version", "_namespaces_version", "_made", "_array"))
-"""Attributes that only cause readers to recompute, or that are computed from others."""
+"""Attributes that only cause readers to recompute, or that are derived from other attributes."""
 _BY_RESOURCE = ("allocatable", "requested")
 
 
 def columns_state(nodes: NodeColumns) -> dict[str, Any]:
-    """Return all that columns store."""
+    """Return all state of the columns."""
     found: dict[str, Any] = _plain(nodes)
     for name in _BY_RESOURCE:
         found.pop(f"_{name}")
         amounts = getattr(nodes, name).tolist()
         found[name] = {key: amounts[column] for column, key in enumerate(nodes.resources.keys) if key}
-    # The row of a removed node keeps the hash of its name.
+    # The row of a removed node still has the hash of the name.
     found.pop("_name_hashes")
     found["name_hashes"] = np.where(nodes.alive, nodes.name_hashes, 0).tolist()
     found["order of pods"] = [list(pods) for pods in nodes.pods]
     return found
 
 
-def _plain(value: Any, around: tuple[int, ...] = ()) -> Any:
-    """Return a value without its objects; ``around`` are the objects that contain it."""
+def _plain(value: Any, parents: tuple[int, ...] = ()) -> Any:
+    """Convert a value to plain values; ``parents`` are the IDs of the objects that contain it."""
     if value is None or isinstance(value, str | int | float | bytes | frozenset | Struct | Enum | type):
         return value
     if isinstance(value, np.ndarray):
@@ -53,20 +53,20 @@ def _plain(value: Any, around: tuple[int, ...] = ()) -> Any:
     if isinstance(value, ResourceNames):
         return dict(value._ids), dict(value._offers)
     if isinstance(value, dict):
-        return {key: _plain(each, around) for key, each in value.items()}
+        return {key: _plain(each, parents) for key, each in value.items()}
     if isinstance(value, set):
         return frozenset(value)
     if isinstance(value, list | tuple):
-        return [_plain(each, around) for each in value]
-    if id(value) in around:
+        return [_plain(each, parents) for each in value]
+    if id(value) in parents:
         return None
     slots = [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())]
     names = [*getattr(value, "__dict__", ()), *slots]
-    return {name: _plain(getattr(value, name), (*around, id(value))) for name in names if name not in _COUNTERS}
+    return {name: _plain(getattr(value, name), (*parents, id(value))) for name in names if name not in _COUNTERS}
 
 
 class Queries(Struct, frozen=True):
-    """What :func:`by_name` asks besides amounts."""
+    """Keys that :func:`by_name` reads."""
 
     resources: tuple[str, ...]
     labels: tuple[str, ...]
@@ -77,8 +77,8 @@ class Queries(Struct, frozen=True):
     priorities: tuple[int, ...]
 
 
-def by_name(nodes: NodeColumns, questions: Queries) -> dict[str, Any]:
-    """Return what columns say of each node, and of the cluster."""
+def by_name(nodes: NodeColumns, queries: Queries) -> dict[str, Any]:
+    """Return the values of each node and of the cluster."""
     index, use = nodes.pod_index, nodes.storage.use
 
     def named(rows: Iterable[int]) -> list[str]:
@@ -88,31 +88,31 @@ def by_name(nodes: NodeColumns, questions: Queries) -> dict[str, Any]:
         return {nodes.node_name(int(row)): int(counts[row]) for row in np.flatnonzero(counts)}
 
     found: dict[str, Any] = {
-        "ports": {port: named(nodes.host_ports.conflicting_rows((port,)).tolist()) for port in questions.ports},
-        "claims": {key: (use.is_claim_mounted(key), use.volume_of_claim(key)) for key in questions.claims},
+        "ports": {port: named(nodes.host_ports.conflicting_rows((port,)).tolist()) for port in queries.ports},
+        "claims": {key: (use.is_claim_mounted(key), use.volume_of_claim(key)) for key in queries.claims},
         "disks": {
             (each, read_only): named(use.disk_rows(each, read_only=read_only))
-            for each in questions.disks
+            for each in queries.disks
             for read_only in (True, False)
         },
-        "volumes": {each: named(use.rows_with(each)) for each in questions.volumes},
-        "volume counts": {each[0]: counted(use.counts(each[0], nodes.size)) for each in questions.volumes},
+        "volumes": {each: named(use.rows_with(each)) for each in queries.volumes},
+        "volume counts": {each[0]: counted(use.counts(each[0], nodes.size)) for each in queries.volumes},
         "terms": {key: (counted(each.holders), each.sum) for key, each in index._terms.items()},
         "queries": {query: (counted(each.total), counted(each.ending)) for query, each in index._queries.items()},
         "images": {name: named(each.rows) for name, each in nodes.images._states.items()},
     }
     for row in np.flatnonzero(nodes.alive).tolist():
         one = np.array([row], dtype=np.intp)
-        columns = {name: nodes.resources.find(name) for name in questions.resources}
+        columns = {name: nodes.resources.find(name) for name in queries.resources}
         found[nodes.node_name(row)] = {
             "allocatable": {name: 0 if at is None else nodes.allocatable.item(at, row) for name, at in columns.items()},
-            "requested": {name: nodes.requested_amount(name, row) for name in questions.resources},
+            "requested": {name: nodes.requested_amount(name, row) for name in queries.resources},
             "nonzero": nodes.nonzero_requested[:, row].tolist(),
             "pods": (int(nodes.pod_count[row]), int(nodes.allowed_pods[row]), sorted(nodes.pods[row])),
             "node": (nodes.nodes[row], bool(nodes.unschedulable[row]), int(nodes.name_hashes[row])),
             "taints": nodes.taint_sets.keys[int(nodes.taint_set_ids[row])],
-            "labels": {key: _label(nodes, key, row) for key in questions.labels},
-            "below": [bool(nodes.priorities.below(each, one)[0]) for each in questions.priorities],
+            "labels": {key: _label(nodes, key, row) for key in queries.labels},
+            "below": [bool(nodes.priorities.below(each, one)[0]) for each in queries.priorities],
         }
     return found
 

@@ -1,4 +1,4 @@
-"""Queries of the chart's Grafana dashboard, and whether a scrape answers them."""
+"""Queries of the chart's Grafana dashboard, and whether a scrape has series for them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ DASHBOARD = Path(__file__).resolve().parents[2] / "charts" / "bayplan" / "dashbo
 
 
 def dashboard() -> dict[str, Any]:
-    """Return the dashboard."""
+    """Return the decoded dashboard."""
     found: dict[str, Any] = json.loads(DASHBOARD.read_text(encoding="utf-8"))
     return found
 
 
 def dashboard_queries() -> list[tuple[str, str]]:
-    """Return every query with the panel or the variable that it belongs to; variables match any value."""
+    """Return every query with the title of its panel or the name of its variable; variables match any value."""
     board = dashboard()
     found = [(panel["title"], target["expr"]) for panel in board["panels"] for target in panel.get("targets", ())]
     for variable in board["templating"]["list"]:
@@ -37,7 +37,7 @@ def dashboard_queries() -> list[tuple[str, str]]:
 
 
 def series_of(scrape: str) -> dict[str, list[Series]]:
-    """Return the labels of every sample of a scrape, by the name of the sample."""
+    """Return the labels of every sample of a scrape by sample name."""
     found: dict[str, list[Series]] = defaultdict(list)
     for family in text_string_to_metric_families(scrape):
         for sample in family.samples:
@@ -45,11 +45,11 @@ def series_of(scrape: str) -> dict[str, list[Series]]:
     return found
 
 
-def assert_answered(scrape: str, prefix: str) -> None:
-    """Assert that the dashboard has queries of metrics with a prefix, and that a scrape has series for all of them."""
+def assert_has_series(scrape: str, prefix: str) -> None:
+    """Assert that the dashboard reads metrics with a prefix, and that a scrape has series for all of them."""
     series = series_of(scrape)
-    asked: list[Selector] = [
+    selected: list[Selector] = [
         each for _, query in dashboard_queries() for each in selectors(query) if each.name.startswith(prefix)
     ]
-    assert asked
-    assert [each for each in asked if not each.finds(series.get(each.name, ()))] == []
+    assert selected
+    assert [each for each in selected if not each.finds(series.get(each.name, ()))] == []

@@ -1,4 +1,4 @@
-"""Nodes, slices and claims that change at random, for laws of what is refreshed row by row."""
+"""Nodes, resource slices and claims that change at random, for tests of row-by-row updates."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ NODES = 6
 
 
 def decode(kind: Any, fields: dict[str, Any]) -> Any:
-    """Decode an object as the API server would send it."""
+    """Decode an object from the API server's JSON."""
     return msgspec.json.decode(msgspec.json.encode(fields), type=kind)
 
 
 def device_claim(number: int, *devices: tuple[str, str]) -> ResourceClaim:
-    """A claim for one device, allocated if devices are given as (pool, device)."""
+    """Return a claim for one device, allocated if devices are given as (pool, device)."""
     request = {"name": "r", "exactly": {"deviceClassName": "gpu"}}
     results = [{"request": "r", "driver": DRIVER, "pool": pool, "device": device} for pool, device in devices]
     claim: ResourceClaim = decode(
@@ -42,12 +42,12 @@ class DeviceWorld:
     """Nodes and devices that change at random.
 
     Args:
-        seed: Any number.
-        skips_operations: Whether slices skip operations, which some nodes can and others cannot.
+        seed: Random seed.
+        skips_operations: Whether some slices skip node operations, which only some nodes support.
     """
 
     def __init__(self, seed: int, *, skips_operations: bool = False) -> None:
-        self.dice = random.Random(seed)
+        self.random = random.Random(seed)
         self._skips_operations = skips_operations
         self.nodes = NodeColumns(devices=DeviceIndex(DeviceFeatures(optional_node_operations=skips_operations)))
         self.devices = self.nodes.devices
@@ -58,18 +58,18 @@ class DeviceWorld:
 
     def put_node(self, number: int) -> None:
         """Add a node, or change its labels or declared features."""
-        labels = {"rack": self.dice.choice("ab")}
-        features = [OPTIONAL_NODE_OPERATIONS] if self._skips_operations and self.dice.random() < 0.5 else []
+        labels = {"rack": self.random.choice("ab")}
+        features = [OPTIONAL_NODE_OPERATIONS] if self._skips_operations and self.random.random() < 0.5 else []
         status = {"declaredFeatures": features}
         node = decode(Node, {"metadata": {"name": f"n{number}", "labels": labels}, "status": status})
         put = self.nodes.add_node if self.nodes.row_of(f"n{number}") < 0 else self.nodes.update_node
         put(node)
 
     def put_slice(self, number: int) -> None:
-        """Add or change a slice of a node, or one that several nodes reach."""
-        is_local = self.dice.random() < 0.8
-        rack = {"key": "rack", "operator": "In", "values": [self.dice.choice("ab")]}
-        reach = (
+        """Add or change a slice of one node, or the slice of a pool that several nodes can access."""
+        is_local = self.random.random() < 0.8
+        rack = {"key": "rack", "operator": "In", "values": [self.random.choice("ab")]}
+        access = (
             {"nodeName": f"n{number}"}
             if is_local
             else {"nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [rack]}]}}
@@ -77,29 +77,29 @@ class DeviceWorld:
         pool = f"n{number}" if is_local else "fabric"
         spec = {
             "driver": DRIVER,
-            "pool": {"name": pool, "generation": self.dice.randint(0, 2), "resourceSliceCount": 1},
-            "devices": [{"name": f"d{index}"} for index in range(self.dice.randint(0, 3))],
-            **reach,
+            "pool": {"name": pool, "generation": self.random.randint(0, 2), "resourceSliceCount": 1},
+            "devices": [{"name": f"d{index}"} for index in range(self.random.randint(0, 3))],
+            **access,
         }
-        if self._skips_operations and self.dice.random() < 0.4:
+        if self._skips_operations and self.random.random() < 0.4:
             spec["skipNodeOperations"] = ["*"]
         name = f"s{number}" if is_local else "s-fabric"
         self.devices.assign(decode(ResourceSlice, {"metadata": {"name": name}, "spec": spec}))
 
     def step(self) -> None:
-        """Change something."""
-        number = self.dice.randrange(NODES)
-        pool = self.dice.choice([f"n{number}", "fabric"])
-        match self.dice.randrange(6):
+        """Make a random change."""
+        number = self.random.randrange(NODES)
+        pool = self.random.choice([f"n{number}", "fabric"])
+        match self.random.randrange(6):
             case 0:
                 self.put_node(number)
             case 1 | 2:
                 self.put_slice(number)
             case 3:
-                self.devices.assign(device_claim(self.dice.randrange(8), (pool, f"d{self.dice.randrange(3)}")))
+                self.devices.assign(device_claim(self.random.randrange(8), (pool, f"d{self.random.randrange(3)}")))
             case 4:
-                self.devices.assign(device_claim(self.dice.randrange(8)))
+                self.devices.assign(device_claim(self.random.randrange(8)))
             case _:
                 row = self.nodes.row_of(f"n{number}")
-                if row >= 0 and self.dice.random() < 0.3:
+                if row >= 0 and self.random.random() < 0.3:
                     self.nodes.remove_node(f"n{number}")

@@ -28,11 +28,11 @@ ALL_VERBS = {"filterVerb": "filter", "prioritizeVerb": "prioritize", "preemptVer
 
 
 def passes_only(
-    *names: str, failed: Mapping[str, str] | None = None, hopeless: Mapping[str, str] | None = None
+    *names: str, failed: Mapping[str, str] | None = None, unresolvable: Mapping[str, str] | None = None
 ) -> FilterScript:
     """Return a filter response that lets only ``names`` pass."""
     return lambda candidates: ExtenderVerdict(
-        tuple(name for name in candidates if name in names), dict(failed or {}), dict(hopeless or {})
+        tuple(name for name in candidates if name in names), dict(failed or {}), dict(unresolvable or {})
     )
 
 
