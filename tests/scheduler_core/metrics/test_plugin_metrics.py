@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from bayplan.serving.bayplan_metrics import metrics_registry
 from prometheus_client import generate_latest
@@ -30,21 +32,17 @@ async def test_plugin_metrics_are_exported_with_their_profile() -> None:
     assert f"bayplan_plugin_lookup_seconds_sum{label} 1000.004\n" in shown
 
 
-def test_an_invalid_name_is_rejected() -> None:
-    """A name that Prometheus rejects raises PluginError in the plugin's call, not at the scrape."""
-    with pytest.raises(PluginError, match="use letters, digits and _"):
-        RecordedPluginMetrics().count("seats-taken")
-
-
-def test_a_name_has_one_metric_type() -> None:
-    """A name of a counter cannot be used for a histogram."""
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        pytest.param(lambda metrics: metrics.count("seats-taken"), "use letters, digits and _", id="invalid name"),
+        pytest.param(lambda metrics: metrics.observe("a", 1), "use two", id="histogram with the name of a counter"),
+        pytest.param(lambda metrics: metrics.count("a", -1), "only increases", id="counter that decreases"),
+    ],
+)
+def test_invalid_calls(call: Callable[[RecordedPluginMetrics], None], message: str) -> None:
+    """An invalid name or amount raises PluginError in the plugin's call, not at the scrape."""
     metrics = RecordedPluginMetrics()
     metrics.count("a")
-    with pytest.raises(PluginError, match="use two"):
-        metrics.observe("a", 1)
-
-
-def test_a_counter_does_not_decrease() -> None:
-    """A negative amount raises PluginError."""
-    with pytest.raises(PluginError, match="only increases"):
-        RecordedPluginMetrics().count("a", -1)
+    with pytest.raises(PluginError, match=message):
+        call(metrics)

@@ -40,15 +40,15 @@ FULL = [
 ]
 
 
-def victims(pods: Sequence[Pod], wanted: Pod, budgets: Sequence[PodDisruptionBudget] = ()) -> tuple[list[str], int]:
-    preview = PreemptionWorld([node("a")], pods, budgets).preview(wanted)
+def victims(pods: Sequence[Pod], incoming: Pod, budgets: Sequence[PodDisruptionBudget] = ()) -> tuple[list[str], int]:
+    preview = PreemptionWorld([node("a")], pods, budgets).preview(incoming)
     assert preview is not None
     (candidate,) = preview.candidates
     return [info.pod.metadata.name for info in candidate.victims], candidate.pdb_violations
 
 
 @pytest.mark.parametrize(
-    ("wanted", "expected"),
+    ("incoming", "expected"),
     [
         pytest.param(preemptor("1"), ["p1"], id="the-youngest-of-the-lowest-priority"),
         pytest.param(preemptor("2"), ["p0", "p1"], id="both-of-the-lowest-priority"),
@@ -56,9 +56,9 @@ def victims(pods: Sequence[Pod], wanted: Pod, budgets: Sequence[PodDisruptionBud
         pytest.param(preemptor("1", priority=1), ["p1"], id="priority-higher-by-one"),
     ],
 )
-def test_the_least_important_pods_are_victims(wanted: Pod, expected: list[str]) -> None:
+def test_the_least_important_pods_are_victims(incoming: Pod, expected: list[str]) -> None:
     """Pods are reprieved in order of importance: by priority, then the longest running."""
-    assert victims(FULL, wanted) == (expected, 0)
+    assert victims(FULL, incoming) == (expected, 0)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_resources_of_a_nominated_pod_are_reserved() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "pods", "message"),
+    ("incoming", "pods", "message"),
     [
         pytest.param(
             preemptor("1", policy="Never"), FULL, "preemption: not eligible due to preemptionPolicy=Never.", id="never"
@@ -155,9 +155,9 @@ def test_resources_of_a_nominated_pod_are_reserved() -> None:
         ),
     ],
 )
-def test_ineligible_pods(wanted: Pod, pods: Sequence[Pod], message: str) -> None:
+def test_ineligible_pods(incoming: Pod, pods: Sequence[Pod], message: str) -> None:
     """An ineligible pod is unschedulable, and its nomination does not change."""
-    result = PreemptionWorld([node("a")], pods).post_filter(wanted)
+    result = PreemptionWorld([node("a")], pods).post_filter(incoming)
     assert (result.status.code, result.status.message) == (Code.UNSCHEDULABLE, message)
     assert result.nominated_node is None
 

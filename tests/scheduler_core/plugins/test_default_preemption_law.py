@@ -108,7 +108,7 @@ def world_of(cluster: Cluster, affinity: Affinity | None = None) -> PreemptionWo
     return PreemptionWorld(nodes, pods, budgets)
 
 
-def wanted(cluster: Cluster, **fields: Any) -> Pod:
+def incoming(cluster: Cluster, **fields: Any) -> Pod:
     return pod("wants", priority=cluster.priority, requests={"cpu": cluster.cpu}, **fields)
 
 
@@ -146,7 +146,7 @@ def plain_victims(cluster: Cluster, name: str) -> tuple[list[Running], int] | No
 @given(clusters())
 def test_equals_the_plain_form(cluster: Cluster) -> None:
     """Candidates, victims, violations and the nominated node equal those of the reference function."""
-    preview = world_of(cluster).preview(wanted(cluster))
+    preview = world_of(cluster).preview(incoming(cluster))
     assert preview is not None
     plain = {name: found for name in cluster.nodes if (found := plain_victims(cluster, name)) is not None}
     assert {
@@ -168,7 +168,7 @@ def test_equals_the_plain_form(cluster: Cluster) -> None:
 def test_victims_are_minimal(cluster: Cluster) -> None:
     """Without all victims the pod fits; with any one victim restored it does not."""
     world = world_of(cluster)
-    failed = world.failed_attempt(wanted(cluster))
+    failed = world.failed_attempt(incoming(cluster))
     assert failed is not None
     attempt, diagnosis = failed
     preview = world.plugin.preview(attempt.state, attempt.info, world.columns, diagnosis)
@@ -233,9 +233,9 @@ def test_many_nodes_at_once_equal_single_nodes(cluster: Cluster, enough: int) ->
     """The preview is equal, also if not all nodes are dry-run."""
     world = world_of(cluster)
     args = DefaultPreemptionArgs(min_candidate_nodes_percentage=0, min_candidate_nodes_absolute=enough)
-    at_once = world.preview(wanted(cluster, ports=[80]), DefaultPreemption(args, world.handle))
+    at_once = world.preview(incoming(cluster, ports=[80]), DefaultPreemption(args, world.handle))
     single: Any = OneByOne(world.handle)
-    assert world.preview(wanted(cluster, ports=[80]), DefaultPreemption(args, single)) == at_once
+    assert world.preview(incoming(cluster, ports=[80]), DefaultPreemption(args, single)) == at_once
 
 
 def fingerprint(columns: NodeColumns) -> tuple[object, ...]:
@@ -274,7 +274,7 @@ def test_a_dry_run_does_not_change_the_columns(cluster: Cluster, has_affinity: b
     affinity = AWAY_FROM_WEB if has_affinity else None
     world = world_of(cluster, affinity)
     carried: dict[str, Any] = {} if affinity is None else {"affinity": affinity}
-    pending = wanted(cluster, ports=[80], labels={"app": "web"}, **carried)
+    pending = incoming(cluster, ports=[80], labels={"app": "web"}, **carried)
     before, found = fingerprint(world.columns), world.failed_attempt(pending)
     first, second = world.preview(pending), world.preview(pending)
     assert fingerprint(world.columns) == before

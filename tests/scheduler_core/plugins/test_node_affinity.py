@@ -71,26 +71,26 @@ def added(key: str, value: str, weight: int = 0) -> Args:
     return {"addedAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
 
 
-def pre_filtered(wanted: Pod, args: Args | None = None) -> PreFilterResult:
+def pre_filtered(incoming: Pod, args: Args | None = None) -> PreFilterResult:
     nodes = columns(NODES)
-    return plugin(args).pre_filter(CycleState(), nodes.compile_pod(wanted), nodes)
+    return plugin(args).pre_filter(CycleState(), nodes.compile_pod(incoming), nodes)
 
 
 def filtered(
-    wanted: Pod, args: Args | None = None, rows: Rows = ALL_ROWS, cluster: list[Node] | None = None
+    incoming: Pod, args: Args | None = None, rows: Rows = ALL_ROWS, cluster: list[Node] | None = None
 ) -> list[int] | None:
     nodes = columns(NODES if cluster is None else cluster)
-    state, info, instance = CycleState(), nodes.compile_pod(wanted), plugin(args)
+    state, info, instance = CycleState(), nodes.compile_pod(incoming), plugin(args)
     instance.pre_filter(state, info, nodes)
     codes = instance.filter(state, info, nodes, rows)
     return None if codes is None else codes.tolist()
 
 
 def scored(
-    wanted: Pod, args: Args | None = None, rows: Rows = ALL_ROWS, cluster: list[Node] | None = None
+    incoming: Pod, args: Args | None = None, rows: Rows = ALL_ROWS, cluster: list[Node] | None = None
 ) -> list[int]:
     nodes = columns(NODES if cluster is None else cluster)
-    state, info, instance = CycleState(), nodes.compile_pod(wanted), plugin(args)
+    state, info, instance = CycleState(), nodes.compile_pod(incoming), plugin(args)
     assert instance.pre_score(state, info, nodes, rows).is_success
     scores = instance.score(state, info, nodes, rows)
     assert scores.dtype == np.int64
@@ -101,7 +101,7 @@ def scored(
 
 
 @pytest.mark.parametrize(
-    ("wanted", "args", "skipped"),
+    ("incoming", "args", "skipped"),
     [
         pytest.param(pod(), None, True, id="no-requirements"),
         pytest.param(preferring((1, labels(("zone", "Exists", [])))), None, True, id="preferred-terms-only"),
@@ -111,9 +111,9 @@ def scored(
         pytest.param(pod(), added("zone", "a", weight=1), True, id="added-preference-only"),
     ],
 )
-def test_pre_filter_skips_pods_without_requirements(wanted: Pod, args: Args | None, skipped: bool) -> None:
+def test_pre_filter_skips_pods_without_requirements(incoming: Pod, args: Args | None, skipped: bool) -> None:
     """PreFilter ignores preferred terms."""
-    assert pre_filtered(wanted, args).status.is_skip is skipped
+    assert pre_filtered(incoming, args).status.is_skip is skipped
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_a_conflicting_term_is_ignored_if_others_match() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "codes"),
+    ("incoming", "codes"),
     [
         pytest.param(pod(node_selector={"zone": "a"}), [0, 2, 2], id="node-selector"),
         pytest.param(pod(node_selector={"zone": "b", "disk": "ssd"}), [2, 0, 2], id="node-selector-of-two"),
@@ -198,9 +198,9 @@ def test_a_conflicting_term_is_ignored_if_others_match() -> None:
         pytest.param(requiring(names("n0", "n1")), [2, 2, 2], id="two-values-of-a-field"),
     ],
 )
-def test_filter(wanted: Pod, codes: list[int]) -> None:
+def test_filter(incoming: Pod, codes: list[int]) -> None:
     """A node passes if the node selector and one of the terms match."""
-    assert filtered(wanted) == codes
+    assert filtered(incoming) == codes
 
 
 @pytest.mark.parametrize(
@@ -215,16 +215,16 @@ def test_codes_of_selected_rows_equal_those_of_all_rows(rows: list[int]) -> None
 
 
 @pytest.mark.parametrize(
-    ("wanted", "codes"),
+    ("incoming", "codes"),
     [
         pytest.param(pod(), [1, 0, 0], id="pod-without-requirements"),
         pytest.param(pod(node_selector={"zone": "b"}), [1, 0, 2], id="added-affinity-is-checked-first"),
         pytest.param(requiring(labels(("zone", "In", ["a"]))), [1, 2, 2], id="added-and-own-affinity-conflict"),
     ],
 )
-def test_added_affinity_has_its_own_code(wanted: Pod, codes: list[int]) -> None:
+def test_added_affinity_has_its_own_code(incoming: Pod, codes: list[int]) -> None:
     """Nodes that addedAffinity excludes have a code of their own."""
-    assert filtered(wanted, added("disk", "ssd")) == codes
+    assert filtered(incoming, added("disk", "ssd")) == codes
 
 
 def test_filter_without_pre_filter() -> None:
@@ -260,9 +260,9 @@ ZONED = labels(("zone", "Exists", []))
 def test_pre_score_skips_without_preferred_terms() -> None:
     """PreScore skips if neither the pod nor the profile has preferred terms."""
     nodes = columns(NODES)
-    wanted = nodes.compile_pod(requiring(SSD))
-    assert plugin().pre_score(CycleState(), wanted, nodes, ALL_ROWS).is_skip
-    assert plugin(added("zone", "a", weight=1)).pre_score(CycleState(), wanted, nodes, ALL_ROWS).is_success
+    incoming = nodes.compile_pod(requiring(SSD))
+    assert plugin().pre_score(CycleState(), incoming, nodes, ALL_ROWS).is_skip
+    assert plugin(added("zone", "a", weight=1)).pre_score(CycleState(), incoming, nodes, ALL_ROWS).is_success
 
 
 @pytest.mark.parametrize(
@@ -287,8 +287,8 @@ def test_score(terms: list[tuple[int, NodeSelectorTerm]], args: Args | None, sco
 def test_an_invalid_preferred_term_is_an_error() -> None:
     """PreScore returns Error with the invalid key."""
     nodes = columns(NODES)
-    wanted = nodes.compile_pod(preferring((1, labels(("cpus", "Gt", ["many"]))), (1, SSD)))
-    status = plugin().pre_score(CycleState(), wanted, nodes, ALL_ROWS)
+    incoming = nodes.compile_pod(preferring((1, labels(("cpus", "Gt", ["many"]))), (1, SSD)))
+    status = plugin().pre_score(CycleState(), incoming, nodes, ALL_ROWS)
     assert status.code is Code.ERROR
     assert '"cpus"' in status.message
 
@@ -296,8 +296,8 @@ def test_an_invalid_preferred_term_is_an_error() -> None:
 def test_score_without_pre_score() -> None:
     """Score works in a profile that does not enable PreScore."""
     nodes = columns(NODES)
-    wanted = nodes.compile_pod(preferring((5, SSD)))
-    assert plugin().score(CycleState(), wanted, nodes, ALL_ROWS).tolist() == [0, 5, 5]
+    incoming = nodes.compile_pod(preferring((5, SSD)))
+    assert plugin().score(CycleState(), incoming, nodes, ALL_ROWS).tolist() == [0, 5, 5]
     assert plugin().score(CycleState(), nodes.compile_pod(pod()), nodes, ALL_ROWS).tolist() == [0, 0, 0]
 
 

@@ -99,12 +99,12 @@ def test_all_nodes_at_once_equals_one_at_a_time(
     )
     nodes = columns([node(f"n{index}", labels=each) for index, each in enumerate(cluster)])
     plugin = node_affinity.NodeAffinity(NodeAffinityArgs(), FakeHandle(nodes=nodes))
-    state, wanted = CycleState(), nodes.compile_pod(pod(affinity=Affinity(affinity), node_selector=selector))
+    state, incoming = CycleState(), nodes.compile_pod(pod(affinity=Affinity(affinity), node_selector=selector))
 
-    plugin.pre_filter(state, wanted, nodes)
-    codes = plugin.filter(state, wanted, nodes, ALL_ROWS)
-    plugin.pre_score(state, wanted, nodes, ALL_ROWS)
-    scores = plugin.score(state, wanted, nodes, ALL_ROWS)
+    plugin.pre_filter(state, incoming, nodes)
+    codes = plugin.filter(state, incoming, nodes, ALL_ROWS)
+    plugin.pre_score(state, incoming, nodes, ALL_ROWS)
+    scores = plugin.score(state, incoming, nodes, ALL_ROWS)
 
     assert codes is not None
     assert codes.tolist() == [

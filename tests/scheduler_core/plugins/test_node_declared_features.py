@@ -31,7 +31,7 @@ def with_network(*, host_network: bool, host_users: bool | None) -> Pod:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "features"),
+    ("incoming", "features"),
     [
         pytest.param(PLAIN, (), id="no-features"),
         pytest.param(RESTARTING, (RESTART_ALL,), id="restart-all"),
@@ -47,12 +47,12 @@ def with_network(*, host_network: bool, host_users: bool | None) -> Pod:
         pytest.param(with_network(host_network=False, host_users=False), (), id="own-network"),
     ],
 )
-def test_required_features(wanted: Pod, features: tuple[str, ...]) -> None:
+def test_required_features(incoming: Pod, features: tuple[str, ...]) -> None:
     """Required features depend on the spec; a pod without required features skips the filter."""
-    assert required_features(wanted) == features
+    assert required_features(incoming) == features
     nodes = columns([])
     plugin = NodeDeclaredFeatures(None, FakeHandle(nodes=nodes))
-    info = nodes.compile_pod(wanted)
+    info = nodes.compile_pod(incoming)
     assert plugin.pre_filter(CycleState(), info, nodes).status.is_skip is not bool(features)
 
 

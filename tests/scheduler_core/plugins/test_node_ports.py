@@ -24,16 +24,16 @@ def port(number: int, protocol: str = "TCP", address: str = "") -> ContainerPort
     return ContainerPort(container_port=1, host_port=number, protocol=protocol, host_ip=address)
 
 
-def filtered(wanted: Pod, running: list[Pod], rows: object = ALL_ROWS) -> list[int] | None:
+def filtered(incoming: Pod, running: list[Pod], rows: object = ALL_ROWS) -> list[int] | None:
     nodes = columns([node("a"), node("b"), node("c")], running)
     plugin = NodePorts(None, FakeHandle(nodes=nodes))
     assert isinstance(rows, slice | np.ndarray)
-    codes = plugin.filter(CycleState(), nodes.compile_pod(wanted), nodes, rows)
+    codes = plugin.filter(CycleState(), nodes.compile_pod(incoming), nodes, rows)
     return None if codes is None else codes.tolist()
 
 
 @pytest.mark.parametrize(
-    ("wanted", "skipped"),
+    ("requested", "skipped"),
     [
         pytest.param(pod(), True, id="no-ports"),
         pytest.param(pod(ports=[ContainerPort(container_port=80)]), True, id="container-port-only"),
@@ -42,15 +42,15 @@ def filtered(wanted: Pod, running: list[Pod], rows: object = ALL_ROWS) -> list[i
         pytest.param(pod(init_containers=[container(ports=[80], restart_policy="Always")]), False, id="sidecar"),
     ],
 )
-def test_pods_without_host_ports_skip_the_filter(wanted: Pod, skipped: bool) -> None:
+def test_pods_without_host_ports_skip_the_filter(requested: Pod, skipped: bool) -> None:
     """PreFilter skips pods without host ports; ports of init containers that are not sidecars do not count."""
     nodes = columns([])
     plugin = NodePorts(None, FakeHandle(nodes=nodes))
-    assert plugin.pre_filter(CycleState(), nodes.compile_pod(wanted), nodes).status.is_skip is skipped
+    assert plugin.pre_filter(CycleState(), nodes.compile_pod(requested), nodes).status.is_skip is skipped
 
 
 @pytest.mark.parametrize(
-    ("wanted", "used", "codes"),
+    ("requested", "used", "codes"),
     [
         pytest.param(port(80), port(80), [0, 1, 0], id="same"),
         pytest.param(port(80), port(81), None, id="another-port"),
@@ -62,10 +62,10 @@ def test_pods_without_host_ports_skip_the_filter(wanted: Pod, skipped: bool) -> 
         pytest.param(port(80, address=ANY), port(80, address="127.0.0.1"), [0, 1, 0], id="explicit-wildcard"),
     ],
 )
-def test_filter(wanted: ContainerPort, used: ContainerPort, codes: list[int] | None) -> None:
+def test_filter(requested: ContainerPort, used: ContainerPort, codes: list[int] | None) -> None:
     """A node is rejected if protocol, number and address of two ports conflict."""
     running = pod("running", node_name="b", ports=[used])
-    assert filtered(pod(ports=[wanted]), [running]) == codes
+    assert filtered(pod(ports=[requested]), [running]) == codes
 
 
 def test_codes_of_selected_rows() -> None:
@@ -78,13 +78,13 @@ def test_a_port_is_free_after_its_pod_is_removed() -> None:
     """Filter reads the current columns."""
     nodes = columns([node("a")])
     plugin = NodePorts(None, FakeHandle(nodes=nodes))
-    wanted, running = nodes.compile_pod(pod(ports=[80])), nodes.compile_pod(pod("running", ports=[80]))
+    requested, running = nodes.compile_pod(pod(ports=[80])), nodes.compile_pod(pod("running", ports=[80]))
     nodes.add_pod(running, 0)
-    used = plugin.filter(CycleState(), wanted, nodes, ALL_ROWS)
+    used = plugin.filter(CycleState(), requested, nodes, ALL_ROWS)
     nodes.remove_pod(running)
     assert used is not None
     assert used.tolist() == [1]
-    assert plugin.filter(CycleState(), wanted, nodes, ALL_ROWS) is None
+    assert plugin.filter(CycleState(), requested, nodes, ALL_ROWS) is None
 
 
 def test_rejection() -> None:
@@ -139,10 +139,10 @@ _PORTS = st.builds(
 
 
 @given(
-    wanted=st.lists(_PORTS, max_size=3),
+    requested=st.lists(_PORTS, max_size=3),
     running=st.lists(st.builds(UsedPort, st.sampled_from("abc"), _PORTS), max_size=8),
 )
-def test_all_nodes_at_once_equals_one_at_a_time(wanted: list[ContainerPort], running: list[UsedPort]) -> None:
+def test_all_nodes_at_once_equals_one_at_a_time(requested: list[ContainerPort], running: list[UsedPort]) -> None:
     """Codes of all rows equal those of single nodes."""
 
     def conflict(one: ContainerPort, other: ContainerPort) -> bool:
@@ -154,8 +154,8 @@ def test_all_nodes_at_once_equals_one_at_a_time(wanted: list[ContainerPort], run
         )
 
     expected = [
-        int(any(conflict(one, used.port) for one in wanted for used in running if used.node_name == name))
+        int(any(conflict(one, used.port) for one in requested for used in running if used.node_name == name))
         for name in "abc"
     ]
     pods = [pod(f"p{index}", node_name=used.node_name, ports=[used.port]) for index, used in enumerate(running)]
-    assert (filtered(pod(ports=wanted), pods) or [0, 0, 0]) == expected
+    assert (filtered(pod(ports=requested), pods) or [0, 0, 0]) == expected

@@ -37,8 +37,8 @@ FULL = Status(Code.UNSCHEDULABLE, ("node(s) exceed max volume count",))
 EBS_VOLUME = Volume(name="e", aws=AwsElasticBlockStore("vol-1"))
 
 
-def node_statuses(wanted: Pod, nodes: NodeColumns) -> list[Status]:
-    status, found = filter_statuses(NodeVolumeLimits(None, FakeHandle(nodes=nodes)), wanted, nodes)
+def node_statuses(incoming: Pod, nodes: NodeColumns) -> list[Status]:
+    status, found = filter_statuses(NodeVolumeLimits(None, FakeHandle(nodes=nodes)), incoming, nodes)
     assert status.is_success
     return found
 
@@ -104,7 +104,7 @@ def test_attachments_count(attached: str, fits: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("required", "storage", "wanted", "missing"),
+    ("required", "storage", "incoming", "missing"),
     [
         pytest.param(True, pairs("new"), pod(volumes=mounts("new")), [False, True, True], id="required"),
         pytest.param(None, pairs("new"), pod(volumes=mounts("new")), [False, False, False], id="not-required"),
@@ -121,7 +121,7 @@ def test_attachments_count(attached: str, fits: bool) -> None:
     ],
 )
 def test_required_driver_is_missing(
-    required: bool | None, storage: list[StorageObject], wanted: Pod, missing: list[bool]
+    required: bool | None, storage: list[StorageObject], incoming: Pod, missing: list[bool]
 ) -> None:
     """A CSIDriver can require that it is installed; a node without a CSINode then rejects the pod."""
     driver = csi_driver(DRIVER, must_be_installed=required)
@@ -129,7 +129,7 @@ def test_required_driver_is_missing(
         [node("a"), node("b"), node("c")], [*storage, driver, csi_node("a", {DRIVER: None}), csi_node("b")]
     )
     rejected = Status(Code.UNSCHEDULABLE, (f"{DRIVER} CSI driver is not installed on the node",))
-    assert node_statuses(wanted, nodes) == [rejected if absent else SUCCESS for absent in missing]
+    assert node_statuses(incoming, nodes) == [rejected if absent else SUCCESS for absent in missing]
 
 
 def test_required_driver_of_in_tree_volumes() -> None:
@@ -154,7 +154,7 @@ def test_missing_driver_is_reported_before_the_limit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("storage", "wanted", "fits"),
+    ("storage", "incoming", "fits"),
     [
         pytest.param([], pod(volumes=[EBS_VOLUME]), False, id="inline"),
         pytest.param(
@@ -163,11 +163,11 @@ def test_missing_driver_is_reported_before_the_limit() -> None:
         pytest.param([], pod(volumes=[Volume(vsphere=VsphereVolume("x"))]), True, id="not-migrated"),
     ],
 )
-def test_in_tree_volumes_count_for_their_driver(storage: list[StorageObject], wanted: Pod, fits: bool) -> None:
+def test_in_tree_volumes_count_for_their_driver(storage: list[StorageObject], incoming: Pod, fits: bool) -> None:
     """In-tree volumes count towards the limit of their migrated CSI driver."""
     limits = csi_node("a", {EBS: 0, "csi.vsphere.vmware.com": 0})
     nodes = columns_with_storage([node("a"), node("b")], [*storage, limits])
-    assert node_statuses(wanted, nodes) == [SUCCESS if fits else FULL, SUCCESS]
+    assert node_statuses(incoming, nodes) == [SUCCESS if fits else FULL, SUCCESS]
 
 
 def test_missing_claim_rejects_every_node() -> None:
@@ -187,14 +187,14 @@ def test_ephemeral_claim_of_another_owner_is_an_error() -> None:
 
 def test_untranslatable_volume_is_an_error_on_nodes_with_a_csi_node() -> None:
     """An untranslatable in-tree volume raises PluginError only if a node has a CSINode."""
-    wanted = pod(volumes=[Volume(name="z", azure_disk=AzureDisk("d", "/d", "Shared"))])
-    assert node_statuses(wanted, columns_with_storage([node("a")], ())) == [SUCCESS]
+    incoming = pod(volumes=[Volume(name="z", azure_disk=AzureDisk("d", "/d", "Shared"))])
+    assert node_statuses(incoming, columns_with_storage([node("a")], ())) == [SUCCESS]
     with pytest.raises(PluginError, match="kind\\(Shared\\) is not supported"):
-        node_statuses(wanted, columns_with_storage([node("a")], [csi_node("a")]))
+        node_statuses(incoming, columns_with_storage([node("a")], [csi_node("a")]))
 
 
 @pytest.mark.parametrize(
-    ("wanted", "skips"),
+    ("incoming", "skips"),
     [
         pytest.param(pod(), True, id="no-volumes"),
         pytest.param(pod(volumes=mounts("data")), False, id="claim"),
@@ -202,10 +202,10 @@ def test_untranslatable_volume_is_an_error_on_nodes_with_a_csi_node() -> None:
         pytest.param(pod(volumes=[EBS_VOLUME]), False, id="in-tree"),
     ],
 )
-def test_a_pod_without_counted_volumes_is_skipped(wanted: Pod, skips: bool) -> None:
+def test_a_pod_without_counted_volumes_is_skipped(incoming: Pod, skips: bool) -> None:
     """PreFilter skips a pod without volumes that count."""
     nodes = NodeColumns()
-    plugin, info = NodeVolumeLimits(None, FakeHandle(nodes=nodes)), nodes.compile_pod(wanted)
+    plugin, info = NodeVolumeLimits(None, FakeHandle(nodes=nodes)), nodes.compile_pod(incoming)
     assert plugin.pre_filter(CycleState(), info, nodes).status.is_skip is skips
 
 
@@ -255,7 +255,7 @@ def test_hint_after_a_created_claim(new: object, hint: Hint) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "hint"),
+    ("incoming", "hint"),
     [
         pytest.param(pod(volumes=mounts("data")), Hint.QUEUE, id="any-claim"),
         pytest.param(pod(volumes=[scratch()]), Hint.SKIP, id="ephemeral"),
@@ -264,9 +264,9 @@ def test_hint_after_a_created_claim(new: object, hint: Hint) -> None:
         pytest.param(pod(volumes=[Volume(aws=AwsElasticBlockStore("aws://z/x"))]), Hint.QUEUE, id="untranslatable"),
     ],
 )
-def test_hint_after_a_deleted_attachment(wanted: Pod, hint: Hint) -> None:
+def test_hint_after_a_deleted_attachment(incoming: Pod, hint: Hint) -> None:
     """A pod is requeued if it has a claim, or an in-tree volume of the same driver."""
-    assert after_attachment_deletion(wanted, attachment("va", EBS, "a", None), None) is hint
+    assert after_attachment_deletion(incoming, attachment("va", EBS, "a", None), None) is hint
 
 
 def test_events() -> None:

@@ -84,16 +84,12 @@ TWO_KEYS = pod("me", spread=[ZONES, HOSTS])
         pytest.param(ME, BARE, node("n", taints=["t:NoSchedule"]), Hint.SKIP, id="taints-without-the-key"),
         pytest.param(TWO_KEYS, None, ZONE_A, Hint.SKIP, id="node-with-one-of-two-keys-added"),
         pytest.param(BROKEN, ZONE_A, ZONE_A, Hint.QUEUE, id="invalid-selector"),
+        pytest.param(ME, BOUND_WEB, None, Hint.QUEUE, id="not-a-node"),
     ],
 )
-def test_node_hint(waiting: Pod, old: Node | None, new: Node | None, hint: Hint) -> None:
+def test_node_hint(waiting: Pod, old: Node | Pod | None, new: Node | None, hint: Hint) -> None:
     """A node change requeues if it changes domains or the nodes that count in them."""
     assert PodTopologySpread(None, FakeHandle()).after_node_change(waiting, old, new) is hint
-
-
-def test_node_hint_of_another_kind() -> None:
-    """The hint is Queue for an object of another kind."""
-    assert PodTopologySpread(None, FakeHandle()).after_node_change(ME, BOUND_WEB, None) is Hint.QUEUE
 
 
 @pytest.mark.parametrize(

@@ -68,14 +68,16 @@ def test_filter(tolerations: list[Toleration], rows: Rows, codes: list[int] | No
     assert filtered(CLUSTER, tolerations, rows) == codes
 
 
-def test_a_cluster_without_taints_passes() -> None:
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        pytest.param([node("a"), node("b")], id="no-taints"),
+        pytest.param([node("a", taints=["busy:PreferNoSchedule"])], id="prefer-no-schedule"),
+    ],
+)
+def test_nodes_that_pass_without_tolerations(nodes: list[Node]) -> None:
     """Filter returns None because every node passes."""
-    assert filtered([node("a"), node("b")], []) is None
-
-
-def test_prefer_no_schedule_taints_reject_no_node() -> None:
-    """PreferNoSchedule taints count in the score only."""
-    assert filtered([node("a", taints=["busy:PreferNoSchedule"])], []) is None
+    assert filtered(nodes, []) is None
 
 
 def test_rejection() -> None:

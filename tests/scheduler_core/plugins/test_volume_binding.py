@@ -8,7 +8,7 @@ import pytest
 
 from scheduler_core.errors import UndecidedRowsError
 from scheduler_core.framework.cycle_state import CycleState
-from scheduler_core.framework.status import SUCCESS, Code, Status
+from scheduler_core.framework.status import SUCCESS, Code, Status, unresolvable
 from scheduler_core.model.affinity import LabelSelector
 from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.pod import AwsElasticBlockStore, Pod
@@ -43,19 +43,15 @@ DRIVER = "disk.example.com"
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 
 
-def unresolvable(*reasons: str) -> Status:
-    return Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, reasons)
-
-
 OUT_OF_REACH = "node(s) didn't match PersistentVolume's node affinity"
 CANNOT_BIND = "node(s) didn't find available persistent volumes to bind"
 NO_SPACE = "node(s) did not have enough free storage"
 NO_VOLUME = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
 
 
-def filter_result(wanted: Pod, nodes: NodeColumns) -> tuple[Status, list[Status]]:
+def filter_result(incoming: Pod, nodes: NodeColumns) -> tuple[Status, list[Status]]:
     """Return PreFilter's status and, if it is Success, the status of each row."""
-    return filter_statuses(VolumeBinding(None, FakeHandle(nodes=nodes)), wanted, nodes)
+    return filter_statuses(VolumeBinding(None, FakeHandle(nodes=nodes)), incoming, nodes)
 
 
 def on_two_zones(storage: Sequence[StorageObject], *claims: str) -> list[Status]:
@@ -363,9 +359,9 @@ def test_deleted_objects_are_not_used() -> None:
     assert status == unresolvable('persistentvolumeclaim "data" is being deleted')
 
 
-def _deleted(shown: PersistentVolume | PersistentVolumeClaim) -> StorageObject:
-    metadata = msgspec.structs.replace(shown.metadata, deletion_timestamp=datetime(2026, 1, 1, tzinfo=UTC))
-    return msgspec.structs.replace(shown, metadata=metadata)
+def _deleted(stored: PersistentVolume | PersistentVolumeClaim) -> StorageObject:
+    metadata = msgspec.structs.replace(stored.metadata, deletion_timestamp=datetime(2026, 1, 1, tzinfo=UTC))
+    return msgspec.structs.replace(stored, metadata=metadata)
 
 
 def test_scoring_is_skipped_without_claims() -> None:

@@ -85,11 +85,11 @@ class World:
             self.nodes.storage.assign(fully_bound(selected, f"pv-of-{selected.metadata.name}"))
 
 
-def fully_bound(shown: PersistentVolumeClaim, to: str) -> PersistentVolumeClaim:
+def fully_bound(stored: PersistentVolumeClaim, to: str) -> PersistentVolumeClaim:
     metadata: AnnotatedMeta = msgspec.structs.replace(
-        shown.metadata, annotations=shown.metadata.annotations | {BIND_COMPLETED: "yes"}, resource_version="9"
+        stored.metadata, annotations=stored.metadata.annotations | {BIND_COMPLETED: "yes"}, resource_version="9"
     )
-    return msgspec.structs.replace(shown, metadata=metadata, spec=msgspec.structs.replace(shown.spec, volume_name=to))
+    return msgspec.structs.replace(stored, metadata=metadata, spec=msgspec.structs.replace(stored.spec, volume_name=to))
 
 
 def current(world: World) -> PersistentVolume:

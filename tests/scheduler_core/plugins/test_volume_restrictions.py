@@ -44,9 +44,9 @@ def rbd(*monitors: str, image: str = "d", pool: str = "rbd", read_only: bool = F
     return Volume(rbd=RbdVolume(monitors, image, pool, read_only))
 
 
-def filter_result(wanted: Pod, nodes: NodeColumns) -> tuple[Status, list[Status]]:
+def filter_result(incoming: Pod, nodes: NodeColumns) -> tuple[Status, list[Status]]:
     """Return PreFilter's status and, if it is Success, the status of each row."""
-    return filter_statuses(VolumeRestrictions(None, FakeHandle(nodes=nodes)), wanted, nodes)
+    return filter_statuses(VolumeRestrictions(None, FakeHandle(nodes=nodes)), incoming, nodes)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, Hint, Resource
-from scheduler_core.framework.status import SUCCESS, Code, Status
+from scheduler_core.framework.status import SUCCESS, Code, Status, unresolvable
 from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.storage import StorageClass, StorageObject
@@ -26,9 +26,9 @@ BETA_REGION = "failure-domain.beta.kubernetes.io/region"
 NO_VOLUME_ZONE = Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, ("node(s) had no available volume zone",))
 
 
-def filter_result(wanted: Pod, nodes: NodeColumns, *, pre_filter: bool = True) -> tuple[Status, list[Status]]:
+def filter_result(incoming: Pod, nodes: NodeColumns, *, pre_filter: bool = True) -> tuple[Status, list[Status]]:
     """Return PreFilter's status and, if it is Success, the status of each row."""
-    return filter_statuses(VolumeZone(None, FakeHandle(nodes=nodes)), wanted, nodes, pre_filter=pre_filter)
+    return filter_statuses(VolumeZone(None, FakeHandle(nodes=nodes)), incoming, nodes, pre_filter=pre_filter)
 
 
 @pytest.mark.parametrize(
@@ -68,10 +68,6 @@ def test_every_volume_counts() -> None:
     assert filter_result(pod(volumes=mounts("one", "two")), nodes)[1] == [NO_VOLUME_ZONE, SUCCESS]
 
 
-def unresolvable(reason: str) -> Status:
-    return Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, (reason,))
-
-
 @pytest.mark.parametrize(
     ("storage", "status"),
     [
@@ -98,10 +94,10 @@ def unresolvable(reason: str) -> Status:
 def test_claims_without_a_usable_volume(storage: tuple[StorageObject, ...], status: Status) -> None:
     """PreFilter, or Filter without PreFilter, returns kube-scheduler's reason."""
     nodes = columns_with_storage([node("n", labels={ZONE: "a"})], storage)
-    wanted = pod(volumes=mounts("data"))
-    assert filter_result(wanted, nodes) == (status, [])
+    incoming = pod(volumes=mounts("data"))
+    assert filter_result(incoming, nodes) == (status, [])
     expected = SUCCESS if status.code is Code.SKIP else status
-    assert filter_result(wanted, nodes, pre_filter=False)[1] == [expected]
+    assert filter_result(incoming, nodes, pre_filter=False)[1] == [expected]
 
 
 def test_ephemeral_claims_are_ignored() -> None:

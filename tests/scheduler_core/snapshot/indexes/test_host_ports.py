@@ -14,7 +14,7 @@ def conflicts(index: HostPortIndex, *ports: HostPort) -> set[int]:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "rows"),
+    ("requested", "rows"),
     [
         pytest.param(("TCP", 80, "1.1.1.1"), {0, 2}, id="its-address-and-the-wildcard"),
         pytest.param(("TCP", 80, "9.9.9.9"), {2}, id="another-address-and-the-wildcard"),
@@ -23,12 +23,12 @@ def conflicts(index: HostPortIndex, *ports: HostPort) -> set[int]:
         pytest.param(("TCP", 81, WILDCARD_IP), set(), id="another-port"),
     ],
 )
-def test_conflicts(wanted: HostPort, rows: set[int]) -> None:
+def test_conflicts(requested: HostPort, rows: set[int]) -> None:
     """Two ports conflict if protocol and port are equal and the addresses overlap."""
     index = HostPortIndex()
     for row, address in enumerate(("1.1.1.1", "2.2.2.2", WILDCARD_IP)):
         index.add(row, (("TCP", 80, address),))
-    assert conflicts(index, wanted) == rows
+    assert conflicts(index, requested) == rows
 
 
 def test_one_of_several_ports_is_enough() -> None:
@@ -74,11 +74,11 @@ def test_hiding_an_unused_port_has_no_effect() -> None:
 def test_host_ports_of_a_pod() -> None:
     """host_ports() returns the distinct host ports of containers and sidecars, not of init containers."""
     sidecar = container(name="s", ports=[81], restart_policy="Always")
-    wanted = pod(
+    requested = pod(
         containers=[container(name="a", ports=[80]), container(name="b", ports=[80])],
         init_containers=[sidecar, container(name="i", ports=[82])],
     )
-    assert host_ports(wanted) == (("TCP", 80, WILDCARD_IP), ("TCP", 81, WILDCARD_IP))
+    assert host_ports(requested) == (("TCP", 80, WILDCARD_IP), ("TCP", 81, WILDCARD_IP))
 
 
 _PORTS = st.tuples(
