@@ -1,6 +1,6 @@
-"""`make simulate-faults`: cluster lifetimes with faults, one per seed, and the problems found.
+"""`make simulate-faults`: simulated cluster lifetimes with faults, one per seed, and the problems found.
 
-The exit status is 1 when a seed fails, or when a kind of fault occurs too rarely.
+The exit status is 1 if a seed fails, or if a kind of fault occurs too rarely.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from pathlib import Path
 
 from tests.simulation.campaign import Campaign, run_campaign
 from tests.simulation.fault_counts import FAULTS, shares
-from tests.simulation.records import Records, replay_life
+from tests.simulation.records import Records, replay_process
 from tests.simulation.shrinking import shrink
 from tests.simulation.simulation import Outcome, run_seed
 
-_LEAST_SHARE = 0.1
+_MINIMUM_SHARE = 0.1
 _SEEDS_FOR_SHARES = 100
 _SHOWN_FAILURES = 5
 
@@ -29,22 +29,22 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="Run only this seed")
     parser.add_argument("--trace", action="store_true", help="Print every step (with --seed)")
     parser.add_argument("--jobs", type=int, default=0, help="Number of processes; 0 means one per processor")
-    parser.add_argument("--record", type=Path, help="Record the operator (with --seed); its second life in FILE.2")
-    parser.add_argument("--replay", type=Path, help="Replay a record of --record, and exit with 1 if it differs")
-    given = parser.parse_args()
-    if given.replay is not None:
-        return _replay(given.replay)
-    if given.seed is not None:
-        return _run_one(given.seed, trace=given.trace, record=given.record)
+    parser.add_argument("--record", type=Path, help="Record the operator (with --seed); FILE.2 for its second process")
+    parser.add_argument("--replay", type=Path, help="Replay a file of --record, and exit with 1 if a decision differs")
+    arguments = parser.parse_args()
+    if arguments.replay is not None:
+        return _replay(arguments.replay)
+    if arguments.seed is not None:
+        return _run_one(arguments.seed, trace=arguments.trace, record=arguments.record)
     began = time.monotonic()
-    campaign = run_campaign(range(given.first, given.first + given.seeds), given.jobs)
+    campaign = run_campaign(range(arguments.first, arguments.first + arguments.seeds), arguments.jobs)
     return _report(campaign, time.monotonic() - began)
 
 
 def _replay(path: Path) -> int:
-    decisions, difference = replay_life(path.read_bytes(), str(path))
-    ends = "all equal" if difference is None else f"then {difference}"
-    print(f"{path}: {decisions} decisions replayed, {ends}")
+    decisions, difference = replay_process(path.read_bytes(), str(path))
+    result = "all equal" if difference is None else f"then {difference}"
+    print(f"{path}: {decisions} decisions replayed, {result}")
     return 0 if difference is None else 1
 
 
@@ -52,9 +52,9 @@ def _run_one(seed: int, *, trace: bool, record: Path | None) -> int:
     records = None if record is None else Records()
     outcome = run_seed(seed, records=records)
     if record is not None and records is not None:
-        for number, life in enumerate(records.lives, 1):
+        for number, process in enumerate(records.processes, 1):
             path = record if number == 1 else record.with_name(f"{record.name}.{number}")
-            path.write_bytes(life.content)
+            path.write_bytes(process.content)
             _replay(path)
     if trace:
         print("\n".join(outcome.trace))
@@ -72,7 +72,7 @@ def _report(campaign: Campaign, seconds: float) -> int:
     width = max(map(len, FAULTS))
     rare = []
     for name, share in by_name.items():
-        is_rare = share < _LEAST_SHARE and campaign.seeds >= _SEEDS_FOR_SHARES
+        is_rare = share < _MINIMUM_SHARE and campaign.seeds >= _SEEDS_FOR_SHARES
         if is_rare:
             rare.append(name)
         print(f"{name:{width}}  {share:6.1%} of the seeds{'  TOO RARE' if is_rare else ''}  ({FAULTS[name]})")
@@ -85,21 +85,21 @@ def _report(campaign: Campaign, seconds: float) -> int:
         for failed, problem in campaign.problems.items():
             print(f"  {failed}: {problem}", flush=True)
     for failed in campaign.failed[:_SHOWN_FAILURES]:
-        again = run_seed(failed)
-        if again.problems:
-            _print_failure(again)
+        repeated = run_seed(failed)
+        if repeated.problems:
+            _print_failure(repeated)
         else:
-            print(f"seed {failed} failed and does not fail again: it depends on something besides the seed")
+            print(f"seed {failed} failed once and passes when repeated: the run depends on more than the seed")
     return 1 if campaign.failed or rare else 0
 
 
 def _print_failure(outcome: Outcome) -> None:
-    least = shrink(outcome)
-    print(f"\nseed {outcome.seed} FAILED; {len(least.steps)} of its {len(outcome.steps)} steps suffice:")
-    print("\n".join(least.trace))
+    shrunk = shrink(outcome)
+    print(f"\nseed {outcome.seed} FAILED; {len(shrunk.steps)} of its {len(outcome.steps)} steps reproduce the failure:")
+    print("\n".join(shrunk.trace))
     for problem in outcome.problems:
         print(f"  {problem}")
-    print(f"again: make simulate-faults SEED={outcome.seed}\n")
+    print(f"repeat with: make simulate-faults SEED={outcome.seed}\n")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""An API server in memory: objects, their versions, their history, and the requests that the operator makes.
+"""In-memory API server: objects, versions, history, and the requests that the operator sends.
 
-Network faults and delays are injected by :mod:`tests.simulation.network`. Objects are stored as the structs that the
-operator decodes, and sent to it as JSON.
+Objects are stored as the structs that the operator decodes, and sent as JSON. :mod:`tests.simulation.network` injects
+network faults and delays.
 
-Follows kube-apiserver v1.36.3 as far as the operator can observe it: one counter of versions for all resources, a bind
-of a pod that is bound or of another UID is a 409, a deletion of an unbound pod is immediate and that of a bound one
-waits for its kubelet.
+Follows kube-apiserver v1.36.3 as far as the operator can observe it: all resources share one version counter, a bind of
+a bound pod or with another UID gets status 409, an unbound pod is deleted at once and a bound one when its kubelet has
+stopped it.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ BUDGETS = "/apis/policy/v1/poddisruptionbudgets"
 NAMESPACES = "/api/v1/namespaces"
 
 NAMESPACE = "default"
-US = "us"
-GRACE_NOT_OVER = datetime(2026, 1, 1, tzinfo=UTC)
+OPERATOR = "operator"
+DELETION_TIME = datetime(2026, 1, 1, tzinfo=UTC)
 
-Answer = tuple[int, bytes]
+Response = tuple[int, bytes]
 """Status code and body."""
 
-DeviceRequest = Callable[[str, str, dict[str, Any], str], Answer]
-"""Answers a request: method, path, body, and the client."""
+DeviceRequest = Callable[[str, str, dict[str, Any], str], Response]
+"""Handles a request: method, path, body and client."""
 
 _ENCODE = msgspec.json.Encoder().encode
 _DECODE = msgspec.json.decode
@@ -53,12 +53,12 @@ class Change:
 
 @dataclass(slots=True)
 class Collection:
-    """The objects of one resource.
+    """Objects of one resource.
 
     Attributes:
-        objects: By name.
-        history: Changes that watches can still replay.
-        compacted: Changes up to this version are no longer in the history.
+        objects: Objects by name.
+        history: Changes that a watch can replay.
+        compacted: Version up to which the history was compacted.
         listeners: Called with each change.
     """
 
@@ -74,8 +74,9 @@ class ApiServer:
     Attributes:
         version: Version of the last change of any object.
         on_bound: Called with each pod that is bound, and the client that bound it.
-        on_deletion: Called with each bound pod that is being deleted.
-        on_device_request: Answers requests for resource claims, and the discovery of their API.
+        on_deletion: Called with each bound pod that is deleted and has to terminate.
+        on_event: Called with each Event that is created.
+        on_device_request: Handles requests for resource claims, and the discovery of their API.
     """
 
     def __init__(self) -> None:
@@ -83,19 +84,19 @@ class ApiServer:
         self.on_bound: Callable[[Pod, str], None] = lambda _, __: None
         self.on_deletion: Callable[[Pod], None] = lambda _: None
         self.on_event: Callable[[dict[str, Any]], None] = lambda _: None
-        self.on_device_request: DeviceRequest = lambda _, path, __, ___: status_answer(404, path)
+        self.on_device_request: DeviceRequest = lambda _, path, __, ___: status_response(404, path)
         self._collections: dict[str, Collection] = {}
         self._uids = 0
 
     def collection(self, path: str) -> Collection:
-        """Return the collection of a path, such as ``/api/v1/pods``."""
+        """Return the collection of a path such as ``/api/v1/pods``."""
         found = self._collections.get(path)
         if found is None:
             found = self._collections[path] = Collection()
         return found
 
     def objects(self, path: str) -> list[Any]:
-        """Return every object of a path, by name."""
+        """Return all objects of a path, sorted by name."""
         objects = self.collection(path).objects
         return [objects[name] for name in sorted(objects)]
 
@@ -104,93 +105,93 @@ class ApiServer:
         yield from self.collection(PODS).objects.values()
 
     def pod(self, name: str) -> Pod | None:
-        """Return a pod by its name."""
+        """Return a pod by name."""
         found: Pod | None = self.collection(PODS).objects.get(name)
         return found
 
     # -- changes by other clients ---------------------------------------------------------------------------------
 
     def new_uid(self, name: str) -> str:
-        """Return a UID that no object had before."""
+        """Return a unique UID."""
         self._uids += 1
         return f"{name}-{self._uids:04d}"
 
-    def put(self, path: str, shown: Any) -> Any:
-        """Create or replace an object; return it with its new version."""
+    def put(self, path: str, obj: Any) -> Any:
+        """Create or replace an object, and return it with its new version."""
         collection = self.collection(path)
-        name = shown.metadata.name
+        name = obj.metadata.name
         self.version += 1
-        new = replace(shown, metadata=replace(shown.metadata, resource_version=str(self.version)))
+        new = replace(obj, metadata=replace(obj.metadata, resource_version=str(self.version)))
         verb = b"MODIFIED" if name in collection.objects else b"ADDED"
         collection.objects[name] = new
         self._notify(collection, verb, new)
         return new
 
     def remove(self, path: str, name: str) -> Any:
-        """Delete an object at once; return its last state, None if there is none."""
+        """Delete an object at once; return its last state, or None if it does not exist."""
         collection = self.collection(path)
-        gone = collection.objects.pop(name, None)
-        if gone is not None:
+        deleted = collection.objects.pop(name, None)
+        if deleted is not None:
             self.version += 1
-            gone = replace(gone, metadata=replace(gone.metadata, resource_version=str(self.version)))
-            self._notify(collection, b"DELETED", gone)
-        return gone
+            deleted = replace(deleted, metadata=replace(deleted.metadata, resource_version=str(self.version)))
+            self._notify(collection, b"DELETED", deleted)
+        return deleted
 
     def compact(self, path: str) -> None:
-        """Compact a resource's history: a watch that was disconnected has to list."""
+        """Compact a resource's history, so that a disconnected watch has to list again."""
         collection = self.collection(path)
         collection.compacted = self.version
         collection.history.clear()
 
-    def bind(self, name: str, uid: str, node_name: str, who: str) -> Answer:
+    def bind(self, name: str, uid: str, node_name: str, client: str) -> Response:
         """Bind a pod."""
         pod = self.pod(name)
         if pod is None:
-            return status_answer(404, f'pods "{name}" not found')
+            return status_response(404, f'pods "{name}" not found')
         if pod.metadata.uid != uid:
-            return status_answer(409, f"the UID in the precondition ({uid}) does not match ({pod.metadata.uid})")
+            return status_response(409, f"the UID in the precondition ({uid}) does not match ({pod.metadata.uid})")
         if pod.spec.node_name:
-            return status_answer(409, f"pod {name} is already assigned to node {pod.spec.node_name}")
+            return status_response(409, f"pod {name} is already assigned to node {pod.spec.node_name}")
         if pod.metadata.deletion_timestamp is not None:
-            return status_answer(409, f"pod {name} is being deleted, cannot be assigned to a host")
-        conditions = _with(pod.status.conditions, PodCondition("PodScheduled", "True"))
+            return status_response(409, f"pod {name} is being deleted, cannot be assigned to a host")
+        conditions = _with_condition(pod.status.conditions, PodCondition("PodScheduled", "True"))
         bound = replace(
             pod, spec=replace(pod.spec, node_name=node_name), status=replace(pod.status, conditions=conditions)
         )
-        self.on_bound(self.put(PODS, bound), who)
+        self.on_bound(self.put(PODS, bound), client)
         return 201, b'{"kind":"Status","status":"Success"}'
 
-    def end_pod(self, name: str, uid: str = "") -> Answer:
-        """Delete a pod: at once if it is not bound, else when its kubelet has stopped it."""
+    def delete_pod(self, name: str, uid: str = "") -> Response:
+        """Delete a pod: at once if it is not bound, otherwise when its kubelet has stopped it."""
         pod = self.pod(name)
         if pod is None:
-            return status_answer(404, f'pods "{name}" not found')
+            return status_response(404, f'pods "{name}" not found')
         if uid and pod.metadata.uid != uid:
-            return status_answer(409, f"the UID in the precondition ({uid}) does not match ({pod.metadata.uid})")
+            return status_response(409, f"the UID in the precondition ({uid}) does not match ({pod.metadata.uid})")
         if not pod.spec.node_name or pod.is_terminal:
             self.remove(PODS, name)
         elif pod.metadata.deletion_timestamp is None:
-            ending = GRACE_NOT_OVER + timedelta(seconds=self.version)
-            ended = replace(pod, metadata=replace(pod.metadata, deletion_timestamp=ending))
-            self.on_deletion(self.put(PODS, ended))
+            deleted_at = DELETION_TIME + timedelta(seconds=self.version)
+            terminating = replace(pod, metadata=replace(pod.metadata, deletion_timestamp=deleted_at))
+            self.on_deletion(self.put(PODS, terminating))
         return 200, b"{}"
 
     # -- requests of the operator -------------------------------------------------------------------------------
 
-    def respond(self, method: str, path: str, body: bytes | None, who: str = US) -> Answer:
-        """Process one request other than a watch."""
+    def respond(self, method: str, path: str, body: bytes | None, client: str = OPERATOR) -> Response:
+        """Process one request, except for watches."""
         parts = path.split("/")
         document = _DECODE(body) if body else {}
         if "/events.k8s.io/" in path:
             self.on_event(document)
             return 201, b"{}"
         if "/resource.k8s.io/" in path and (path.endswith("/v1") or "/namespaces/" in path):
-            return self.on_device_request(method, path, document, who)
+            return self.on_device_request(method, path, document, client)
         if method == "GET" and "/namespaces/" not in path:
             return self._list(path)
         if parts[-1] == "binding":
             meta = document["metadata"]
-            return self.bind(meta["name"], meta["uid"], document["target"]["name"], who)
+            return self.bind(meta["name"], meta["uid"], document["target"]["name"], client)
         if parts[-2] == "persistentvolumes":
             return self._patch_volume(parts[-1], document)
         if parts[-2] == "persistentvolumeclaims":
@@ -198,28 +199,28 @@ class ApiServer:
         if parts[-1] == "status":
             return self._patch_status(parts[-2], document)
         if method == "DELETE":
-            return self.end_pod(parts[-1], document["preconditions"]["uid"])
+            return self.delete_pod(parts[-1], document["preconditions"]["uid"])
         pod = self.pod(parts[-1])
-        return (200, _ENCODE(pod)) if pod is not None else status_answer(404, f'pods "{parts[-1]}" not found')
+        return (200, _ENCODE(pod)) if pod is not None else status_response(404, f'pods "{parts[-1]}" not found')
 
     def initial_lines(self, path: str) -> list[bytes]:
-        """Return a list as a watch sends it."""
+        """Return the list of a resource as the lines with which a watch begins."""
         lines = [_line(b"ADDED", each) for each in self.objects(path)]
         mark = f'{{"resourceVersion":"{self.version}","annotations":{{"k8s.io/initial-events-end":"true"}}}}'
         lines.append(b'{"type":"BOOKMARK","object":{"metadata":%b}}' % mark.encode())
         return lines
 
-    def _list(self, path: str) -> Answer:
+    def _list(self, path: str) -> Response:
         items = b",".join(_ENCODE(each) for each in self.objects(path))
         return 200, b'{"metadata":{"resourceVersion":"%d"},"items":[%b]}' % (self.version, items)
 
-    def _patch_status(self, name: str, document: dict[str, Any]) -> Answer:
+    def _patch_status(self, name: str, document: dict[str, Any]) -> Response:
         pod = self.pod(name)
         if pod is None:
-            return status_answer(404, f'pods "{name}" not found')
+            return status_response(404, f'pods "{name}" not found')
         uid = document["metadata"]["uid"]
         if pod.metadata.uid != uid:
-            return status_answer(422, f"metadata.uid: Invalid value: {uid}: field is immutable")
+            return status_response(422, f"metadata.uid: Invalid value: {uid}: field is immutable")
         status = pod.status
         for given in document["status"].get("conditions", ()):
             condition = PodCondition(
@@ -229,7 +230,7 @@ class ApiServer:
                 given.get("message") or "",
                 given.get("observedGeneration", 0),
             )
-            status = replace(status, conditions=_with(status.conditions, condition))
+            status = replace(status, conditions=_with_condition(status.conditions, condition))
         if "nominatedNodeName" in document["status"]:
             status = replace(status, nominated_node_name=document["status"]["nominatedNodeName"] or "")
         if "extendedResourceClaimStatus" in document["status"]:
@@ -239,34 +240,34 @@ class ApiServer:
             self.put(PODS, replace(pod, status=status))
         return 200, b"{}"
 
-    def _patch_volume(self, name: str, document: dict[str, Any]) -> Answer:
+    def _patch_volume(self, name: str, document: dict[str, Any]) -> Response:
         volume: PersistentVolume | None = self.collection(VOLUMES).objects.get(name)
-        refused = _refusal(volume, document)
-        if volume is None or refused is not None:
-            return refused or status_answer(404, name)
+        error = _precondition_error(volume, document)
+        if volume is None or error is not None:
+            return error or status_response(404, name)
         ref = document["spec"]["claimRef"]
         pointer = None if ref is None else ClaimPointer(ref["namespace"], ref["name"], ref["uid"])
         metadata = replace(volume.metadata, annotations=volume.metadata.annotations | _annotations(document))
         written = replace(volume, metadata=metadata, spec=replace(volume.spec, claim_ref=pointer))
         return 200, _ENCODE(self.put(VOLUMES, written))
 
-    def _patch_claim(self, name: str, document: dict[str, Any]) -> Answer:
+    def _patch_claim(self, name: str, document: dict[str, Any]) -> Response:
         claim: PersistentVolumeClaim | None = self.collection(CLAIMS).objects.get(name)
-        refused = _refusal(claim, document)
-        if claim is None or refused is not None:
-            return refused or status_answer(404, name)
+        error = _precondition_error(claim, document)
+        if claim is None or error is not None:
+            return error or status_response(404, name)
         metadata = replace(claim.metadata, annotations=claim.metadata.annotations | _annotations(document))
         return 200, _ENCODE(self.put(CLAIMS, replace(claim, metadata=metadata)))
 
-    def _notify(self, collection: Collection, verb: bytes, shown: Any) -> None:
-        change = Change(self.version, _line(verb, shown))
+    def _notify(self, collection: Collection, verb: bytes, obj: Any) -> None:
+        change = Change(self.version, _line(verb, obj))
         collection.history.append(change)
         for listener in collection.listeners:
             listener(change)
 
 
-def _line(verb: bytes, shown: Any) -> bytes:
-    return b'{"type":"%b","object":%b}' % (verb, _ENCODE(shown))
+def _line(verb: bytes, obj: Any) -> bytes:
+    return b'{"type":"%b","object":%b}' % (verb, _ENCODE(obj))
 
 
 def _annotations(document: dict[str, Any]) -> dict[str, str]:
@@ -274,19 +275,21 @@ def _annotations(document: dict[str, Any]) -> dict[str, str]:
     return found
 
 
-def _refusal(shown: PersistentVolume | PersistentVolumeClaim | None, document: dict[str, Any]) -> Answer | None:
+def _precondition_error(
+    obj: PersistentVolume | PersistentVolumeClaim | None, document: dict[str, Any]
+) -> Response | None:
     meta = document["metadata"]
-    if shown is None:
-        return status_answer(404, "not found")
-    if shown.metadata.uid != meta["uid"] or shown.metadata.resource_version != meta["resourceVersion"]:
-        return status_answer(409, "the object has been modified; please apply your changes to the latest version")
+    if obj is None:
+        return status_response(404, "not found")
+    if obj.metadata.uid != meta["uid"] or obj.metadata.resource_version != meta["resourceVersion"]:
+        return status_response(409, "the object has been modified; please apply your changes to the latest version")
     return None
 
 
-def status_answer(code: int, message: str) -> Answer:
-    """Return an answer with a Status."""
+def status_response(code: int, message: str) -> Response:
+    """Return a response with a Status."""
     return code, _ENCODE({"kind": "Status", "code": code, "message": message})
 
 
-def _with(conditions: tuple[PodCondition, ...], new: PodCondition) -> tuple[PodCondition, ...]:
+def _with_condition(conditions: tuple[PodCondition, ...], new: PodCondition) -> tuple[PodCondition, ...]:
     return (*(each for each in conditions if each.type != new.type), new)

@@ -1,6 +1,6 @@
-"""Compares a cache that was updated incrementally with one that was filled at once.
+"""Compares a cache that was updated incrementally with a cache that was filled at once.
 
-Node rows differ between the two, so everything is compared by the node's name.
+Everything is compared by node name, because node rows differ between the two.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ from scheduler_core.snapshot.node_columns import NodeColumns
 Facts = dict[str, Any]
 
 
-def cache_differences(older: CycleContext, fresh: CycleContext) -> Iterator[str]:
+def cache_differences(tested: CycleContext, fresh: CycleContext) -> Iterator[str]:
     """Yield each fact that differs."""
-    yield from _differences("", _cluster_facts(older, fresh), _cluster_facts(fresh, fresh))
-    mine, theirs = older.cache.columns, fresh.cache.columns
-    names = sorted(name for name in mine.names if name is not None)
-    if names != sorted(name for name in theirs.names if name is not None):
+    yield from _differences("", _cluster_facts(tested, fresh), _cluster_facts(fresh, fresh))
+    ours, reference = tested.cache.columns, fresh.cache.columns
+    names = sorted(name for name in ours.names if name is not None)
+    if names != sorted(name for name in reference.names if name is not None):
         yield f"the cache has nodes {names}"
         return
     for name in names:
-        yield from _differences(f"node {name}: ", _node_facts(mine, name), _node_facts(theirs, name))
-        yield from _differences(f"node {name}: ", _counted(mine, name, mine), _counted(theirs, name, mine))
+        yield from _differences(f"node {name}: ", _node_facts(ours, name), _node_facts(reference, name))
+        yield from _differences(f"node {name}: ", _query_facts(ours, name, ours), _query_facts(reference, name, ours))
 
 
-def _differences(where: str, mine: Facts, theirs: Facts) -> Iterator[str]:
-    for key in sorted({*mine, *theirs}, key=str):
-        if mine.get(key) != theirs.get(key):
-            yield f"{where}{key} is {mine.get(key)} in the cache and {theirs.get(key)} on the server"
+def _differences(where: str, ours: Facts, reference: Facts) -> Iterator[str]:
+    for key in sorted({*ours, *reference}, key=str):
+        if ours.get(key) != reference.get(key):
+            yield f"{where}{key} is {ours.get(key)} in the cache and {reference.get(key)} on the server"
 
 
 def _cluster_facts(context: CycleContext, fresh: CycleContext) -> Facts:
     cache, nominator, storage = context.cache, context.queue.nominator, context.cache.columns.storage
     facts: Facts = {
-        "pods that are placed": sorted(placed.info.uid for placed in cache.placed_pods()),
-        "pods without their node": sorted((node, uid) for node, pods in cache._without_node.items() for uid in pods),
-        # A scheduler that starts ignores the nomination of a gated pod.
+        "pods on nodes": sorted(placed.info.uid for placed in cache.placed_pods()),
+        "pods on unknown nodes": sorted((node, uid) for node, pods in cache._without_node.items() for uid in pods),
+        # A scheduler ignores the nomination of a gated pod when it starts.
         "nominations": sorted(
             (node, info.uid)
             for node in nominator.nodes()
@@ -63,7 +63,7 @@ def _cluster_facts(context: CycleContext, fresh: CycleContext) -> Facts:
 
 
 def _device_facts(columns: NodeColumns, fresh: NodeColumns) -> Facts:
-    """Return the claims, and which devices they use."""
+    """Return the resource claims, and the devices that they use."""
     devices = columns.devices
     facts: Facts = {
         "resource claims": sorted(claim.metadata.uid for claim in devices.claims),
@@ -117,14 +117,14 @@ def _node_facts(columns: NodeColumns, name: str) -> Facts:
     }
 
 
-def _counted(columns: NodeColumns, name: str, asked: NodeColumns) -> Facts:
-    """Return the counts of pods by the queries that the older cache has answered."""
+def _query_facts(columns: NodeColumns, name: str, tested: NodeColumns) -> Facts:
+    """Return counts of pods, for the queries that the tested cache has answered."""
     row = columns.row_of(name)
     facts: Facts = {}
-    for query in list(asked.pod_index._queries):
+    for query in list(tested.pod_index._queries):
         counts = columns.pod_index.query(query)
         facts[f"pods of {query}"] = (int(counts.total[row]), int(counts.ending[row]))
-    for key in list(asked._labels._columns):
+    for key in list(tested._labels._columns):
         column = columns.label_column(key)
         value = int(column.ids[row])
         facts[f"label {key}"] = None if value < 0 else column.values.keys[value]

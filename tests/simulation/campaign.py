@@ -1,7 +1,4 @@
-"""Runs many seeds in several processes and adds up their results.
-
-A process takes a few dozen seeds at a time, so the cost of starting it does not matter.
-"""
+"""Runs many seeds in several processes and adds up the results."""
 
 from __future__ import annotations
 
@@ -13,7 +10,8 @@ from multiprocessing import get_context
 
 from tests.simulation.simulation import run_seed
 
-_SEEDS_AT_ONCE = 25
+_SEEDS_PER_TASK = 25
+"""Large enough that the start-up cost of a process does not matter."""
 
 
 @dataclass(slots=True)
@@ -25,9 +23,9 @@ class Campaign:
         jobs: Number of processes.
         failed: Seeds whose run failed, in order.
         problems: The first problem of each failed seed.
-        counts: Faults of each run.
+        counts: Fault counts of each run.
         bound: Number of bound pods.
-        virtual_seconds: Virtual seconds of all runs.
+        virtual_seconds: Total virtual seconds of all runs.
     """
 
     seeds: int = 0
@@ -40,7 +38,7 @@ class Campaign:
 
 
 def run_campaign(seeds: Sequence[int], jobs: int = 0) -> Campaign:
-    """Run seeds.
+    """Run all seeds and return the combined results.
 
     Args:
         seeds: The seeds.
@@ -51,8 +49,8 @@ def run_campaign(seeds: Sequence[int], jobs: int = 0) -> Campaign:
     if jobs == 1:
         parts = [_run_some(seeds)]
     else:
-        chunks = [seeds[start : start + _SEEDS_AT_ONCE] for start in range(0, len(seeds), _SEEDS_AT_ONCE)]
-        # Not by forking: the caller may have threads.
+        chunks = [seeds[start : start + _SEEDS_PER_TASK] for start in range(0, len(seeds), _SEEDS_PER_TASK)]
+        # Spawn instead of fork, because the caller may have threads.
         with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
             parts = list(pool.map(_run_some, chunks))
     for part in parts:

@@ -1,7 +1,6 @@
 """Other components of the cluster: kubelets, the pod garbage collector, the volume controller and a provisioner.
 
-Each draws its delays from the run's seed and the UID that it acts on, so leaving out one step of a run does not change
-the delays of the others.
+Their delays depend on the run's seed and on the object's UID, so leaving out a step does not change other delays.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ from scheduler_core.model.storage import (
     VolumePhase,
 )
 from tests.simulation.api_server import CLAIMS, NODES, PODS, VOLUMES, ApiServer, Change
+from tests.simulation.cluster_objects import DYNAMIC_CLASS
 from tests.simulation.fault_counts import FaultCounts
-from tests.simulation.inhabitants import MADE_TO_ORDER
 from tests.simulation.virtual_loop import VirtualLoop
 
 _SLOW_SECONDS = 2.0
@@ -36,7 +35,7 @@ class Controllers:
     """All controllers.
 
     Attributes:
-        failing: Number of next volumes whose provisioning fails.
+        failing: Number of volumes whose provisioning will fail.
     """
 
     def __init__(self, loop: VirtualLoop, server: ApiServer, counts: FaultCounts, seed: int) -> None:
@@ -46,18 +45,18 @@ class Controllers:
         self._seed = seed
         self.failing = 0
         server.on_deletion = self._end_later
-        server.collection(CLAIMS).listeners.append(self._look_at_claims)
-        server.collection(VOLUMES).listeners.append(self._look_at_claims)
-        self._is_looking = False
+        server.collection(CLAIMS).listeners.append(self._claims_changed)
+        server.collection(VOLUMES).listeners.append(self._claims_changed)
+        self._is_sync_due = False
 
-    def _draw(self, what: str) -> float:
+    def _random(self, what: str) -> float:
         return random.Random(f"{self._seed}/{what}").random()
 
     # -- pods ---------------------------------------------------------------------------------------------------
 
     def run(self, pod: Pod) -> None:
         """Start a bound pod, as its kubelet does."""
-        self._loop.call_later(0.2 + self._draw(f"start {pod.metadata.uid}"), self._started, pod)
+        self._loop.call_later(0.2 + self._random(f"start {pod.metadata.uid}"), self._started, pod)
 
     def _started(self, pod: Pod) -> None:
         now = self._server.pod(pod.metadata.name)
@@ -65,9 +64,9 @@ class Controllers:
             self._server.put(PODS, replace(now, status=replace(now.status, phase="Running")))
 
     def _end_later(self, pod: Pod) -> None:
-        seconds = 0.1 + 8.0 * self._draw(f"end {pod.metadata.uid}") ** 2
+        seconds = 0.1 + 8.0 * self._random(f"end {pod.metadata.uid}") ** 2
         if seconds > _SLOW_SECONDS:
-            self._counts.add("ended slowly")
+            self._counts.add("pod terminated slowly")
         self._loop.call_later(seconds, self._ended, pod)
 
     def _ended(self, pod: Pod) -> None:
@@ -76,8 +75,8 @@ class Controllers:
             self._server.remove(PODS, pod.metadata.name)
 
     def collect(self, node_name: str, node_uid: str) -> None:
-        """Remove the pods of a deleted node after a while, unless the node exists again."""
-        self._loop.call_later(3.0 + 4.0 * self._draw(f"collect {node_uid}"), self._collect, node_name)
+        """Delete the pods of a deleted node after a while, unless the node exists again."""
+        self._loop.call_later(3.0 + 4.0 * self._random(f"collect {node_uid}"), self._collect, node_name)
 
     def _collect(self, node_name: str) -> None:
         if node_name in self._server.collection(NODES).objects:
@@ -87,14 +86,14 @@ class Controllers:
 
     # -- volumes ------------------------------------------------------------------------------------------------
 
-    def _look_at_claims(self, change: Change) -> None:
-        if not self._is_looking:
-            self._is_looking = True
-            self._loop.call_later(0.3 + self._draw(f"volumes {change.version}"), self._sync_claims)
+    def _claims_changed(self, change: Change) -> None:
+        if not self._is_sync_due:
+            self._is_sync_due = True
+            self._loop.call_later(0.3 + self._random(f"volumes {change.version}"), self._sync_claims)
 
     def _sync_claims(self) -> None:
-        self._is_looking = False
-        kept = {
+        self._is_sync_due = False
+        bound_volumes = {
             each.spec.claim_ref.uid: each
             for each in self._server.objects(VOLUMES)
             if each.spec.claim_ref is not None and each.spec.claim_ref.uid
@@ -102,11 +101,11 @@ class Controllers:
         for claim in self._server.objects(CLAIMS):
             if claim.spec.volume_name:
                 continue
-            volume = kept.get(claim.metadata.uid)
+            volume = bound_volumes.get(claim.metadata.uid)
             if volume is not None:
                 self._complete(claim, volume)
-            elif claim.spec.storage_class_name == MADE_TO_ORDER and SELECTED_NODE in claim.metadata.annotations:
-                self._make(claim)
+            elif claim.spec.storage_class_name == DYNAMIC_CLASS and SELECTED_NODE in claim.metadata.annotations:
+                self._provision(claim)
 
     def _complete(self, claim: PersistentVolumeClaim, volume: PersistentVolume) -> None:
         self._server.put(VOLUMES, replace(volume, status=_BOUND))
@@ -115,10 +114,10 @@ class Controllers:
         spec = replace(claim.spec, volume_name=volume.metadata.name)
         self._server.put(CLAIMS, replace(claim, metadata=metadata, spec=spec, status=_BOUND))
 
-    def _make(self, claim: PersistentVolumeClaim) -> None:
+    def _provision(self, claim: PersistentVolumeClaim) -> None:
         if self.failing:
             self.failing -= 1
-            self._counts.add("volume changed under a pod")
+            self._counts.add("volume bind failed")
             others = {key: value for key, value in claim.metadata.annotations.items() if key != SELECTED_NODE}
             self._server.put(CLAIMS, replace(claim, metadata=replace(claim.metadata, annotations=others)))
             return
@@ -128,8 +127,8 @@ class Controllers:
             {"storage": "1Gi"},
             claim.spec.access_modes,
             pointer,
-            MADE_TO_ORDER,
+            DYNAMIC_CLASS,
             csi=CsiVolumeSource("csi.example.com", name),
         )
-        made = PersistentVolume(AnnotatedMeta(name, uid=name), spec, _BOUND)
-        self._complete(claim, self._server.put(VOLUMES, made))
+        volume = PersistentVolume(AnnotatedMeta(name, uid=name), spec, _BOUND)
+        self._complete(claim, self._server.put(VOLUMES, volume))

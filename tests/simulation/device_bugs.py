@@ -1,7 +1,7 @@
 """Planted bugs in the allocation of devices; see :mod:`tests.simulation.planted_bugs`.
 
-Each breaks one law: a device is allocated once, counters and capacities are kept, a bound pod has its devices, nothing
-is lost, and what is given up is free again.
+Each violates one invariant: a device is allocated once, counters and capacities are not exceeded, a bound pod has its
+devices, no pod is lost, and released devices are free again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from scheduler_core.plugins.dynamic_resources import DynamicResources
 from scheduler_core.plugins.dynamic_resources.claim_binding import ClaimBinder
 from scheduler_core.plugins.dynamic_resources.pod_binding import PodBinding
 from scheduler_core.snapshot.indexes.device_index import DeviceIndex
-from tests.simulation.planted_bugs import Bug, Original, _deaf, _patched, _skipped
+from tests.simulation.planted_bugs import Bug, Original, _patched, _skipped, _without_hints_for
 
 
 def _unwritten(original: Original) -> Original:
@@ -29,7 +29,7 @@ def _unwritten(original: Original) -> Original:
     return nothing
 
 
-def _without_shares(original: Original) -> Original:
+def _shares_not_counted(original: Original) -> Original:
     def change(self: PoolUsage, result: Any, sign: int, revision: int, *, shares_count: bool) -> None:
         if result.share_id is None:
             original(self, result, sign, revision, shares_count=shares_count)
@@ -42,12 +42,12 @@ def _nothing_consumed(original: Original) -> Original:
     return lambda *_: iter(())
 
 
-def _come_back(original: Original) -> Original:
+def _restored(original: Original) -> Original:
     del original
     return DeviceIndex.assign_claim
 
 
-def _taken_for_failure(original: Original) -> Original:
+def _unknown_outcome_fails(original: Original) -> Original:
     async def write(self: ClaimBinder, *given: Any) -> Any:
         try:
             return await original(self, *given)
@@ -57,12 +57,12 @@ def _taken_for_failure(original: Original) -> Original:
     return write
 
 
-def _nothing_needed(original: Original) -> Original:
+def _no_list_required(original: Original) -> Original:
     del original
     return lambda _: None
 
 
-def _only_deleted(original: Original) -> Original:
+def _deleted_without_event(original: Original) -> Original:
     del original
 
     async def delete(plugin: DynamicResources, claim: Any, pod: Any, binder: ClaimBinder) -> None:
@@ -73,22 +73,28 @@ def _only_deleted(original: Original) -> Original:
 
 
 DEVICE_BUGS: dict[str, Bug] = {
-    "devices of allocations in flight are free": _skipped(AllocatedDevices, "put_in_flight"),
-    "counters of allocated devices are free": lambda: _patched(counters, "_consumed", _nothing_consumed),
-    "shares of devices are not counted": lambda: _patched(PoolUsage, "change", _without_shares),
+    "devices of in-flight allocations count as free": _skipped(AllocatedDevices, "put_in_flight"),
+    "counters of allocated devices count as free": lambda: _patched(counters, "_allocated", _nothing_consumed),
+    "shares of devices are not counted": lambda: _patched(PoolUsage, "change", _shares_not_counted),
     "claims are not written before the bind": lambda: _patched(PodBinding, "write_claims", _unwritten),
-    "claims are not read after they were deallocated": lambda: _patched(PodBinding, "read_claims", _unwritten),
+    "deallocated claims are not read again": lambda: _patched(PodBinding, "read_claims", _unwritten),
     "an allocation in flight never ends": _skipped(DeviceIndex, "end_allocation"),
     "written allocations stay in flight": _skipped(PodBinding, "end_allocations"),
-    "a deleted claim comes back with the answer to a write": lambda: _patched(DeviceIndex, "claim_written", _come_back),
-    "a doubtful allocation is taken for a failure": lambda: _patched(ClaimBinder, "_write", _taken_for_failure),
-    "the preparation of devices is not awaited": lambda: _patched(PodBinding, "wait_for_drivers", _unwritten),
-    "DynamicResources is deaf to slices": _deaf(DynamicResources, Resource.RESOURCE_SLICE),
-    "DynamicResources is deaf to claims": _deaf(DynamicResources, Resource.RESOURCE_CLAIM),
-    "devices are given before claims are listed": lambda: _patched(dynamic_resources, "require_lists", _nothing_needed),
-    "a deleted claim of an earlier attempt wakes nobody": lambda: _patched(
-        DynamicResources, "_delete_stale", _only_deleted
+    "the response of a write restores a deleted claim": lambda: _patched(DeviceIndex, "claim_written", _restored),
+    "an allocation with unknown outcome is treated as failed": lambda: _patched(
+        ClaimBinder, "_write", _unknown_outcome_fails
     ),
-    "devices of deleted claims stay in use": _skipped(AllocatedDevices, "remove_claim"),
+    "the bind does not wait for binding conditions of devices": lambda: _patched(
+        PodBinding, "wait_for_drivers", _unwritten
+    ),
+    "DynamicResources skips events of resource slices": _without_hints_for(DynamicResources, Resource.RESOURCE_SLICE),
+    "DynamicResources skips events of resource claims": _without_hints_for(DynamicResources, Resource.RESOURCE_CLAIM),
+    "devices are allocated before the first list of claims": lambda: _patched(
+        dynamic_resources, "require_lists", _no_list_required
+    ),
+    "the deletion of an earlier attempt's claim requeues no pod": lambda: _patched(
+        DynamicResources, "_delete_stale", _deleted_without_event
+    ),
+    "devices of deleted claims are not released": _skipped(AllocatedDevices, "remove_claim"),
 }
 """Planted bugs by the defect that they cause."""

@@ -1,4 +1,4 @@
-"""What drivers do with allocated devices that have binding conditions: prepare them after a while, or fail."""
+"""Simulated device drivers, which prepare allocated devices with binding conditions after a while, or fail."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ from scheduler_core.model.device_claims import (
     DeviceRequestResult,
     ResourceClaim,
 )
+from tests.simulation.cluster_objects import happens
 from tests.simulation.device_api import DeviceApi
 from tests.simulation.device_objects import RESOURCE_CLAIMS
-from tests.simulation.inhabitants import happens
 
 if TYPE_CHECKING:
-    from tests.simulation.world import Scene
+    from tests.simulation.cluster_steps import StepContext
 
-_LONGEST_SECONDS = 12.0
-"""Longest time that a driver takes; the operator looks every 5 s."""
+_MAXIMUM_SECONDS = 12.0
+"""Maximum time that a driver takes; the operator checks every 5 s."""
 
 
 class DevicePreparation:
-    """The drivers.
+    """Drivers that prepare devices.
 
     Args:
-        scene: The parts of the simulation.
-        api: The API server's part for claims.
+        context: Parts of the simulation.
+        api: API of resource claims.
     """
 
-    def __init__(self, scene: Scene, api: DeviceApi) -> None:
-        self._server = scene.server
-        self._network = scene.network
-        self._seed = scene.seed
+    def __init__(self, context: StepContext, api: DeviceApi) -> None:
+        self._server = context.server
+        self._network = context.network
+        self._seed = context.seed
         self._api = api
 
     def written(self, claim: ResourceClaim) -> None:
-        """Begin to prepare the devices of a new allocation."""
+        """Start to prepare the devices of a new allocation."""
         if any(result.binding_conditions for result in results_of(claim)):
             rng = random.Random(f"{self._seed}/prepare {claim.metadata.uid} {self._server.version}")
-            self._network.loop.call_later(_LONGEST_SECONDS * rng.random() ** 2, self._report, rng, claim)
+            self._network.loop.call_later(_MAXIMUM_SECONDS * rng.random() ** 2, self._report, rng, claim)
 
     def _report(self, rng: random.Random, claim: ResourceClaim) -> None:
         current = self._api.claim(claim.metadata.name)
@@ -61,7 +61,7 @@ class DevicePreparation:
             for each in results_of(current)
             if each.binding_conditions
         )
-        self._network.say(f"devices of claim {claim.metadata.uid}: {names}")
+        self._network.log(f"devices of claim {claim.metadata.uid}: {names}")
         self._server.put(RESOURCE_CLAIMS, replace(current, status=replace(current.status, devices=devices)))
 
 

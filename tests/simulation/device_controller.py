@@ -1,7 +1,7 @@
-"""The controller of resource claims: makes them from templates, ends reservations of pods that are gone, deallocates.
+"""Resource claim controller: creates claims from templates, ends reservations of deleted pods, and deallocates.
 
-Follows kube-controller-manager v1.37.1, ``pkg/controller/resourceclaim``: a claim that no pod has reserved any more is
-deallocated and loses its finalizer, and a claim that was made for a pod is deleted with it.
+Follows kube-controller-manager v1.37.1, ``pkg/controller/resourceclaim``: a claim without reservations is deallocated
+and loses its finalizer, and a claim that was created for a pod is deleted with the pod.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class ClaimController:
     Args:
         loop: Event loop with virtual time.
         server: The API server.
-        api: Its part for claims.
-        seed: Seed of delays and of what templates contain.
+        api: API of resource claims.
+        seed: Seed of delays and of the content of templates.
     """
 
     def __init__(self, loop: VirtualLoop, server: ApiServer, api: DeviceApi, seed: int) -> None:
@@ -34,57 +34,57 @@ class ClaimController:
         self._api = api
         self._seed = seed
         self._is_due = False
-        server.collection(PODS).listeners.append(self._look)
-        server.collection(RESOURCE_CLAIMS).listeners.append(self._look)
+        server.collection(PODS).listeners.append(self._changed)
+        server.collection(RESOURCE_CLAIMS).listeners.append(self._changed)
 
-    def _draw(self, what: str) -> random.Random:
+    def _random(self, what: str) -> random.Random:
         return random.Random(f"{self._seed}/{what}")
 
-    def _look(self, change: Change) -> None:
+    def _changed(self, change: Change) -> None:
         if not self._is_due:
             self._is_due = True
-            self._loop.call_later(0.2 + self._draw(f"claims {change.version}").random(), self._sync)
+            self._loop.call_later(0.2 + self._random(f"claims {change.version}").random(), self._sync)
 
     def _sync(self) -> None:
         self._is_due = False
         for pod in list(self._server.pods()):
             if not pod.is_terminal and pod.metadata.deletion_timestamp is None:
-                self._make_claims(pod)
+                self._create_claims(pod)
         pods = {pod.metadata.uid: pod for pod in self._server.pods()}
         for each in self._api.claims():
             self._sync_claim(each, pods)
 
-    def _make_claims(self, pod: Pod) -> None:
+    def _create_claims(self, pod: Pod) -> None:
         statuses = list(pod.status.resource_claim_statuses)
         for reference in pod.spec.resource_claims:
             if reference.resource_claim_template_name is None or any(each.name == reference.name for each in statuses):
                 continue
             uid = self._server.new_uid(f"{pod.metadata.name}-{reference.name}")
-            spec = claim_spec(self._draw(f"template {pod.metadata.uid} {reference.name}"))
+            spec = claim_spec(self._random(f"template {pod.metadata.uid} {reference.name}"))
             self._server.put(RESOURCE_CLAIMS, claim(uid, uid, spec, owner=pod))
             statuses.append(PodResourceClaimStatus(reference.name, uid))
         if len(statuses) != len(pod.status.resource_claim_statuses):
             status = replace(pod.status, resource_claim_statuses=tuple(statuses))
             self._server.put(PODS, replace(pod, status=status))
 
-    def _sync_claim(self, shown: ResourceClaim, pods: dict[str, Pod]) -> None:
-        status = shown.status
+    def _sync_claim(self, current: ResourceClaim, pods: dict[str, Pod]) -> None:
+        status = current.status
         users = tuple(each for each in status.reserved_for if _still_uses(each, pods))
-        is_ending = shown.metadata.deletion_timestamp is not None
+        is_ending = current.metadata.deletion_timestamp is not None
         if not users and (status.reserved_for or is_ending):
-            kept = tuple(each for each in shown.metadata.finalizers if each != DELETE_PROTECTION)
-            metadata = replace(shown.metadata, finalizers=kept)
-            shown = replace(shown, metadata=metadata, status=ResourceClaimStatus())
-            if is_ending and not kept:
-                self._server.remove(RESOURCE_CLAIMS, shown.metadata.name)
+            finalizers = tuple(each for each in current.metadata.finalizers if each != DELETE_PROTECTION)
+            metadata = replace(current.metadata, finalizers=finalizers)
+            current = replace(current, metadata=metadata, status=ResourceClaimStatus())
+            if is_ending and not finalizers:
+                self._server.remove(RESOURCE_CLAIMS, current.metadata.name)
                 return
-            shown = self._server.put(RESOURCE_CLAIMS, shown)
+            current = self._server.put(RESOURCE_CLAIMS, current)
         elif len(users) < len(status.reserved_for):
-            shown = self._server.put(RESOURCE_CLAIMS, replace(shown, status=replace(status, reserved_for=users)))
-        owners = shown.metadata.owner_references
+            current = self._server.put(RESOURCE_CLAIMS, replace(current, status=replace(status, reserved_for=users)))
+        owners = current.metadata.owner_references
         owner = pods.get(owners[0].uid) if owners else None
         if owners and (owner is None or owner.is_terminal) and not is_ending:
-            self._api.end(shown)
+            self._api.delete(current)
 
 
 def _still_uses(consumer: ClaimConsumer, pods: dict[str, Pod]) -> bool:

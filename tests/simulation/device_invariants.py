@@ -1,4 +1,4 @@
-"""Laws of devices: nothing is allocated twice, no pod is bound without its devices, and nothing stays held."""
+"""Invariants of devices: no double allocation, no bound pod without its devices, no allocation that stays forever."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from tests.simulation.device_objects import (
     is_shared,
 )
 from tests.simulation.fault_counts import FaultCounts
-from tests.simulation.operator_life import OperatorLife
+from tests.simulation.operator_process import OperatorProcess
 
-_LEAVES_RESERVATIONS = (
+_FAULTS_THAT_LEAVE_RESERVATIONS = (
     "claim write failed",
     "claim write conflict",
-    "server away",
+    "API server unavailable",
     "operator killed",
     "operator stopped",
-    "bind answered and never done",
+    "bind acknowledged but not performed",
 )
-"""Faults after which a waiting pod may keep a reservation, as in kube-scheduler.
+"""Faults after which a pending pod may retain a reservation, as in kube-scheduler.
 
-Unreserve writes once, and is not called for a bind that succeeded by its answer.
+Unreserve writes only once, and is not called after a bind that was acknowledged.
 """
 
 
 def check_allocations(claims: list[ResourceClaim]) -> Iterator[str]:
-    """Yield devices that more claims hold than may, and counters and capacities that are exceeded."""
+    """Yield devices with more allocations than allowed, and exceeded counters and capacities."""
     holders: dict[tuple[str, str], list[str]] = {}
     counters: Counter[str] = Counter()
     memory: Counter[tuple[str, str]] = Counter()
@@ -76,7 +76,7 @@ def check_bound_devices(api: DeviceApi, pod: Pod) -> Iterator[str]:
             yield f"{uid} is bound to {node_name} and its claim {name} is not reserved for it"
         selector = allocation.node_selector
         if selector is not None and not compile_readable_node_selector(selector).matches({}, node_name):
-            yield f"{uid} is bound to {node_name} and its claim {name} is allocated elsewhere"
+            yield f"{uid} is bound to {node_name} and its claim {name} is allocated on another node"
         if claim.metadata.annotations.get(EXTENDED_RESOURCE_CLAIM) == "true":
             amount = len(allocation.devices.results)
             if amount != extended_amount(pod):
@@ -86,48 +86,48 @@ def check_bound_devices(api: DeviceApi, pod: Pod) -> Iterator[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldDevices:
-    """What the check at rest compares.
+class DeviceCheckInput:
+    """Input of the check of idle devices.
 
     Attributes:
         server: The API server.
-        api: Its part for claims.
-        counts: Faults of the run.
-        bound_late: UIDs of pods whose bind arrived after the process that sent it had a successor, which may have
-            deallocated their claims, as in kube-scheduler.
+        api: API of resource claims.
+        counts: Fault counts of the run.
+        bound_by_previous_process: UIDs of pods whose bind arrived after its process had a successor; claims of such
+            pods may be deallocated, as in kube-scheduler.
     """
 
     server: ApiServer
     api: DeviceApi
     counts: FaultCounts
-    bound_late: AbstractSet[str]
+    bound_by_previous_process: AbstractSet[str]
 
 
-def check_devices_at_rest(life: OperatorLife, held: HeldDevices) -> Iterator[str]:
-    """Yield what is held for ever, and bound pods without devices."""
-    server, api = held.server, held.api
+def check_idle_devices(process: OperatorProcess, given: DeviceCheckInput) -> Iterator[str]:
+    """Yield devices that are allocated or reserved forever, and bound pods without devices."""
+    server, api = given.server, given.api
     yield from check_allocations(api.claims())
     for pod in server.pods():
         is_running = pod.spec.node_name and not pod.is_terminal and pod.metadata.deletion_timestamp is None
-        if is_running and pod.metadata.uid not in held.bound_late:
+        if is_running and pod.metadata.uid not in given.bound_by_previous_process:
             yield from check_bound_devices(api, pod)
-    for uid in life.scheduler.context.cache.columns.devices._in_flight:
-        yield f"claim {uid} is in the process of being allocated for ever"
-    if any(held.counts.by_name[name] for name in _LEAVES_RESERVATIONS):
+    for uid in process.scheduler.context.cache.columns.devices._in_flight:
+        yield f"claim {uid} has an allocation in flight forever"
+    if any(given.counts.by_name[name] for name in _FAULTS_THAT_LEAVE_RESERVATIONS):
         return
     waiting = {pod.metadata.uid for pod in server.pods() if not pod.spec.node_name}
     for claim in api.claims():
         for consumer in claim.status.reserved_for:
             if consumer.uid in waiting:
                 yield f"claim {claim.metadata.uid} stays reserved for {consumer.uid}, which is not bound"
-    yield from _left_over(api.claims(), {pod.metadata.uid: pod for pod in server.pods()})
+    yield from _unused_extended_claims(api.claims(), {pod.metadata.uid: pod for pod in server.pods()})
 
 
-def _left_over(claims: list[ResourceClaim], pods: dict[str, Pod]) -> Iterator[str]:
-    """Yield claims for extended resources that no pod uses: Unreserve deletes them."""
+def _unused_extended_claims(claims: list[ResourceClaim], pods: dict[str, Pod]) -> Iterator[str]:
+    """Yield claims for extended resources that no pod uses, because Unreserve must delete them."""
     for claim in claims:
         if claim.metadata.annotations.get(EXTENDED_RESOURCE_CLAIM) != "true":
             continue
         owner = pods.get(claim.metadata.owner_references[0].uid)
         if owner is None or claim.metadata.name not in claim_names(owner) or not owner.spec.node_name:
-            yield f"claim {claim.metadata.uid} for extended resources is left over"
+            yield f"claim {claim.metadata.uid} for extended resources is unused"

@@ -1,7 +1,7 @@
-"""Draws slices, classes and claims of the simulated cluster.
+"""Generates slices, classes and claims of the simulated cluster.
 
-What a device is follows from its name alone, so that checks of its use need no slice: a driver publishes other devices
-later, and slices come and go, while claims hold devices.
+The properties of a device depend only on its name, so that checks need no slice: drivers replace and delete slices
+while claims hold their devices.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from scheduler_core.model.devices import DeviceClass, ResourceSlice
 from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.pod import Pod, ResourceClaimReference
 from tests.simulation.api_server import NAMESPACE
-from tests.simulation.inhabitants import happens, one_of
+from tests.simulation.cluster_objects import happens, one_of
 
 API = "/apis/resource.k8s.io/v1"
 RESOURCE_CLAIMS = f"{API}/resourceclaims"
@@ -27,12 +27,12 @@ TAINT_RULES = f"{API}/devicetaintrules"
 
 DRIVER = "gpu.example.com"
 PARTITIONED_MEMORY = 40
-"""Counter of every pool that the partitions of its card share."""
+"""Value of the counter of each pool, which the partitions of its card consume."""
 SHARED_MEMORY = 16
-"""Capacity of every device that several claims share."""
+"""Capacity of each device that several claims may share."""
 
 EXTENDED_RESOURCE = "example.com/gpu"
-"""Extended resource that the class of plain devices serves; no node has it otherwise."""
+"""Extended resource of the class of plain devices; no node offers it without devices."""
 
 _PLAIN, _PART, _SHARED = "plain", "part", "shared"
 _KINDS = {"gpu-0": _PLAIN, "gpu-1": _PLAIN, "half-0": _PART, "half-1": _PART, "whole": _PART, "shared": _SHARED}
@@ -54,18 +54,18 @@ def is_shared(device: str) -> bool:
 def slices(
     rng: random.Random, node_name: str, generation: int, *, prepared: bool = False
 ) -> tuple[ResourceSlice, ResourceSlice]:
-    """Draw the two slices of a node's pool: its counters, and some of its devices, of which few are tainted.
+    """Return the two slices of a node's pool: its counters, and a random part of its devices.
 
     Args:
-        rng: Source of randomness.
-        node_name: The node, which is also the name of the pool.
+        rng: Random generator.
+        node_name: Name of the node and of the pool.
         generation: Generation of the pool.
         prepared: Whether the driver has to prepare plain devices before a bind.
     """
     pool = {"name": node_name, "generation": generation, "resourceSliceCount": 2}
     common = {"driver": DRIVER, "pool": pool, "nodeName": node_name}
     counter_set = {"name": "card", "counters": {"memory": {"value": str(PARTITIONED_MEMORY)}}}
-    # Partitions are always there: an allocated device that is not published consumes no counters.
+    # Partitions are always published, because an allocated device without a slice consumes no counters.
     devices = [
         _device(rng, name, prepared=prepared) for name, kind in _KINDS.items() if kind == _PART or happens(rng, 0.7)
     ]
@@ -98,25 +98,25 @@ def _device(rng: random.Random, name: str, *, prepared: bool) -> Body:
 
 
 def device_classes() -> tuple[DeviceClass, ...]:
-    """Return one class for each kind of device, and one for all."""
-    made = []
+    """Return one class for each kind of device, and one for all devices."""
+    classes = []
     for name, kind in _CLASSES.items():
         expression = f'device.attributes["{DRIVER}"].kind == "{kind}"' if kind else "true"
         spec: Body = {"selectors": [{"cel": {"expression": expression}}]}
         if kind == _PLAIN:
             spec["extendedResourceName"] = EXTENDED_RESOURCE
-        made.append(msgspec.convert({"metadata": {"name": name, "uid": name}, "spec": spec}, DeviceClass))
-    return tuple(made)
+        classes.append(msgspec.convert({"metadata": {"name": name, "uid": name}, "spec": spec}, DeviceClass))
+    return tuple(classes)
 
 
 def claim_spec(rng: random.Random) -> ResourceClaimSpec:
-    """Draw the requests of a claim."""
+    """Return a claim spec with random requests."""
     requests = [_request(rng, f"r{number}") for number in range(1 if happens(rng, 0.75) else 2)]
     return msgspec.convert({"devices": {"requests": requests}}, ResourceClaimSpec)
 
 
 def card_spec(halves: int) -> ResourceClaimSpec:
-    """Return a request for partitions of one card; two of them leave nothing of it."""
+    """Return a claim spec for halves of one card; two halves are the whole card."""
     request = {"name": "card", "exactly": {"deviceClassName": _PART, "count": halves}}
     return msgspec.convert({"devices": {"requests": [request]}}, ResourceClaimSpec)
 
@@ -135,7 +135,7 @@ def _request(rng: random.Random, name: str) -> Body:
 
 
 def claim(name: str, uid: str, spec: ResourceClaimSpec, owner: Pod | None = None) -> ResourceClaim:
-    """Return a claim, of a pod if it was made from the pod's template."""
+    """Return a claim; with an owner if it was created from a pod's template."""
     owners: tuple[OwnerReference, ...] = ()
     if owner is not None:
         owners = (OwnerReference("Pod", owner.metadata.name, owner.metadata.uid, "v1", controller=True),)
@@ -144,14 +144,14 @@ def claim(name: str, uid: str, spec: ResourceClaimSpec, owner: Pod | None = None
 
 
 def with_claims(pod: Pod, named: tuple[str, ...], templates: tuple[str, ...]) -> Pod:
-    """Return a pod that uses claims by name, and others that are made from templates; it has no volumes."""
+    """Return the pod without volumes, with claims by name and from templates."""
     references = [ResourceClaimReference(name=each, resource_claim_name=each) for each in named]
     references += [ResourceClaimReference(name=each, resource_claim_template_name=each) for each in templates]
     return replace(pod, spec=replace(pod.spec, resource_claims=tuple(references), volumes=()))
 
 
 def with_extended_resource(pod: Pod, amount: int) -> Pod:
-    """Return a pod whose only container requests devices as an extended resource; it has no volumes."""
+    """Return the pod without volumes, with a request for an extended resource in its only container."""
     (container,) = pod.spec.containers
     requests = {**container.resources.requests, EXTENDED_RESOURCE: str(amount)}
     resources = replace(container.resources, requests=requests, limits={EXTENDED_RESOURCE: str(amount)})
@@ -164,7 +164,7 @@ def extended_amount(pod: Pod) -> int:
 
 
 def claim_names(pod: Pod) -> list[str | None]:
-    """Return the name of each claim of a pod, that of its extended resource too; None for one that is not made yet."""
+    """Return the names of a pod's claims, also for its extended resource; None for a claim that does not exist."""
     made = {each.name: each.resource_claim_name for each in pod.status.resource_claim_statuses}
     names = [each.resource_claim_name or made.get(each.name) for each in pod.spec.resource_claims]
     if extended_amount(pod):

@@ -1,6 +1,6 @@
-"""An extender in memory that is slow or unavailable at times, and rejects nodes without a zone.
+"""In-memory extender that is slow or unavailable at times, and rejects nodes without a zone.
 
-It reads the API server's state, so it may have newer information about a node than the scheduler.
+The extender reads the API server's state, which may have a newer version of a node than the scheduler.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.ports import Binding, ExtenderVerdict, NodeVictims
 from tests.simulation.api_server import NODES
+from tests.simulation.cluster_objects import ZONE
 from tests.simulation.fault_counts import FaultCounts
-from tests.simulation.inhabitants import ZONE
 from tests.simulation.network import Network
 
 _USUAL_SECONDS = 0.02
 _SLOW_SECONDS = 2.5
-_MOST_POINTS = 10
+_MAXIMUM_SCORE = 10
 
 
-def suits(node: Node | None) -> bool:
+def accepts(node: Node | None) -> bool:
     """Return whether the extender accepts a node."""
     return node is not None and ZONE in node.metadata.labels
 
@@ -38,19 +38,19 @@ class ModelExtender:
         """Accept the nodes with a zone."""
         del pod
         await self._answer()
-        left = tuple(name for name in node_names if self._suits(name))
+        left = tuple(name for name in node_names if self._accepts(name))
         return ExtenderVerdict(left, {name: "the node has no zone" for name in node_names if name not in left})
 
     async def prioritize(self, pod: Pod, node_names: Sequence[str]) -> Mapping[str, int]:
         """Prefer some nodes for some pods."""
         await self._answer()
-        return {name: (len(pod.metadata.name) + len(name)) % (_MOST_POINTS + 1) for name in node_names}
+        return {name: (len(pod.metadata.name) + len(name)) % (_MAXIMUM_SCORE + 1) for name in node_names}
 
     async def preempt(self, pod: Pod, victims: Mapping[str, NodeVictims]) -> Mapping[str, NodeVictims]:
         """Accept the candidates with a zone."""
         del pod
         await self._answer()
-        return {name: given for name, given in victims.items() if self._suits(name)}
+        return {name: given for name, given in victims.items() if self._accepts(name)}
 
     async def bind(self, binding: Binding) -> None:
         """Fail: this extender does not bind."""
@@ -60,14 +60,14 @@ class ModelExtender:
         """Do nothing: no connection is open."""
 
     async def _answer(self) -> None:
-        how = self._network.next_fault("extender")
-        if how == "slow":
+        fault = self._network.next_fault("extender")
+        if fault == "slow":
             self._counts.add("extender slow")
-        elif how:
+        elif fault:
             self._counts.add("extender failed")
-        await asyncio.sleep(_SLOW_SECONDS if how == "slow" else _USUAL_SECONDS)
-        if how == "refused":
+        await asyncio.sleep(_SLOW_SECONDS if fault == "slow" else _USUAL_SECONDS)
+        if fault == "error":
             raise ExtenderError("model", "it is unavailable; start it")
 
-    def _suits(self, name: str) -> bool:
-        return suits(self._network.server.collection(NODES).objects.get(name))
+    def _accepts(self, name: str) -> bool:
+        return accepts(self._network.server.collection(NODES).objects.get(name))

@@ -1,7 +1,6 @@
 """Planted bugs in the handling of gangs; see :mod:`tests.simulation.planted_bugs`.
 
-Each breaks the guarantee that a gang is placed together or not at all, or the count on which it rests, or loses a
-waiting gang.
+Each violates the guarantee that a gang is placed as a whole or not at all, breaks a count, or loses a waiting gang.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ def _no_barrier(original: Original) -> Original:
     return ready
 
 
-def _alone(original: Original) -> Original:
+def _not_requeued(original: Original) -> Original:
     del original
     return lambda *_: False
 
@@ -48,7 +47,7 @@ def _without_succeeded(original: Any) -> Any:
     return property(lambda self: 1 if self.group is None else max(0, self.group.min_member - len(self.placed)))
 
 
-def _ended_are_placed(original: Original) -> Original:
+def _terminated_are_placed(original: Original) -> Original:
     def saw(self: Gang, pod: Any) -> None:
         was_placed = pod.metadata.uid in self.placed
         original(self, pod)
@@ -63,7 +62,7 @@ def _no_group_gate(original: Original) -> Original:
     return lambda *_: SUCCESS
 
 
-def _group_is_enough(original: Original) -> Original:
+def _without_list(original: Original) -> Original:
     def unlisted(self: Gangs, key: GroupKey) -> str:
         gang = self.get(key)
         return "" if gang is not None and gang.group is not None else str(original(self, key))
@@ -71,7 +70,7 @@ def _group_is_enough(original: Original) -> Original:
     return unlisted
 
 
-def _inherited(original: Original) -> Original:
+def _without_reset(original: Original) -> Original:
     def group_changed(self: Gangs, group: Any) -> Gang:
         known = self.get(group.key)
         if known is not None:
@@ -91,7 +90,7 @@ def _still_placed(original: Original) -> Original:
     return settle
 
 
-def _net_sum(original: Original) -> Original:
+def _sum_with_negatives(original: Original) -> Original:
     def free_amount(nodes: Any, name: str, leaving: Any = ()) -> int:
         column = nodes.resources.find(name)
         if column is None or tuple(leaving):
@@ -103,27 +102,29 @@ def _net_sum(original: Original) -> Original:
 
 
 GANG_BUGS: dict[str, Bug] = {
-    "members whose group is not known are decided": lambda: _patched(GangEntries, "gate", _no_group_gate),
-    "members are decided before the list of groups": lambda: _patched(Gangs, "obstacle", _group_is_enough),
-    "members are not let in when their group is known": _skipped(GangEntries, "try_gate"),
-    "members that wait keep waiting when their group goes": _skipped(GangEntries, "_gate_members"),
-    "a gated member of a native group holds nobody back": _skipped(GangEntries, "note_gate"),
-    "the barrier before the binds is left out": lambda: _patched(GangBinding, "ready", _no_barrier),
-    "who fails before the barrier fails alone": _skipped(GangBinding, "failed"),
+    "members are scheduled before their PodGroup is received": lambda: _patched(GangEntries, "gate", _no_group_gate),
+    "members are scheduled before the first list of PodGroups": lambda: _patched(Gangs, "obstacle", _without_list),
+    "members stay gated when their PodGroup is received": _skipped(GangEntries, "try_gate"),
+    "members are not gated when their PodGroup is deleted": _skipped(GangEntries, "_gate_members"),
+    "a gated member of a native group does not gate its gang": _skipped(GangEntries, "note_gate"),
+    "the barrier before the binds of a gang is skipped": lambda: _patched(GangBinding, "ready", _no_barrier),
+    "a member that fails before the barrier fails alone": _skipped(GangBinding, "failed"),
     "the binding of a gang never ends": _skipped(GangBinding, "ended"),
-    "members are not taken back into their gang": lambda: _patched(GangEntries, "requeue_member", _alone),
-    "members that wait alone are not called in": _skipped(GangEntries, "_regroup"),
-    "a place that was given back still counts": _skipped(Gangs, "released"),
+    "failed members are not requeued with their gang": lambda: _patched(GangEntries, "requeue_member", _not_requeued),
+    "members that wait as single pods are not regrouped": _skipped(GangEntries, "_regroup"),
+    "a released member counts as placed": _skipped(Gangs, "released"),
     "members are counted across namespaces": lambda: _patched(membership, "group_key_of", _all_namespaces),
     "members that succeeded do not count": lambda: _patched(Gang, "needed", _without_succeeded),
-    "members that have ended count as placed": lambda: _patched(Gang, "saw", _ended_are_placed),
-    "the entry of a gang without quorum stays": _skipped(GangEntries, "_withdraw"),
-    "members that are gone wait with their gang": _skipped(GangEntries, "remove_member"),
-    "a change of minMember wakes nobody": _skipped(GangEntries, "group_changed"),
-    "a gang that nobody names is kept": _skipped(Gangs, "_drop_if_empty"),
-    "a PodGroup inherits from an earlier one of its name": lambda: _patched(Gangs, "group_changed", _inherited),
+    "terminated members count as placed": lambda: _patched(Gang, "saw", _terminated_are_placed),
+    "the queue entry of a gang without quorum is not removed": _skipped(GangEntries, "_withdraw"),
+    "deleted members stay in their gang": _skipped(GangEntries, "remove_member"),
+    "a change of minMember requeues no gang": _skipped(GangEntries, "group_changed"),
+    "a gang without PodGroup and members is stored": _skipped(Gangs, "_drop_if_empty"),
+    "a recreated PodGroup inherits the state of the old one": lambda: _patched(Gangs, "group_changed", _without_reset),
     "a member that was never bound counts as placed": lambda: _patched(UnconfirmedPods, "_settle", _still_placed),
-    "what an overcommitted node lacks is subtracted": lambda: _patched(gang_failure, "free_amount", _net_sum),
-    "what a failed try holds is kept": _skipped(GangTrial, "undo"),
+    "free resources of overcommitted nodes are negative": lambda: _patched(
+        gang_failure, "free_amount", _sum_with_negatives
+    ),
+    "a failed placement trial is not reverted": _skipped(GangTrial, "undo"),
 }
 """Planted bugs by the defect that they cause."""

@@ -1,7 +1,7 @@
-"""Checks the core's gangs at every moment, and when nothing happens any more.
+"""Invariants of the core's gangs, at every moment and when nothing changes any more.
 
-The checks compare with the API server's state and with what the core has received. What must hold at the moment of a
-placement or a bind is checked in :mod:`tests.simulation.gang_account`.
+The checks compare with the API server's state and with what the core has received. :mod:`tests.simulation.gang_checks`
+checks each decision and each bind.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ _QUEUED = (Place.ACTIVE, Place.BACKOFF, Place.ERROR_BACKOFF, Place.UNSCHEDULABLE
 
 
 def check_gangs_now(supervisor: OperatorSupervisor) -> Iterator[str]:
-    """Yield the problems of this moment, between two cycles."""
-    life = supervisor.life
-    if life.is_over or not life.is_scheduling:
+    """Yield the problems at this moment, between two cycles."""
+    process = supervisor.process
+    if process.is_over or not process.is_scheduling:
         return
-    context = life.scheduler.context
-    known = {pod.metadata.uid: pod for pod in life.received.pods.values()}
+    context = process.scheduler.context
+    known = {pod.metadata.uid: pod for pod in process.received.pods.values()}
     for gang in context.queue.gangs:
-        if gang.group != life.received_groups.groups.get(gang.key):
+        if gang.group != process.received_groups.groups.get(gang.key):
             yield f"gang {gang.key} has another PodGroup than the scheduler received"
-        yield from _inherited(gang, life.received_groups)
+        yield from _inherited(gang, process.received_groups)
         yield from _entry_problems(gang, context.queue)
         yield from _differs(gang, "gated members", gang.gates, _gated(gang, context.queue))
         for uid in sorted(gang.placed):
@@ -44,16 +44,16 @@ def check_gangs_now(supervisor: OperatorSupervisor) -> Iterator[str]:
 
 
 def _gated(gang: Gang, queue: SchedulingQueue) -> list[str]:
-    """Return the members that PreEnqueue plugins gate, by their places in the queue."""
+    """Return the UIDs of members that PreEnqueue plugins gate, by their places in the queue."""
     queued = (queue.find(uid) for uid in gang.pods)
     return [pod.uid for pod in queued if pod and pod.place is Place.GATED and pod.gated_by != GANG_SCHEDULING]
 
 
 def _inherited(gang: Gang, received: ReceivedGroups) -> Iterator[str]:
-    """Yield state that a PodGroup has inherited from an earlier one of its name."""
-    if gang.group is None or gang.key not in received.begun:
+    """Yield state that a PodGroup has inherited from a deleted one of the same name."""
+    if gang.group is None or gang.key not in received.received_at:
         return
-    seconds, when = received.begun[gang.key]
+    seconds, when = received.received_at[gang.key]
     if gang.first_failure is not None and gang.first_failure < seconds:
         yield f"gang {gang.key} failed before its PodGroup {gang.group.uid} existed"
     if gang.last_attempt is not None and gang.last_attempt < when:
@@ -61,42 +61,42 @@ def _inherited(gang: Gang, received: ReceivedGroups) -> Iterator[str]:
 
 
 def _entry_problems(gang: Gang, queue: SchedulingQueue) -> Iterator[str]:
-    """Check that a gang whose quorum waits is in the queue once, and another one is not."""
+    """Yield problems of a gang's queue entry: it exists if and only if the gang's quorum waits."""
     entry = gang.entry
     is_queued = entry is not None and entry.place is not Place.NOWHERE
     is_live = entry is not None and entry.place in (*_QUEUED, Place.GATED)
     holds = gang.group is not None and gang.group.waits_for_gated and bool(_gated(gang, queue))
     should = gang.group is not None and gang.needed > 0 and gang.has_quorum and not gang.binding and not holds
     if should and not is_live:
-        where = "nowhere" if entry is None else entry.place.label
-        yield f"gang {gang.key} has its quorum waiting, and is {where} in the queue"
+        where = "none" if entry is None else entry.place.label
+        yield f"gang {gang.key} has a waiting quorum, and its queue place is {where}"
     if is_queued and entry is not None:
         if not should and entry.place is not Place.IN_FLIGHT:
-            yield f"gang {gang.key} has no quorum waiting, and is {entry.place.label} in the queue"
+            yield f"gang {gang.key} has no waiting quorum, and its queue place is {entry.place.label}"
         if queue.find(entry.uid) is not entry:
-            yield f"gang {gang.key} has an entry that the queue does not know"
+            yield f"gang {gang.key} has an entry that is not in the queue"
 
 
-def check_gangs_at_rest(supervisor: OperatorSupervisor, server: ApiServer, groups: PodGroups) -> Iterator[str]:
-    """Yield the problems when nothing has happened for long."""
-    if not supervisor.life.is_scheduling:
+def check_idle_gangs(supervisor: OperatorSupervisor, server: ApiServer, groups: PodGroups) -> Iterator[str]:
+    """Yield the problems after a long time without changes."""
+    if not supervisor.process.is_scheduling:
         return
-    queue = supervisor.life.scheduler.context.queue
+    queue = supervisor.process.scheduler.context.queue
     members: dict[GroupKey, list[Pod]] = {}
     for pod in server.pods():
         key = group_key_of(pod)
         if key is not None:
             members.setdefault(key, []).append(pod)
-    kept = {gang.key: gang for gang in queue.gangs}
-    for key in sorted({*kept, *members, *groups.objects}):
-        gang, pods, group = kept.get(key), members.get(key, []), groups.objects.get(key)
+    stored = {gang.key: gang for gang in queue.gangs}
+    for key in sorted({*stored, *members, *groups.objects}):
+        gang, pods, group = stored.get(key), members.get(key, []), groups.objects.get(key)
         if gang is None:
-            yield f"gang {key} is not known"
+            yield f"gang {key} is not stored"
         elif group is None and not pods:
-            yield f"gang {key} is kept, and neither it nor a member exists"
+            yield f"gang {key} is stored, and neither its group nor a member exists"
         else:
             if gang.group != group:
-                yield f"gang {key} has another PodGroup than the server"
+                yield f"gang {key} has another PodGroup than the API server"
             yield from _count_problems(gang, pods)
             yield from _waiting_problems(gang, pods, queue)
 
@@ -109,15 +109,15 @@ def _count_problems(gang: Gang, pods: Iterable[Pod]) -> Iterator[str]:
     yield from _differs(gang, "placed members", gang.placed, placed)
     succeeded = (pod.metadata.uid for pod in there if pod.status.phase == "Succeeded")
     yield from _differs(gang, "succeeded members", gang.succeeded, succeeded)
-    there_are = len(gang.placed) + len(gang.succeeded)
-    if gang.group is not None and gang.needed != max(0, gang.group.min_member - there_are):
-        yield f"gang {gang.key} looks for {gang.needed} members, {there_are} of {gang.group.min_member} are there"
+    counted = len(gang.placed) + len(gang.succeeded)
+    if gang.group is not None and gang.needed != max(0, gang.group.min_member - counted):
+        yield f"gang {gang.key} needs {gang.needed} more members, and has {counted} of {gang.group.min_member}"
     if gang.binding:
-        yield f"gang {gang.key} has {gang.binding} members being bound for ever"
+        yield f"gang {gang.key} has {gang.binding} members being bound forever"
 
 
 def _waiting_problems(gang: Gang, pods: Iterable[Pod], queue: SchedulingQueue) -> Iterator[str]:
-    """Check that all ungated members wait with a gang that lacks members or is held back, and none with another one."""
+    """Yield problems of waiting members: ungated members wait together while their gang lacks members or is gated."""
     is_lacking = gang.group is None or gang.needed > 0 or (gang.group.waits_for_gated and bool(_gated(gang, queue)))
     if gang.tree is not None:
         is_lacking = not gang.is_one_by_one
@@ -131,8 +131,8 @@ def _waiting_problems(gang: Gang, pods: Iterable[Pod], queue: SchedulingQueue) -
     yield from _differs(gang, "waiting members", gang.waiting, waiting)
 
 
-def _differs(gang: Gang, what: str, kept: Iterable[str], true: Iterable[str]) -> Iterator[str]:
-    mine, theirs = set(kept), set(true)
-    if mine != theirs:
-        more, fewer = sorted(mine - theirs), sorted(theirs - mine)
-        yield f"the {what} of gang {gang.key} are not the server's: {more} too many, {fewer} missing"
+def _differs(gang: Gang, what: str, stored: Iterable[str], true: Iterable[str]) -> Iterator[str]:
+    ours, expected = set(stored), set(true)
+    if ours != expected:
+        more, fewer = sorted(ours - expected), sorted(expected - ours)
+        yield f"the {what} of gang {gang.key} differ from the API server's: {more} too many, {fewer} missing"

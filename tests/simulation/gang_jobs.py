@@ -1,7 +1,7 @@
 """Jobs: controllers that create and replace the members of gangs.
 
-A job draws its members from its own seed, so other events of a run do not change them. Members of an indexed job keep
-their names, as a StatefulSet's do; the others get new ones.
+A job generates its members from its own seed, so other steps do not change them. Members of an indexed job retain their
+names, as a StatefulSet's do; members of other jobs get new names.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from scheduler_core.model.pod import (
 )
 from scheduler_core.model.pod_group import POD_GROUP_LABELS, GroupKey, GroupSource
 from tests.simulation.api_server import NAMESPACE, PODS, ApiServer, Change
+from tests.simulation.cluster_objects import happens, one_of
 from tests.simulation.device_objects import with_claims
-from tests.simulation.inhabitants import happens, one_of
-from tests.simulation.plugins import DOOR, TURN, TURNS
+from tests.simulation.plugins import FAULT_LABEL, GATE_LABEL, INJECTED_FAULTS
 from tests.simulation.profiles import PROFILES
 from tests.simulation.virtual_loop import VirtualLoop
 
@@ -36,7 +36,7 @@ KEYS = tuple(
     for name, source in (("q1", GroupSource.BAYPLAN), ("q2", GroupSource.BAYPLAN), ("q2", GroupSource.NATIVE))
     for namespace in (NAMESPACE, "other")
 )
-"""Few names, in two namespaces and two APIs, so that they collide."""
+"""Keys with the same names in two namespaces and two APIs."""
 
 _SYNC_SECONDS = 0.4
 
@@ -47,18 +47,18 @@ class GangJob:
 
     Attributes:
         name: Name of the job, and prefix of its members' names.
-        key: The group of its members.
-        size: Desired number of members, including those that succeeded.
-        seed: Seed for its members' specs.
+        key: Group of the members.
+        size: Desired number of members, with those that succeeded.
+        seed: Seed of the members' specs.
         is_indexed: Whether a replacement has the name of the member that it replaces.
-        created: Members created so far.
-        sizes: CPU requests of its members in milli-CPU, one per template.
-        priority: Priority of its members.
-        profile: Profile of its members.
-        has_turns: Whether some members wait or fail at Permit and PreBind.
+        created: Number of members created.
+        sizes: CPU requests of the members in milli-CPU, one per template.
+        priority: Priority of the members.
+        profile: Profile of the members.
+        injects_faults: Whether faults are injected into some members.
         is_gated: Whether some members are created with scheduling gates.
-        stands_before_a_door: Whether Doorman holds some members back.
-        templates: Templates of its members' resource claims.
+        has_label_gate: Whether LabelGate gates some members.
+        templates: Templates of the members' resource claims.
     """
 
     name: str
@@ -70,36 +70,36 @@ class GangJob:
     sizes: tuple[int, ...] = (100,)
     priority: int = 0
     profile: str = PROFILES[0]
-    has_turns: bool = False
+    injects_faults: bool = False
     is_gated: bool = False
-    stands_before_a_door: bool = False
+    has_label_gate: bool = False
     templates: tuple[str, ...] = ()
 
 
-def draw_job(rng: random.Random, name: str, key: GroupKey, size: int) -> GangJob:
-    """Draw a job of one or two templates."""
+def generate_job(rng: random.Random, name: str, key: GroupKey, size: int) -> GangJob:
+    """Return a random job with one or two templates."""
     job = GangJob(name, key, size, seed=f"{rng.random()}")
     job.is_indexed = happens(rng, 0.4)
-    most = 900 if size <= 4 else 400
-    sizes = [each for each in (50, 100, 200, 300, 500, 900) if each <= most]
+    maximum = 900 if size <= 4 else 400
+    sizes = [each for each in (50, 100, 200, 300, 500, 900) if each <= maximum]
     job.sizes = tuple(one_of(rng, sizes) for _ in range(1 + happens(rng, 0.4)))
     job.priority = one_of(rng, (0, 0, 0, 5, 10, 100))
     job.profile = PROFILES[happens(rng, 0.4)]
-    job.has_turns = happens(rng, 0.4)
+    job.injects_faults = happens(rng, 0.4)
     job.is_gated = happens(rng, 0.25)
-    job.stands_before_a_door = happens(rng, 0.08)
+    job.has_label_gate = happens(rng, 0.08)
     return job
 
 
 def make_member(job: GangJob, index: int, name: str, uid: str) -> Pod:
-    """Return a pending member."""
+    """Return a new pending member."""
     rng = random.Random(f"{job.seed}/{job.created}")
     is_native = job.key.source is GroupSource.NATIVE
     labels = {JOB: job.name} if is_native else {GROUP_LABEL: job.key.name, JOB: job.name}
-    if job.has_turns and happens(rng, 0.35):
-        labels[TURN] = one_of(rng, (*TURNS, "slow pre-bind")).replace(" ", "-")
-    if job.stands_before_a_door and happens(rng, 0.5):
-        labels[DOOR] = "closed"
+    if job.injects_faults and happens(rng, 0.35):
+        labels[FAULT_LABEL] = one_of(rng, (*INJECTED_FAULTS, "slow pre-bind")).replace(" ", "-")
+    if job.has_label_gate and happens(rng, 0.5):
+        labels[GATE_LABEL] = "closed"
     requests: Quantities = {"cpu": f"{job.sizes[index % len(job.sizes)]}m", "memory": "64Mi"}
     spec = PodSpec(
         scheduler_name=job.profile,
@@ -112,31 +112,31 @@ def make_member(job: GangJob, index: int, name: str, uid: str) -> Pod:
     return with_claims(pod, (), job.templates) if job.templates else pod
 
 
-def opened(pod: Pod) -> Pod:
+def without_gates(pod: Pod) -> Pod:
     """Return the pod without its scheduling gates."""
     return replace(pod, spec=replace(pod.spec, scheduling_gates=()))
 
 
 class GangJobs:
-    """The controllers of all jobs.
+    """Controllers of all jobs.
 
     Attributes:
-        jobs: By group.
+        jobs: Jobs by group.
     """
 
     def __init__(self, loop: VirtualLoop, server: ApiServer) -> None:
         self._loop = loop
         self._server = server
         self.jobs: dict[GroupKey, GangJob] = {}
-        self._is_looking = False
+        self._is_sync_due = False
         server.collection(PODS).listeners.append(self._changed)
 
     def members(self, job: GangJob) -> list[Pod]:
-        """Return the pods of a job, ended ones included, in the order of creation."""
+        """Return the pods of a job in the order of creation, with terminated ones."""
         return [pod for pod in self._server.pods() if pod.metadata.labels.get(JOB) == job.name]
 
     def begin(self, job: GangJob, first: int) -> None:
-        """Start a job with the first of its members; the controller creates the others later."""
+        """Start a job with its first members; the controller creates the others later."""
         self.jobs[job.key] = job
         for index in range(first):
             self._make(job, index)
@@ -145,17 +145,17 @@ class GangJobs:
         """Delete a job and its members."""
         del self.jobs[job.key]
         for pod in self.members(job):
-            self._server.end_pod(pod.metadata.name)
+            self._server.delete_pod(pod.metadata.name)
 
-    def look_after(self, job: GangJob) -> None:
-        """Create the members that a job lacks."""
+    def reconcile(self, job: GangJob) -> None:
+        """Create the missing members of a job."""
         if self.jobs.get(job.key) is not job:
             return
         pods = self.members(job)
         if job.is_indexed:
             for pod in pods:
                 if pod.status.phase == "Failed":
-                    self._server.end_pod(pod.metadata.name)
+                    self._server.delete_pod(pod.metadata.name)
             there = {pod.metadata.name for pod in self.members(job)}
             for index in range(job.size):
                 if f"{job.name}-{index}" not in there:
@@ -174,11 +174,11 @@ class GangJobs:
 
     def _changed(self, change: Change) -> None:
         del change
-        if self.jobs and not self._is_looking:
-            self._is_looking = True
-            self._loop.call_later(_SYNC_SECONDS, self._look)
+        if self.jobs and not self._is_sync_due:
+            self._is_sync_due = True
+            self._loop.call_later(_SYNC_SECONDS, self._sync)
 
-    def _look(self) -> None:
-        self._is_looking = False
+    def _sync(self) -> None:
+        self._is_sync_due = False
         for job in list(self.jobs.values()):
-            self.look_after(job)
+            self.reconcile(job)

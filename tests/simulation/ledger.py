@@ -1,7 +1,7 @@
-"""Records the reservations of one life of the operator, and checks each decision.
+"""Records the reservations of one operator process, and checks each decision.
 
-A decision is right if the pod was schedulable at all and the node had room, by what the scheduler has received and what
-it has reserved. The core's cache is not read, because it is under test.
+A decision is correct if the pod was schedulable and the node had capacity, by what the scheduler has received and
+reserved. The core's cache is not read, because it is under test.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from scheduler_core.model.pod import Pod
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.simulation.api_server import ApiServer
 from tests.simulation.fault_counts import FaultCounts
-from tests.simulation.plain_fit import misfit, requests_of, room_of
+from tests.simulation.plain_fit import capacity_of, rejection_reason, requests_of
 from tests.simulation.pod_groups import PodGroups
 from tests.simulation.received import ReceivedFeed
 
 if TYPE_CHECKING:
-    from tests.simulation.gang_account import GangAccount
+    from tests.simulation.gang_checks import GangChecks
     from tests.simulation.records import Records
 
-_TURNS = 1
+_INJECTIONS_PER_POD = 1
 
 
 @dataclass(slots=True)
-class Hold:
-    """A pod on a node: reserved, or bound at ``bound_at`` and not yet seen there.
+class Reservation:
+    """A pod on a node: reserved, or bound at ``bound_at`` and not yet confirmed by a watch.
 
     Attributes:
         pod: The pod.
         node_name: The node.
-        bound_at: When the operator bound it; None before that.
-        rival_node_name: The node to which another scheduler has bound it, as a read has shown; "" for none.
+        bound_at: Time at which the operator bound the pod; None before that.
+        rival_node_name: Node to which another scheduler has bound the pod, as a read has shown; "" for none.
     """
 
     pod: Pod
@@ -43,30 +43,30 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """Parts of the simulation that a ledger uses.
+class RunState:
+    """Parts of a run that outlive an operator process.
 
     Attributes:
         server: The API server.
-        counts: Faults.
-        turns: Number of turns each pod has taken; outlives the operator.
-        say: Adds a line to the trace.
-        complain: Called with each problem.
+        counts: Fault counts.
+        injected_faults: Number of faults that were injected for each pod, by UID.
+        log: Adds a line to the trace.
+        report_problem: Called with each problem.
         now: Returns the time.
-        bound: The node of every bound pod, by UID.
-        ours: The node of each pod that the present life of the operator has bound, by UID.
+        bound: Node of every bound pod, by UID.
+        ours: Node of each pod that the current operator process has bound, by UID.
         groups: PodGroups.
-        on_placed: Called with each pod that was placed with its gang.
+        on_placed: Called with the UID of each pod that was scheduled with its gang.
         has_devices: Whether the server has resource claims.
-        records: Receives the record of each life; None for no records.
-        shadow: Revision of a shadow of the default profile; "" for none.
+        records: Receives the record of each process; None for no records.
+        shadow: Revision of the shadow of the default profile; "" for none.
     """
 
     server: ApiServer
     counts: FaultCounts
-    turns: dict[str, int]
-    say: Callable[[str], None]
-    complain: Callable[[str], None]
+    injected_faults: dict[str, int]
+    log: Callable[[str], None]
+    report_problem: Callable[[str], None]
     now: Callable[[], float]
     bound: dict[str, str]
     ours: dict[str, str]
@@ -81,181 +81,185 @@ class ReservationLedger:
     """The ledger.
 
     Attributes:
-        holds: Reservations by UID.
-        lost: Pods that another scheduler has bound, as a read has shown and no watch yet, on their nodes, by UID.
+        reservations: Reservations by UID of the pod.
+        bound_elsewhere: Pods that another scheduler has bound, as a read but no watch has shown, by UID.
         is_stopping: Whether attempts are being cancelled.
-        is_closed: Whether the process is gone, so that nothing counts any more.
-        gangs: Checks of gangs; None if nothing is placed.
+        is_closed: Whether the process is over, so that nothing is checked any more.
+        gangs: Checks of gangs; None for a ledger without a scheduler.
     """
 
-    gangs: GangAccount | None = None
+    gangs: GangChecks | None = None
 
-    def __init__(self, around: Surroundings) -> None:
-        self._around = around
-        self.holds: dict[str, Hold] = {}
-        self.lost: dict[str, Hold] = {}
+    def __init__(self, run_state: RunState) -> None:
+        self._run_state = run_state
+        self.reservations: dict[str, Reservation] = {}
+        self.bound_elsewhere: dict[str, Reservation] = {}
         self.is_closed = False
         self.is_stopping = False
         self._received: ReceivedFeed | None = None
 
     def watch(self, received: ReceivedFeed) -> None:
-        """Set the feed whose content the ledger checks against."""
+        """Set the feed whose content the ledger compares with."""
         self._received = received
         received.on_gone = self._gone
-        received.on_returned = self._returned
+        received.on_found_unbound = self._found_unbound
 
     def _gone(self, uid: str) -> None:
-        """Note that a bound pod is gone: late events of a watch may show it again, but it uses nothing."""
-        held = self.holds.get(uid)
-        if held is not None and held.bound_at is not None:
-            del self.holds[uid]
+        """Remove a deleted bound pod: late watch events may still contain it, but it uses nothing."""
+        reservation = self.reservations.get(uid)
+        if reservation is not None and reservation.bound_at is not None:
+            del self.reservations[uid]
 
-    def _returned(self, uid: str) -> None:
-        """A read has shown that the bind of a pod never took effect."""
-        self.holds.pop(uid, None)
-        self._around.bound.pop(uid, None)
+    def _found_unbound(self, uid: str) -> None:
+        """Remove a pod whose bind never took effect, as a read has shown."""
+        self.reservations.pop(uid, None)
+        self._run_state.bound.pop(uid, None)
         if self.gangs is not None:
-            self.gangs.returned(uid)
+            self.gangs.found_unbound(uid)
 
-    def complain(self, what: str) -> None:
+    def report_problem(self, what: str) -> None:
         """Report a problem."""
         if not self.is_closed:
-            self._around.complain(what)
+            self._run_state.report_problem(what)
 
     def count(self, fault: str) -> None:
         """Count a fault that took effect."""
         if self.is_closed:
             return
-        self._around.counts.add(fault)
+        self._run_state.counts.add(fault)
 
-    def take_turn(self, uid: str) -> bool:
-        """Return whether the pod's label takes effect this time."""
-        taken = self._around.turns.get(uid, 0)
-        self._around.turns[uid] = taken + 1
-        return taken < _TURNS
+    def inject_fault(self, uid: str) -> bool:
+        """Return whether to inject the fault of the pod's label now, and count it if so."""
+        count = self._run_state.injected_faults.get(uid, 0)
+        self._run_state.injected_faults[uid] = count + 1
+        return count < _INJECTIONS_PER_POD
 
     def reserved(self, info: PodInfo, node_name: str) -> None:
         """Check and record a reservation."""
         if self.is_closed:
             return
-        self._around.say(f"reserve {info.uid} on {node_name}")
-        if info.uid in self.holds:
-            self.complain(f"{info.uid} is reserved on {node_name}, and is on {self.holds[info.uid].node_name} still")
-        if info.uid in self.lost:
-            self.complain(f"{info.uid} is tried although a read has shown it on {self.lost[info.uid].node_name}")
+        self._run_state.log(f"reserve {info.uid} on {node_name}")
+        if info.uid in self.reservations:
+            self.report_problem(
+                f"{info.uid} is reserved on {node_name}, and still reserved on {self.reservations[info.uid].node_name}"
+            )
+        if info.uid in self.bound_elsewhere:
+            self.report_problem(
+                f"{info.uid} is scheduled although a read has shown it on {self.bound_elsewhere[info.uid].node_name}"
+            )
         known = self._known(info.key)
         if known is None or known.metadata.uid != info.uid:
-            self.complain(f"{info.uid} is tried although the scheduler has received its deletion")
+            self.report_problem(f"{info.uid} is scheduled although the scheduler has received its deletion")
         elif known.spec.node_name:
-            self.complain(f"{info.uid} is tried although the scheduler has received that it is bound")
+            self.report_problem(f"{info.uid} is scheduled although the scheduler has received that it is bound")
         elif known.spec.scheduling_gates or known.metadata.deletion_timestamp is not None:
-            self.complain(f"{info.uid} is tried although it is gated or being deleted")
-        problem = self._judge(info.pod, node_name)
-        self.holds[info.uid] = Hold(info.pod, node_name)
+            self.report_problem(f"{info.uid} is scheduled although it is gated or being deleted")
+        problem = self._placement_problem(info.pod, node_name)
+        self.reservations[info.uid] = Reservation(info.pod, node_name)
         if self.gangs is not None and self.gangs.reserved(info.pod, problem):
             return
         if problem:
-            self.complain(problem)
+            self.report_problem(problem)
 
     def unreserved(self, info: PodInfo, node_name: str) -> None:
         """Check and record that a reservation is released."""
         if self.is_closed:
             return
-        self._around.say(f"unreserve {info.uid} on {node_name}")
-        now = self._around.server.pod(info.pod.metadata.name)
+        self._run_state.log(f"unreserve {info.uid} on {node_name}")
+        now = self._run_state.server.pod(info.pod.metadata.name)
         is_there = now is not None and now.metadata.uid == info.uid and not now.is_terminal
-        if is_there and self._around.ours.get(info.uid) == node_name and not self.is_stopping:
-            self.complain(f"{info.uid} releases {node_name} although it is bound to it")
-        held = self.holds.pop(info.uid, None)
-        if held is not None and held.node_name != node_name:
-            self.complain(f"{info.uid} releases {node_name}, but had {held.node_name}")
-        if held is not None and held.rival_node_name:
-            self.lost[info.uid] = Hold(held.pod, held.rival_node_name)
+        if is_there and self._run_state.ours.get(info.uid) == node_name and not self.is_stopping:
+            self.report_problem(f"{info.uid} releases {node_name} although it is bound to it")
+        reservation = self.reservations.pop(info.uid, None)
+        if reservation is not None and reservation.node_name != node_name:
+            self.report_problem(f"{info.uid} releases {node_name}, but was reserved on {reservation.node_name}")
+        if reservation is not None and reservation.rival_node_name:
+            self.bound_elsewhere[info.uid] = Reservation(reservation.pod, reservation.rival_node_name)
         if self.gangs is not None:
             self.gangs.ended(info.pod, is_bound=False)
 
     def bound_by_rival(self, uid: str, node_name: str) -> None:
-        """Record a read that shows a pod on a node; the pod counts there when it releases its own reservation."""
-        held = self.holds.get(uid)
-        if held is not None and held.node_name != node_name:
-            held.rival_node_name = node_name
+        """Record a read that shows a pod on a node; the pod counts there after its own reservation is released."""
+        reservation = self.reservations.get(uid)
+        if reservation is not None and reservation.node_name != node_name:
+            reservation.rival_node_name = node_name
 
-    def prepares(self, info: PodInfo) -> None:
-        """Check a pod whose PreBind begins."""
+    def pre_bind_started(self, info: PodInfo) -> None:
+        """Check a pod whose PreBind starts."""
         if self.gangs is not None and not self.is_closed:
-            self.gangs.prepares(info.uid)
+            self.gangs.pre_bind_started(info.uid)
 
     def bound(self, info: PodInfo, node_name: str) -> None:
         """Check and record that a pod was bound."""
         if self.is_closed:
             return
-        self._around.say(f"bound {info.uid} to {node_name}")
-        held = self.holds.get(info.uid)
-        if self._around.bound.get(info.uid) != node_name:
-            self.complain(f"{info.uid} is taken for bound to {node_name}, but is not")
-        if held is None or held.node_name != node_name:
-            self.complain(f"{info.uid} is bound to {node_name}, which was not reserved for it")
+        self._run_state.log(f"bound {info.uid} to {node_name}")
+        reservation = self.reservations.get(info.uid)
+        if self._run_state.bound.get(info.uid) != node_name:
+            self.report_problem(f"{info.uid} is recorded as bound to {node_name}, but is not bound there")
+        if reservation is None or reservation.node_name != node_name:
+            self.report_problem(f"{info.uid} is bound to {node_name}, which was not reserved for it")
         else:
-            held.bound_at = self._around.now()
+            reservation.bound_at = self._run_state.now()
         if self.gangs is not None:
             self.gangs.ended(info.pod, is_bound=True)
 
     def open_reservations(self) -> list[str]:
         """Return the UIDs of pods that are reserved and not bound."""
-        return [uid for uid, hold in self.holds.items() if hold.bound_at is None]
+        return [uid for uid, reservation in self.reservations.items() if reservation.bound_at is None]
 
     def unconfirmed_since(self, before: float) -> list[str]:
-        """Return the UIDs of pods that were bound before a time and that no watch has confirmed yet."""
+        """Return the UIDs of pods that were bound before a time and that no watch has confirmed."""
         found = []
-        for uid, hold in self.holds.items():
-            known = self._known(hold.pod.key)
-            is_late = hold.bound_at is not None and hold.bound_at < before
+        for uid, reservation in self.reservations.items():
+            known = self._known(reservation.pod.key)
+            is_late = reservation.bound_at is not None and reservation.bound_at < before
             if is_late and known is not None and known.metadata.uid == uid and not known.spec.node_name:
                 found.append(uid)
         return found
 
-    def _judge(self, pod: Pod, node_name: str) -> str:
-        """Return why a pod must not be put on a node; "" if it may."""
+    def _placement_problem(self, pod: Pod, node_name: str) -> str:
+        """Return why a pod must not be assigned to a node; "" if it may."""
         assert self._received is not None
         node = self._received.nodes.get(node_name)
         if node is None:
-            return f"{pod.metadata.uid} is put on {node_name} although the scheduler has received its deletion"
-        there = [other for other in self._on(node_name) if other.metadata.uid != pod.metadata.uid]
-        problem = misfit(pod, node, there)
+            return f"{pod.metadata.uid} is assigned to {node_name} although the scheduler has received its deletion"
+        there = [other for other in self._pods_on(node_name) if other.metadata.uid != pod.metadata.uid]
+        problem = rejection_reason(pod, node, there)
         if not problem:
             return ""
         names = ", ".join(other.metadata.uid for other in there)
-        return f"{pod.metadata.uid} is put on {node_name} beside {names or 'no pod'}: {problem}"
+        return f"{pod.metadata.uid} is assigned to {node_name} with {names or 'no pod'}: {problem}"
 
     def free_cpu(self) -> int:
-        """Return the free milli-CPU on all nodes that the scheduler has received; 0 for an overcommitted node."""
+        """Return the free milli-CPU of all received nodes; an overcommitted node counts as 0."""
         assert self._received is not None
         free = 0
         for name, node in self._received.nodes.items():
-            free += max(0, room_of(node)[0] - sum(requests_of(pod)[0] for pod in self._on(name)))
+            free += max(0, capacity_of(node)[0] - sum(requests_of(pod)[0] for pod in self._pods_on(name)))
         return free
 
-    def _on(self, node_name: str) -> Iterator[Pod]:
+    def _pods_on(self, node_name: str) -> Iterator[Pod]:
         """Yield the pods that the scheduler must count on a node."""
         assert self._received is not None
         for pod in self._received.pods.values():
             if pod.spec.node_name == node_name and not pod.is_terminal:
                 yield pod
-        for uid, hold in list(self.holds.items()):
-            if not self._is_unseen(hold.pod):
-                if hold.bound_at is not None:
-                    del self.holds[uid]
+        for uid, reservation in list(self.reservations.items()):
+            if not self._is_unconfirmed(reservation.pod):
+                if reservation.bound_at is not None:
+                    del self.reservations[uid]
                 continue
-            if hold.node_name == node_name:
-                yield hold.pod
-        for uid, hold in list(self.lost.items()):
-            if not self._is_unseen(hold.pod):
-                del self.lost[uid]
-            elif hold.node_name == node_name:
-                yield hold.pod
+            if reservation.node_name == node_name:
+                yield reservation.pod
+        for uid, reservation in list(self.bound_elsewhere.items()):
+            if not self._is_unconfirmed(reservation.pod):
+                del self.bound_elsewhere[uid]
+            elif reservation.node_name == node_name:
+                yield reservation.pod
 
-    def _is_unseen(self, pod: Pod) -> bool:
-        """Return whether the scheduler has received a pod, and not yet that it is bound."""
+    def _is_unconfirmed(self, pod: Pod) -> bool:
+        """Return whether the scheduler has received a pod, but not that it is bound."""
         known = self._known(pod.key)
         return known is not None and known.metadata.uid == pod.metadata.uid and not known.spec.node_name
 

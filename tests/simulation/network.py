@@ -1,7 +1,7 @@
-"""The network between the operator and the API server: latency and every fault.
+"""Simulated network between the operator and the API server, with latency and faults.
 
-The operator's real cluster I/O runs on it. A request that has been sent is processed even if its sender is gone, as on
-a real network.
+The operator's real cluster I/O runs on it. A request that was sent is processed even if its sender was killed, as on a
+real network.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from bayplan.kube.http.api_errors import ResponseLostError, api_error
 from bayplan.kube.http.connection import ApiConnection, ApiRequest, ClusterAccess, ConnectionOptions
 
 from scheduler_core.errors import ServerUnavailableError, WriteTimeoutError
-from tests.simulation.api_server import US, Answer, ApiServer, Change, Collection
+from tests.simulation.api_server import OPERATOR, ApiServer, Change, Collection, Response
 from tests.simulation.fault_counts import FaultCounts
 from tests.simulation.request_kinds import COUNTED, kind_of
-from tests.simulation.virtual_loop import LIFE, LoopClock, VirtualLoop
+from tests.simulation.virtual_loop import PROCESS, LoopClock, VirtualLoop
 
-_AWAY = "the API server cannot be reached"
+_UNAVAILABLE = "the API server cannot be reached"
 _LATENCY_SECONDS = 0.02
 
 
@@ -34,63 +34,63 @@ class Network:
 
     Args:
         loop: Event loop with virtual time.
-        server: The API server at the other end.
+        server: The API server.
         counts: Counts faults that take effect.
-        rng: Draws latencies.
+        rng: Random generator for latencies.
 
     Attributes:
-        away_until: Nothing is answered before this time.
-        reads_failed_until: Until when reads of pods fail.
-        trace: Lines of what was done.
-        binds: Number of binds of a pod that were sent and not answered, by UID.
-        twice: UIDs of pods that were sent a second bind before the first was answered.
-        current_life: The running life of the operator; requests of an earlier one are still processed.
-        rival: Binds a pod of this name before the operator does.
-        on_answered: Called with the UID and the node of a bind that is answered but never performed.
+        unavailable_until: Time before which no request is answered.
+        reads_failed_until: Time until which reads of pods fail.
+        trace: Lines of the trace.
+        binds: Number of binds in progress, by UID of the pod.
+        double_binds: UIDs of pods for which a bind was sent while an earlier one was in progress.
+        current_process: Number of the running operator process; requests of earlier ones are still processed.
+        rival: Binds the pod of this name before the operator's bind arrives.
+        on_false_success: Called with the UID and node of a bind that is acknowledged but not performed.
     """
 
     def __init__(self, loop: VirtualLoop, server: ApiServer, counts: FaultCounts, rng: random.Random) -> None:
         self.loop = loop
         self.server = server
         self.counts = counts
-        self.away_until = 0.0
+        self.unavailable_until = 0.0
         self.reads_failed_until = 0.0
         self.trace: list[str] = []
         self.binds: dict[str, int] = {}
-        self.twice: list[str] = []
-        self.current_life = 0
+        self.double_binds: list[str] = []
+        self.current_process = 0
         self.rival: Callable[[str], None] = lambda _: None
-        self.on_answered: Callable[[str, str], None] = lambda _, __: None
+        self.on_false_success: Callable[[str, str], None] = lambda _, __: None
         self._rng = rng
         self._armed: dict[str, deque[str]] = {}
         self._stalled: dict[str, float] = {}
         self._streams: dict[str, list[_Stream]] = {}
         self._delivered = 0
-        self._loses_answer = False
+        self._loses_response = False
         self._refuses_streamed_lists = rng.random() < 0.2
 
-    def say(self, text: str) -> None:
+    def log(self, text: str) -> None:
         """Add a line to the trace."""
         self.trace.append(f"{self.loop.virtual_now:8.3f} {text}")
 
     # -- faults ---------------------------------------------------------------------------------------------------
 
-    def arm(self, what: str, how: str, count: int) -> None:
-        """Let the next ``count`` requests of a kind fail."""
-        self._armed.setdefault(what, deque()).extend([how] * count)
+    def arm(self, kind: str, fault: str, count: int) -> None:
+        """Make the next ``count`` requests of a kind fail in one way."""
+        self._armed.setdefault(kind, deque()).extend([fault] * count)
 
     def stall(self, path: str, seconds: float) -> None:
         """Delay the events of one resource."""
         self._stalled[path] = max(self._stalled.get(path, 0.0), self.loop.virtual_now + seconds)
         self.counts.add("watch stalled")
 
-    def drop(self, path: str, *, in_order: bool) -> None:
-        """Break the watches of a resource, or let the server end them regularly."""
+    def drop(self, path: str, *, graceful: bool) -> None:
+        """Break the watches of a resource, or let the API server close them."""
         streams = self._streams.get(path, ())
         for stream in list(streams):
-            stream.end(None if in_order else ResponseLostError(f"WATCH {path}: the connection broke"))
+            stream.end(None if graceful else ResponseLostError(f"WATCH {path}: the connection broke"))
         if streams:
-            self.counts.add("watch ended" if in_order else "watch dropped")
+            self.counts.add("watch ended" if graceful else "watch dropped")
 
     def expire(self, path: str) -> None:
         """Break the watches of a resource and compact its history."""
@@ -98,52 +98,52 @@ class Network:
             stream.end(ResponseLostError(f"WATCH {path}: the connection broke"))
         self.server.compact(path)
 
-    def go_away(self, seconds: float) -> None:
-        """Answer nothing for a while, watches included."""
-        self.away_until = self.reads_failed_until = self.loop.virtual_now + seconds
-        self.counts.add("server away")
+    def make_unavailable(self, seconds: float) -> None:
+        """Answer no request for a while, and break all watches."""
+        self.unavailable_until = self.reads_failed_until = self.loop.virtual_now + seconds
+        self.counts.add("API server unavailable")
         for path in list(self._streams):
             for stream in list(self._streams[path]):
                 stream.end(ResponseLostError(f"WATCH {path}: the connection broke"))
 
-    def lose_answer(self) -> None:
-        """Break the connection of the request that is being processed, before its answer."""
-        self._loses_answer = True
+    def lose_response(self) -> None:
+        """Break the connection of the request that is being processed before its response."""
+        self._loses_response = True
 
     def heal(self) -> None:
         """Remove all faults."""
         self._armed.clear()
         self._stalled.clear()
-        self.away_until = 0.0
+        self.unavailable_until = 0.0
         for streams in self._streams.values():
             for stream in streams:
-                stream.hurry()
+                stream.deliver_all()
 
     @property
-    def is_away(self) -> bool:
-        """Whether the server answers nothing."""
-        return self.loop.virtual_now < self.away_until
+    def is_unavailable(self) -> bool:
+        """Whether the API server answers no request."""
+        return self.loop.virtual_now < self.unavailable_until
 
     # -- requests -----------------------------------------------------------------------------------------------
 
-    async def carry(self, request: ApiRequest, deadline: float) -> tuple[int, float | None, bytes]:
-        """Send one request and wait for its answer; see :meth:`ApiConnection._send`."""
-        what = kind_of(request)
-        how = self.next_fault(what)
+    async def send(self, request: ApiRequest, deadline: float) -> tuple[int, float | None, bytes]:
+        """Send one request and wait for its response; see :meth:`ApiConnection._send`."""
+        kind = kind_of(request)
+        fault = self.next_fault(kind)
         name = f"{request.method} {request.path}"
-        if what not in ("event", "list"):
-            self.say(f"sent {name}{f' ({how})' if how else ''}")
-        outcome: asyncio.Future[Answer] = self.loop.create_future()
+        if kind not in ("event", "list"):
+            self.log(f"sent {name}{f' ({fault})' if fault else ''}")
+        outcome: asyncio.Future[Response] = self.loop.create_future()
         latency = _LATENCY_SECONDS * self._rng.random()
-        if how == "slow":
+        if fault == "slow":
             latency += 4.0 * self._rng.random()
-        if how == "unanswered":
+        if fault == "no response":
             latency += 8.0 * self._rng.random()
-        if how == "throttled":
+        if fault == "throttled":
             await asyncio.sleep(latency)
             return 429, 1.0, b""
         self._count_bind(request, 1)
-        self.loop.call_later(latency, self._arrive, _Sent(request, how, LIFE.get()), outcome)
+        self.loop.call_later(latency, self._arrive, _SentRequest(request, fault, PROCESS.get()), outcome)
         try:
             async with asyncio.timeout_at(deadline):
                 status, body = await outcome
@@ -159,63 +159,63 @@ class Network:
         uid: str = msgspec.json.decode(request.body)["metadata"]["uid"]
         self.binds[uid] = self.binds.get(uid, 0) + change
         if self.binds[uid] > 1:
-            self.twice.append(uid)
+            self.double_binds.append(uid)
 
-    def next_fault(self, what: str) -> str:
-        """Return how the next request of a kind fails; "" if it does not."""
-        armed = self._armed.get(what)
+    def next_fault(self, kind: str) -> str:
+        """Return how the next request of a kind fails; "" if it does not fail."""
+        armed = self._armed.get(kind)
         if not armed:
             return ""
-        how = armed.popleft()
-        if what == "read":
+        fault = armed.popleft()
+        if kind == "read":
             self.reads_failed_until = max(self.reads_failed_until, self.loop.virtual_now)
-        if how == "throttled":
+        if fault == "throttled":
             self.counts.add("throttled")
-        counted = COUNTED.get((what, how))
+        counted = COUNTED.get((kind, fault))
         if counted is not None:
             self.counts.add(counted)
-        return how
+        return fault
 
-    def _arrive(self, sent: _Sent, outcome: asyncio.Future[Answer]) -> None:
-        request, how = sent.request, sent.how
+    def _arrive(self, sent: _SentRequest, outcome: asyncio.Future[Response]) -> None:
+        request, fault = sent.request, sent.fault
         name = f"{request.method} {request.path}"
-        if self.is_away or (sent.life != self.current_life and kind_of(request) == "claim"):
-            # Of a killed process no write of a claim arrives after the next one has begun: the Lease outlasts it.
-            _end(outcome, ServerUnavailableError(f"{name}: {_AWAY}"))
-        elif how == "refused":
-            _end(outcome, (500, b'{"message":"etcdserver: request timed out"}'))
-        elif how == "conflict":
-            _end(outcome, (409, b'{"message":"Operation cannot be fulfilled: try again"}'))
-        elif how == "in name only":
+        if self.is_unavailable or (sent.process != self.current_process and kind_of(request) == "claim"):
+            # Claim writes of a killed process arrive before its successor starts, because the Lease expires later.
+            _complete(outcome, ServerUnavailableError(f"{name}: {_UNAVAILABLE}"))
+        elif fault == "error before":
+            _complete(outcome, (500, b'{"message":"etcdserver: request timed out"}'))
+        elif fault == "conflict":
+            _complete(outcome, (409, b'{"message":"Operation cannot be fulfilled: try again"}'))
+        elif fault == "acknowledged only":
             document = msgspec.json.decode(request.body or b"")
-            self.on_answered(document["metadata"]["uid"], document["target"]["name"])
-            _end(outcome, (201, b"{}"))
-        elif how == "lost before":
-            _end(outcome, ResponseLostError(f"{name}: the connection broke before the response"))
+            self.on_false_success(document["metadata"]["uid"], document["target"]["name"])
+            _complete(outcome, (201, b"{}"))
+        elif fault == "request lost":
+            _complete(outcome, ResponseLostError(f"{name}: the connection broke before the response"))
         else:
-            if how == "rival":
+            if fault == "rival":
                 self.rival(request.path.split("/")[-2])
-            who = US if sent.life == self.current_life else "a former life"
-            answer = self.server.respond(request.method, request.path, request.body, who)
+            client = OPERATOR if sent.process == self.current_process else "previous process"
+            response = self.server.respond(request.method, request.path, request.body, client)
             if kind_of(request) not in ("event", "list"):
-                self.say(f"did {name} -> {answer[0]}")
-            if self._loses_answer:
-                self._loses_answer, how = False, "lost after"
-            if how == "failed":
-                _end(outcome, (500, b'{"message":"etcdserver: leader changed"}'))
-            elif how == "lost after":
-                _end(outcome, ResponseLostError(f"{name}: the connection broke before the response"))
-            elif how != "unanswered":
+                self.log(f"did {name} -> {response[0]}")
+            if self._loses_response:
+                self._loses_response, fault = False, "response lost"
+            if fault == "error after":
+                _complete(outcome, (500, b'{"message":"etcdserver: leader changed"}'))
+            elif fault == "response lost":
+                _complete(outcome, ResponseLostError(f"{name}: the connection broke before the response"))
+            elif fault != "no response":
                 latency = _LATENCY_SECONDS * self._rng.random()
-                self.loop.call_later(latency, _end, outcome, answer)
+                self.loop.call_later(latency, _complete, outcome, response)
 
     # -- watches ------------------------------------------------------------------------------------------------
 
     async def open(self, path: str, params: dict[str, str]) -> _Stream:
         """Open a watch."""
         await asyncio.sleep(_LATENCY_SECONDS * self._rng.random())
-        if self.is_away:
-            raise ServerUnavailableError(f"WATCH {path}: {_AWAY}")
+        if self.is_unavailable:
+            raise ServerUnavailableError(f"WATCH {path}: {_UNAVAILABLE}")
         if "sendInitialEvents" in params and self._refuses_streamed_lists:
             raise api_error(f"WATCH {path}", 422, b'{"message":"sendInitialEvents is forbidden"}')
         collection = self.server.collection(path)
@@ -235,40 +235,40 @@ class Network:
         return stream
 
     def close(self, stream: _Stream) -> None:
-        """Remove a watch that its reader has left."""
+        """Remove a watch that the operator has closed."""
         self._streams[stream.path].remove(stream)
         stream.collection.listeners.remove(stream.on_change)
 
     def due(self, path: str) -> float:
-        """Return when a change of now arrives at the watch of a resource."""
+        """Return when a change that happens now arrives at the watches of a resource."""
         now = self.loop.virtual_now
         return max(now + _LATENCY_SECONDS * self._rng.random(), self._stalled.get(path, 0.0))
 
     def delivered(self, version: int) -> None:
-        """Note that an event has arrived."""
+        """Record that an event has arrived."""
         if version < self._delivered:
             self.counts.add("watch reordered")
         self._delivered = max(self._delivered, version)
 
 
 @dataclass(frozen=True, slots=True)
-class _Sent:
-    """A request on its way, its planned fault, and the life of the operator that sent it."""
+class _SentRequest:
+    """A request in transit, its planned fault, and the number of the process that sent it."""
 
     request: ApiRequest
-    how: str
-    life: int
+    fault: str
+    process: int
 
 
 class _Stream:
-    """One watch: lines, each with its arrival time; the order of lines never changes."""
+    """One watch: lines with their arrival times. The order of lines never changes."""
 
     def __init__(self, network: Network, path: str, collection: Collection) -> None:
         self.path = path
         self.collection = collection
         self._network = network
         self._lines: deque[tuple[float, int, bytes]] = deque()
-        self._news = asyncio.Event()
+        self._wakeup = asyncio.Event()
         self._ended = False
         self._fault: Exception | None = None
 
@@ -282,24 +282,24 @@ class _Stream:
         if self._lines:
             due = max(due, self._lines[-1][0])
         self._lines.append((due, version, line))
-        self._news.set()
+        self._wakeup.set()
 
     def end(self, fault: Exception | None) -> None:
-        """Break, or end regularly; what has not arrived is lost."""
+        """End with an error, or regularly; lines that have not arrived are lost."""
         self._ended, self._fault = True, fault
         self._lines.clear()
-        self._news.set()
+        self._wakeup.set()
 
-    def hurry(self) -> None:
-        """Deliver everything now."""
+    def deliver_all(self) -> None:
+        """Deliver all queued lines now."""
         now = self._network.loop.virtual_now
         self._lines = deque((min(due, now), version, line) for due, version, line in self._lines)
-        self._news.set()
+        self._wakeup.set()
 
     async def readany(self) -> bytes:
-        """Return what has arrived; empty at the end."""
+        """Return the lines that have arrived; empty at the end."""
         while True:
-            self._news.clear()
+            self._wakeup.clear()
             if self._ended:
                 if self._fault is not None:
                     raise self._fault
@@ -312,20 +312,20 @@ class _Stream:
             if arrived:
                 return b"\n".join(arrived) + b"\n"
             if self._lines:
-                timer = self._network.loop.call_at(self._lines[0][0], self._news.set)
+                timer = self._network.loop.call_at(self._lines[0][0], self._wakeup.set)
                 try:
-                    await self._news.wait()
+                    await self._wakeup.wait()
                 finally:
                     timer.cancel()
             else:
-                await self._news.wait()
+                await self._wakeup.wait()
 
 
 class ModelConnection(ApiConnection):
-    """The operator's connection on top of the simulated network.
+    """The operator's connection on the simulated network.
 
     Attributes:
-        is_dead: Whether the process is gone.
+        is_dead: Whether the process was killed.
     """
 
     def __init__(self, network: Network, clock: LoopClock) -> None:
@@ -335,9 +335,9 @@ class ModelConnection(ApiConnection):
 
     async def _send(self, request: ApiRequest, deadline: float) -> tuple[int, float | None, bytes]:
         if self.is_dead:
-            raise ServerUnavailableError("the process is gone")
+            raise ServerUnavailableError("the process was killed")
         self.requests += 1
-        return await self._network.carry(request, deadline)
+        return await self._network.send(request, deadline)
 
     @asynccontextmanager
     async def stream(
@@ -345,11 +345,11 @@ class ModelConnection(ApiConnection):
     ) -> AsyncIterator[aiohttp.StreamReader]:
         """Open a watch."""
         del idle_seconds
-        opened = await self._network.open(path, dict(params))
+        without_gates = await self._network.open(path, dict(params))
         try:
-            yield cast("aiohttp.StreamReader", opened)
+            yield cast("aiohttp.StreamReader", without_gates)
         finally:
-            self._network.close(opened)
+            self._network.close(without_gates)
 
 
 class _NoAccess(ClusterAccess):
@@ -363,7 +363,7 @@ class _NoAccess(ClusterAccess):
         return None
 
 
-def _end(outcome: asyncio.Future[Answer], result: Answer | Exception) -> None:
+def _complete(outcome: asyncio.Future[Response], result: Response | Exception) -> None:
     if outcome.done():
         return
     if isinstance(result, Exception):

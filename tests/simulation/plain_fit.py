@@ -1,7 +1,6 @@
-"""Checks in plain Python whether a pod may be put on a node, by what the scheduler has received.
+"""Plain Python implementation of the filters that the simulation's pods use, independent of the core under test.
 
-A second implementation of the rules that the simulation draws pods for: resources, number of pods, host ports, taints,
-cordons, node selectors and anti-affinity by host. It does not use the core's columns or plugins, which are under test.
+The filters are resources, number of pods, host ports, taints, cordons, node selectors and anti-affinity by host.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ _UNITS = {"m": 1, "": 1000, "Mi": 1, "Gi": 1024}
 
 @lru_cache(maxsize=4096)
 def _amount(text: str) -> int:
-    """Return milli-CPU for CPUs, MiB for bytes; counts times 1,000."""
+    """Return milli-CPU for CPUs, MiB for bytes, and counts times 1,000."""
     digits = text.rstrip("mMGi")
     return int(digits) * _UNITS[text[len(digits) :]]
 
@@ -38,34 +37,34 @@ def ports_of(pod: Pod) -> set[int]:
     return {port.host_port for container in pod.spec.containers for port in container.ports if port.host_port}
 
 
-def room_of(node: Node) -> tuple[int, int, int]:
-    """Return the milli-CPU, MiB and number of pods that a node allows."""
+def capacity_of(node: Node) -> tuple[int, int, int]:
+    """Return the milli-CPU, MiB and number of pods that a node can hold."""
     allocatable = node.status.allocatable
     cpu, memory = _amount(str(allocatable["cpu"])), _amount(str(allocatable["memory"]))
     return cpu, memory, int(allocatable["pods"])
 
 
-def misfit(pod: Pod, node: Node, there: Iterable[Pod]) -> str:
-    """Return why a pod must not be put on a node beside the pods that are there; "" if it may."""
+def rejection_reason(pod: Pod, node: Node, there: Iterable[Pod]) -> str:
+    """Return why a pod must not run on a node with the given pods; "" if it may."""
     others = list(there)
-    if len(others) + 1 > room_of(node)[2]:
-        return f"{len(others)} pods are there already"
-    for name, asked, room, used in zip(
+    if len(others) + 1 > capacity_of(node)[2]:
+        return f"{len(others)} pods are on the node already"
+    for name, requested, capacity, used in zip(
         ("cpu", "memory"),
         requests_of(pod),
-        room_of(node)[:2],
+        capacity_of(node)[:2],
         map(sum, zip(*(requests_of(other) for other in others), strict=True)) if others else (0, 0),
         strict=True,
     ):
-        if asked and used + asked > room:
-            return f"{name}: {used} of {room} are taken, {asked} are asked for"
-    mine = ports_of(pod)
-    if mine and any(mine & ports_of(other) for other in others):
-        return f"host ports {sorted(mine)} are taken"
-    return _rule_against(pod, node) or _pod_against(pod, others)
+        if requested and used + requested > capacity:
+            return f"{name}: {used} of {capacity} are used, {requested} are requested"
+    ports = ports_of(pod)
+    if ports and any(ports & ports_of(other) for other in others):
+        return f"host ports {sorted(ports)} are used"
+    return _node_rejection(pod, node) or _anti_affinity_rejection(pod, others)
 
 
-def _rule_against(pod: Pod, node: Node) -> str:
+def _node_rejection(pod: Pod, node: Node) -> str:
     for taint in node.spec.taints:
         if taint.effect != "PreferNoSchedule" and not any(each.tolerates(taint) for each in pod.spec.tolerations):
             return f"taint {taint.key} is not tolerated"
@@ -78,7 +77,7 @@ def _rule_against(pod: Pod, node: Node) -> str:
     return ""
 
 
-def _pod_against(pod: Pod, others: list[Pod]) -> str:
+def _anti_affinity_rejection(pod: Pod, others: list[Pod]) -> str:
     for one, other in [(pod, other) for other in others] + [(other, pod) for other in others]:
         affinity = one.spec.affinity
         if affinity is None or affinity.pod_anti_affinity is None:
@@ -89,5 +88,5 @@ def _pod_against(pod: Pod, others: list[Pod]) -> str:
             and term.label_selector.match_labels.get(APP) == other.metadata.labels.get(APP)
             for term in affinity.pod_anti_affinity.required
         ):
-            return f"pod {one.metadata.name} will not be beside pod {other.metadata.name}"
+            return f"pod {one.metadata.name} has anti-affinity to pod {other.metadata.name}"
     return ""

@@ -1,7 +1,7 @@
 """Planted bugs: defects that the simulation must find.
 
-Each is a plausible mistake: a missing step, a double count, a wrong interpretation of an answer. None of them shows
-without faults, or at least without the whole lifetime of a cluster.
+Each is a plausible mistake: a missing step, a double count, a misread response. None shows without faults, or at least
+without a whole cluster lifetime.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _patched(owner: Any, name: str, make: Callable[[Original], Original]) -> Ite
 
 
 def _skipped(owner: Any, name: str) -> Bug:
-    """Skip a step."""
+    """Return a bug that skips a function."""
     return lambda: _patched(owner, name, lambda _: _nothing)
 
 
@@ -65,8 +65,8 @@ def _nothing(*_: Any, **__: Any) -> None:
     return None
 
 
-def _deaf(plugin: type[Any], resource: Resource) -> Bug:
-    """Make a plugin's hints ignore events of one resource."""
+def _without_hints_for(plugin: type[Any], resource: Resource) -> Bug:
+    """Return a bug that makes a plugin's hints skip the events of one resource."""
 
     def registrations(original: Original) -> Original:
         def registrations_of(self: Any) -> tuple[EventRegistration, ...]:
@@ -81,21 +81,21 @@ def _deaf(plugin: type[Any], resource: Resource) -> Bug:
 
 
 def _inverted(plugin: type[Any]) -> Bug:
-    """Make a plugin's hints return the opposite."""
+    """Return a bug that inverts a plugin's hints."""
 
     def registrations(original: Original) -> Original:
         def registrations_of(self: Any) -> tuple[EventRegistration, ...]:
-            return tuple(EventRegistration(each.event, _contrary(each)) for each in original(self))
+            return tuple(EventRegistration(each.event, _opposite(each)) for each in original(self))
 
         return registrations_of
 
     return lambda: _patched(plugin, "events_to_register", registrations)
 
 
-def _contrary(registration: EventRegistration) -> Callable[[Any, Any, Any], Hint]:
+def _opposite(registration: EventRegistration) -> Callable[[Any, Any, Any], Hint]:
     def hint(pod: Any, old: Any, new: Any) -> Hint:
-        said = Hint.QUEUE if registration.hint is None else registration.hint(pod, old, new)
-        return Hint.SKIP if said is Hint.QUEUE else Hint.QUEUE
+        result = Hint.QUEUE if registration.hint is None else registration.hint(pod, old, new)
+        return Hint.SKIP if result is Hint.QUEUE else Hint.QUEUE
 
     return hint
 
@@ -118,7 +118,7 @@ def _counted_twice(original: Original) -> Original:
     return add_pod
 
 
-def _room_unreported(original: Original) -> Original:
+def _capacity_unreported(original: Original) -> Original:
     def unreported(*given: Any) -> None:
         with _patched(FreedCapacity, "report", lambda _: _nothing):
             original(*given)
@@ -134,7 +134,7 @@ def _not_subtracted(original: Original) -> Original:
     return account
 
 
-def _pods_forgotten(original: Original) -> Original:
+def _pods_dropped(original: Original) -> Original:
     def remove_node(self: ClusterCache, name: str) -> None:
         original(self, name)
         self._without_node.pop(name, None)
@@ -142,7 +142,7 @@ def _pods_forgotten(original: Original) -> Original:
     return remove_node
 
 
-def _labels_stay(original: Original) -> Original:
+def _labels_unchanged(original: Original) -> Original:
     def update_node(self: NodeColumns, node: Any) -> Any:
         before = self.nodes[self.row_of(node.metadata.name)]
         assert before is not None
@@ -162,7 +162,7 @@ def _parked_lost(original: Original) -> Original:
     return profile_changed
 
 
-def _gates_open(original: Original) -> Original:
+def _gates_called_once(original: Original) -> Original:
     def passes(self: Moves, pod: Any, rules: Any, label: str) -> bool:
         return bool(pod.attempts == 0 and pod.gated_by) or bool(original(self, pod, rules, label))
 
@@ -180,7 +180,7 @@ def _timer_runs_once(original: Original) -> Original:
     return end_backoffs
 
 
-def _done_forgets_nobody(original: Original) -> Original:
+def _done_after_error(original: Original) -> Original:
     def failed(self: SchedulingQueue, pod: Any) -> None:
         if pod.rejected_by:
             original(self, pod)
@@ -190,7 +190,7 @@ def _done_forgets_nobody(original: Original) -> Original:
     return failed
 
 
-def _added_twice(original: Original) -> Original:
+def _not_removed_when_unschedulable(original: Original) -> Original:
     def remove(self: SchedulingQueue, uid: str) -> Any:
         pod = self.find(uid)
         return None if pod is not None and pod.place.label == "unschedulable" else original(self, uid)
@@ -201,18 +201,18 @@ def _added_twice(original: Original) -> Original:
 # -- Permit, binding and preemption ---------------------------------------------------------------------------------
 
 
-def _once_preempting(original: Original) -> Original:
-    held: set[str] = set()
+def _preempting_forever(original: Original) -> Original:
+    preempting: set[str] = set()
 
     def is_preempting(self: Evictions, uid: str) -> bool:
         if original(self, uid):
-            held.add(uid)
-        return uid in held
+            preempting.add(uid)
+        return uid in preempting
 
     return is_preempting
 
 
-def _no_patience(original: Original) -> Original:
+def _without_timeout(original: Original) -> Original:
     def init(self: WaitingPodEntry, pod: Any, node_name: str, waits: dict[str, float], clock: Any) -> None:
         original(self, pod, node_name, dict.fromkeys(waits, 1e9), clock)
 
@@ -220,7 +220,7 @@ def _no_patience(original: Original) -> Original:
 
 
 def _success_on(error: type[Exception]) -> Bug:
-    """Treat a certain error of a bind as success."""
+    """Return a bug that treats an error of a bind as success."""
 
     def bind(original: Original) -> Original:
         async def tried(self: Binder, binding: Any) -> None:
@@ -234,10 +234,10 @@ def _success_on(error: type[Exception]) -> Bug:
     return lambda: _patched(Binder, "bind", bind)
 
 
-def _failure_on_doubt(original: Original) -> Original:
+def _unknown_outcome_fails(original: Original) -> Original:
     async def bind(self: Binder, binding: Any) -> None:
         async def unread(*_: Any, **__: Any) -> bool:
-            raise ConflictError("not asked")
+            raise ConflictError("not read")
 
         is_bound, self._is_bound = self._is_bound, unread  # type: ignore[method-assign]  # a planted bug
         try:
@@ -251,14 +251,14 @@ def _failure_on_doubt(original: Original) -> Original:
 # -- what is watched and written ------------------------------------------------------------------------------------
 
 
-def _deletes_missed(original: Original) -> Original:
+def _without_deletions(original: Original) -> Original:
     def finish(self: Informer[Any], listed: set[str], resource_version: str) -> None:
         original(self, {*listed, *self.known}, resource_version)
 
     return finish
 
 
-def _resumed_late(original: Original) -> Original:
+def _resumed_at_later_version(original: Original) -> Original:
     def note(self: Informer[Any], error: Any) -> None:
         original(self, error)
         if self.resource_version:
@@ -267,7 +267,7 @@ def _resumed_late(original: Original) -> Original:
     return note
 
 
-def _same_name_same_pod(original: Original) -> Original:
+def _without_termination(original: Original) -> Original:
     def updated(self: pod_and_node_feed.PodAndNodeFeed, old: Any, pod: Any) -> None:
         if pod.is_terminal and pod.spec.node_name:
             return
@@ -276,7 +276,7 @@ def _same_name_same_pod(original: Original) -> Original:
     return updated
 
 
-def _held_for_good(original: Original) -> Original:
+def _without_repeated_attempt(original: Original) -> Original:
     def end(self: Evictions, preemption: Any) -> None:
         preemption.has_held = False
         original(self, preemption)
@@ -284,12 +284,12 @@ def _held_for_good(original: Original) -> Original:
     return end
 
 
-def _never_older(original: Original) -> Original:
+def _never_overtaken(original: Original) -> Original:
     del original
     return lambda *_: False
 
 
-def _copied(original: Original) -> Original:
+def _restored_from_copy(original: Original) -> Original:
     @contextmanager
     def without(self: NominatedPods, uids: Any) -> Iterator[None]:
         by_node = {name: dict(pods) for name, pods in self._by_node.items()}
@@ -305,53 +305,59 @@ BUGS: dict[str, Bug] = {
     "Unreserve is skipped": _skipped(assume_and_reserve, "run_unreserve"),
     "an assumed pod is not forgotten": _skipped(ClusterCache, "forget"),
     "a confirmed pod is counted twice": lambda: _patched(ClusterCache, "add_pod", _counted_twice),
-    "requests of a pod that was being deleted stay": lambda: _patched(NodeColumns, "_account", _not_subtracted),
-    "a pod that a rival has bound is not counted": _skipped(PodsBoundElsewhere, "_count_there"),
-    "pods of a deleted node are forgotten": lambda: _patched(ClusterCache, "remove_node", _pods_forgotten),
-    "labels of a changed node stay": lambda: _patched(NodeColumns, "update_node", _labels_stay),
-    "host ports stay taken": _skipped(HostPortIndex, "remove"),
-    "counts of selected pods only grow": _skipped(PodIndex, "remove"),
+    "requests of a terminating pod are not subtracted": lambda: _patched(NodeColumns, "_account", _not_subtracted),
+    "a pod bound by another scheduler is not counted": _skipped(PodsBoundElsewhere, "_count_there"),
+    "pods of a deleted node are dropped": lambda: _patched(ClusterCache, "remove_node", _pods_dropped),
+    "label changes of a node are ignored": lambda: _patched(NodeColumns, "update_node", _labels_unchanged),
+    "host ports are not released": _skipped(HostPortIndex, "remove"),
+    "counts of selected pods are not decremented": _skipped(PodIndex, "remove"),
     "events during an attempt are dropped": _skipped(InFlightEvents, "note"),
-    "attempts never end for the record of events": _skipped(InFlightEvents, "end"),
-    "a pod that met an error is dropped": lambda: _patched(SchedulingQueue, "failed", _done_forgets_nobody),
-    "a pod bound by a rival stays in the queue": lambda: _patched(SchedulingQueue, "remove", _added_twice),
+    "events are recorded for attempts that have ended": _skipped(InFlightEvents, "end"),
+    "a pod whose attempt ends in an error is dropped": lambda: _patched(SchedulingQueue, "failed", _done_after_error),
+    "a pod bound by another scheduler stays in the queue": lambda: _patched(
+        SchedulingQueue, "remove", _not_removed_when_unschedulable
+    ),
     "an update of an unschedulable pod is ignored": _skipped(SchedulingQueue, "_wake_by_own"),
     "the backoff timer is not set again": lambda: _patched(Moves, "_end_backoffs", _timer_runs_once),
-    "a gate is called once": lambda: _patched(Moves, "_passes_gates", _gates_open),
-    "parked pods are lost when their profile returns": lambda: _patched(
+    "a PreEnqueue plugin is called only once": lambda: _patched(Moves, "_passes_gates", _gates_called_once),
+    "parked pods are lost when their profile is created again": lambda: _patched(
         SchedulingQueue, "profile_changed", _parked_lost
     ),
-    "podsToActivate are ignored": _skipped(SchedulingQueue, "activate"),
-    "NodeResourcesFit is deaf to pods that leave": _deaf(NodeResourcesFit, Resource.ASSIGNED_POD),
+    "podsToActivate is ignored": _skipped(SchedulingQueue, "activate"),
+    "NodeResourcesFit skips events of assigned pods": _without_hints_for(NodeResourcesFit, Resource.ASSIGNED_POD),
     "TaintToleration's hint is inverted": _inverted(TaintToleration),
-    "NodeUnschedulable is deaf to nodes": _deaf(NodeUnschedulable, Resource.NODE),
+    "NodeUnschedulable skips node events": _without_hints_for(NodeUnschedulable, Resource.NODE),
     "NodeResourcesFit's hint is inverted": _inverted(NodeResourcesFit),
-    "NodeAffinity is deaf to nodes": _deaf(NodeAffinity, Resource.NODE),
-    "InterPodAffinity is deaf to pods": _deaf(InterPodAffinity, Resource.ASSIGNED_POD),
+    "NodeAffinity skips node events": _without_hints_for(NodeAffinity, Resource.NODE),
+    "InterPodAffinity skips events of assigned pods": _without_hints_for(InterPodAffinity, Resource.ASSIGNED_POD),
     "nominations are not withdrawn": _skipped(NominatedPods, "withdraw"),
-    "the patience of Permit never ends": lambda: _patched(WaitingPodEntry, "__init__", _no_patience),
-    "a rejected pod goes on waiting": _skipped(WaitingPodEntry, "reject"),
-    "a deleted pod goes on waiting": _skipped(WaitingPodMap, "reject"),
-    "the gate of a preemption never opens": lambda: _patched(Evictions, "is_preempting", _once_preempting),
-    "a try that was held back is not made up for": lambda: _patched(Evictions, "_end", _held_for_good),
-    "the departure of a pod is not reported": lambda: _patched(
-        pod_and_node_feed.PodAndNodeFeed, "_pod_deleted", _room_unreported
+    "the Permit timeout never expires": lambda: _patched(WaitingPodEntry, "__init__", _without_timeout),
+    "a rejected pod keeps waiting at Permit": _skipped(WaitingPodEntry, "reject"),
+    "a deleted pod keeps waiting at Permit": _skipped(WaitingPodMap, "reject"),
+    "a preemptor is gated forever": lambda: _patched(Evictions, "is_preempting", _preempting_forever),
+    "an attempt that was gated by a preemption is not repeated": lambda: _patched(
+        Evictions, "_end", _without_repeated_attempt
     ),
-    "a failed bind does not report that its node is free": lambda: _patched(FailedBinds, "record", _room_unreported),
-    "assumed volumes are not restored": _skipped(VolumeBinding, "unreserve"),
-    "an attempt is not ended on its instance": _skipped(FrameworkInstance, "end"),
-    "404 on a bind is taken for success": _success_on(NotFoundError),
-    "a conflict on a bind is taken for success": _success_on(ConflictError),
-    "a doubtful bind is taken for a failure": lambda: _patched(Binder, "bind", _failure_on_doubt),
-    "an unread bind is taken for success": _success_on(WriteTimeoutError),
-    "bound pods that nobody confirms are not read": _skipped(ClusterCache, "finish_binding"),
-    "a list does not delete": lambda: _patched(Informer, "_finish_list", _deletes_missed),
-    "a watch is resumed too late": lambda: _patched(Informer, "_note_error", _resumed_late),
-    "a pod that has ended keeps its place": lambda: _patched(
-        pod_and_node_feed.PodAndNodeFeed, "pod_updated", _same_name_same_pod
+    "a deleted pod does not report freed capacity": lambda: _patched(
+        pod_and_node_feed.PodAndNodeFeed, "_pod_deleted", _capacity_unreported
     ),
-    "an older state undoes what was read": lambda: _patched(ReadPods, "is_overtaken", _never_older),
-    "nominations are restored from a copy": lambda: _patched(NominatedPods, "without", _copied),
-    "writes that were held are not released": _skipped(ApiDispatcher, "release"),
+    "a failed bind does not report freed capacity": lambda: _patched(FailedBinds, "record", _capacity_unreported),
+    "assumed volumes are not reverted": _skipped(VolumeBinding, "unreserve"),
+    "a framework instance counts attempts that have ended": _skipped(FrameworkInstance, "end"),
+    "status 404 of a bind is treated as success": _success_on(NotFoundError),
+    "a conflict of a bind is treated as success": _success_on(ConflictError),
+    "a bind with unknown outcome is treated as failed": lambda: _patched(Binder, "bind", _unknown_outcome_fails),
+    "a bind with unknown outcome is treated as success": _success_on(WriteTimeoutError),
+    "unconfirmed bound pods are not read": _skipped(ClusterCache, "finish_binding"),
+    "objects that a list lacks are not deleted": lambda: _patched(Informer, "_finish_list", _without_deletions),
+    "a watch is resumed from a later resourceVersion": lambda: _patched(
+        Informer, "_note_error", _resumed_at_later_version
+    ),
+    "a terminated pod stays on its node": lambda: _patched(
+        pod_and_node_feed.PodAndNodeFeed, "pod_updated", _without_termination
+    ),
+    "an older watch event overrides a read": lambda: _patched(ReadPods, "is_overtaken", _never_overtaken),
+    "nominations are restored from a copy": lambda: _patched(NominatedPods, "without", _restored_from_copy),
+    "delayed writes are not released": _skipped(ApiDispatcher, "release"),
 }
 """Planted bugs by the defect that they cause."""

@@ -1,9 +1,7 @@
-"""Plugins that record the scheduler's calls, and plugins that fail on purpose.
+"""Plugins that record the scheduler's calls, and plugins that inject faults.
 
-Each life of the operator gets its own classes, bound to that life's ledger. :class:`Ledger` records the reservations.
-:class:`Turnstile` waits, rejects, fails, raises or never answers, as a pod's label ``turn`` says, for the first
-attempts of that pod only, so that in the end every pod passes. :class:`Doorman` rejects pods of the label
-``door: closed``.
+Each operator process has its own classes, bound to its ledger. Faults are injected only into the first attempts of a
+pod, so that every pod can be bound in the end.
 """
 
 from __future__ import annotations
@@ -30,15 +28,15 @@ from scheduler_core.snapshot.pod_info import PodInfo
 if TYPE_CHECKING:
     from tests.simulation.ledger import ReservationLedger
 
-TURN = "turn"
-DOOR = "door"
-TURNS = (
+FAULT_LABEL = "inject-fault"
+GATE_LABEL = "gate"
+INJECTED_FAULTS = (
     "allow",
     "allow",
     "reject",
     "reject later",
-    "silent",
-    "refuse reserve",
+    "time out",
+    "reject at reserve",
     "raise at reserve",
     "fail pre-bind",
     "fail pre-bind",
@@ -47,17 +45,17 @@ TURNS = (
     "raise at pre-bind",
     "slow pre-bind",
 )
-"""Values of the label that :class:`Turnstile` reads, as they are drawn; blanks are dashes in the label."""
+"""Faults of :class:`FaultInjector`; a label contains dashes instead of blanks."""
 
 _LABEL_CHANGED = ClusterEvent(Resource.POD, Action.UPDATE_POD_LABEL)
-_PATIENCE_SECONDS = 6.0
-_PAUSE_SECONDS = 4.0
+_PERMIT_TIMEOUT_SECONDS = 6.0
+_DELAY_SECONDS = 4.0
 
 
-class Ledger(ReservePlugin, PostBindPlugin):
-    """Records what is reserved, released and bound."""
+class ReservationRecorder(ReservePlugin, PostBindPlugin):
+    """Records each pod that is reserved, released or bound."""
 
-    name = "Ledger"
+    name = "ReservationRecorder"
     ledger: ClassVar[ReservationLedger]
 
     def events_to_register(self) -> Sequence[EventRegistration]:
@@ -81,129 +79,135 @@ class Ledger(ReservePlugin, PostBindPlugin):
         self.ledger.bound(pod, node_name)
 
 
-class Turnstile(ReservePlugin, PermitPlugin, PreBindPlugin, PostBindPlugin):
-    """Rejects or delays the first attempts of a pod."""
+class FaultInjector(ReservePlugin, PermitPlugin, PreBindPlugin, PostBindPlugin):
+    """Fails, rejects or delays the first attempts of a pod, by the pod's label :data:`FAULT_LABEL`."""
 
-    name = "Turnstile"
+    name = "FaultInjector"
     ledger: ClassVar[ReservationLedger]
 
     def __init__(self, args: Any, handle: Handle) -> None:
         super().__init__(args, handle)
         self._handle = handle
-        self._holds: dict[str, str] = {}
+        self._reserved: dict[str, str] = {}
 
     def events_to_register(self) -> Sequence[EventRegistration]:
-        """Return the event for a change of the pod's own label."""
-        return (EventRegistration(_LABEL_CHANGED, _is_own_turn),)
+        """Return the event of a label change of the pod itself."""
+        return (EventRegistration(_LABEL_CHANGED, _is_own_update),)
 
     def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
-        """Reject or raise if the label says so."""
+        """Reject the pod or raise, if the label requests it."""
         del state
-        if pod.uid in self._holds:
-            self.ledger.complain(f"Turnstile reserves for {pod.key} twice")
-        self._holds[pod.uid] = node_name
-        if self._asks(pod, "refuse reserve"):
-            self.ledger.count("reserve refused")
+        if pod.uid in self._reserved:
+            self.ledger.report_problem(f"FaultInjector: a second Reserve for {pod.key} before Unreserve")
+        self._reserved[pod.uid] = node_name
+        if self._injects(pod, "reject at reserve"):
+            self.ledger.count("reserve rejected")
             self._activate_later(pod)
-            return unschedulable("refused by the turnstile")
-        if self._asks(pod, "raise at reserve"):
+            return unschedulable("rejected by the fault injector")
+        if self._injects(pod, "raise at reserve"):
             self.ledger.count("plugin raised")
-            raise RuntimeError("the turnstile is stuck")
+            raise RuntimeError("injected exception")
         return SUCCESS
 
     def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
-        """Release; harmless without a reservation, as when an earlier plugin rejected the pod."""
+        """Remove the reservation; it may not exist, because an earlier plugin rejected the pod."""
         del state, node_name
-        self._holds.pop(pod.uid, None)
+        self._reserved.pop(pod.uid, None)
 
     def post_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
-        """End the reservation: the pod is bound."""
+        """Remove the reservation: the pod is bound."""
         self.unreserve(state, pod, node_name)
 
     def permit(self, state: CycleState, pod: PodInfo, node_name: str) -> PermitResult:
-        """Allow at once, later or never."""
+        """Allow, reject or let the pod wait."""
         del state, node_name
-        if self._asks(pod, "reject"):
+        if self._injects(pod, "reject"):
             self.ledger.count("permit rejected")
             self._activate_later(pod)
-            return PermitResult(unschedulable("rejected by the turnstile"))
-        for how, fault in (("allow", "permit allowed late"), ("reject later", "permit rejected")):
-            if self._asks(pod, how):
-                self.ledger.count(fault)
-                self._handle.clock.call_later(_PAUSE_SECONDS / 2, lambda: self._answer(pod, allow=how == "allow"))  # noqa: B023 - returns in this round
-                return PermitResult(Status(Code.WAIT), _PATIENCE_SECONDS)
-        if self._asks(pod, "silent"):
+            return PermitResult(unschedulable("rejected by the fault injector"))
+        for fault, counted in (("allow", "permit allowed late"), ("reject later", "permit rejected")):
+            if self._injects(pod, fault):
+                self.ledger.count(counted)
+                self._handle.clock.call_later(_DELAY_SECONDS / 2, lambda: self._end_wait(pod, allow=fault == "allow"))  # noqa: B023 - returns in this round
+                return PermitResult(Status(Code.WAIT), _PERMIT_TIMEOUT_SECONDS)
+        if self._injects(pod, "time out"):
             self.ledger.count("permit timed out")
-            self._handle.clock.call_later(_PATIENCE_SECONDS + _PAUSE_SECONDS, lambda: self._handle.activate([pod]))
-            return PermitResult(Status(Code.WAIT), _PATIENCE_SECONDS)
+            self._handle.clock.call_later(
+                _PERMIT_TIMEOUT_SECONDS + _DELAY_SECONDS, lambda: self._handle.activate([pod])
+            )
+            return PermitResult(Status(Code.WAIT), _PERMIT_TIMEOUT_SECONDS)
         return PermitResult(SUCCESS)
 
     def pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
-        """Return success: pods that pass need no work."""
+        """Return SKIP for pods without the label."""
         del state, node_name
-        return SUCCESS if TURN in pod.pod.metadata.labels else SKIP
+        return SUCCESS if FAULT_LABEL in pod.pod.metadata.labels else SKIP
 
     async def pre_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
-        """Wait, fail, reject or raise."""
+        """Wait, fail, reject or raise, if the label requests it."""
         del state, node_name
-        self._holds.pop(pod.uid, None)
-        self.ledger.prepares(pod)
-        if self._asks(pod, "slow pre-bind"):
-            await self._handle.clock.sleep(_PAUSE_SECONDS)
-        if self._asks(pod, "fail pre-bind"):
+        self._reserved.pop(pod.uid, None)
+        self.ledger.pre_bind_started(pod)
+        if self._injects(pod, "slow pre-bind"):
+            await self._handle.clock.sleep(_DELAY_SECONDS)
+        if self._injects(pod, "fail pre-bind"):
             self.ledger.count("pre-bind failed")
-            return error("the turnstile is out of order")
-        if self._asks(pod, "reject at pre-bind"):
+            return error("injected error")
+        if self._injects(pod, "reject at pre-bind"):
             self.ledger.count("pre-bind rejected")
-            return unschedulable("the turnstile closes")
-        if self._asks(pod, "raise at pre-bind"):
+            return unschedulable("rejected by the fault injector")
+        if self._injects(pod, "raise at pre-bind"):
             self.ledger.count("plugin raised")
-            raise RuntimeError("the turnstile is stuck")
+            raise RuntimeError("injected exception")
         return SUCCESS
 
-    def _asks(self, pod: PodInfo, how: str) -> bool:
-        """Return whether the pod's label contains ``how`` and its first attempts are not over."""
-        if pod.pod.metadata.labels.get(TURN) != how.replace(" ", "-"):
+    def _injects(self, pod: PodInfo, fault: str) -> bool:
+        """Return whether the pod's label contains ``fault``, and the fault is still to be injected."""
+        if pod.pod.metadata.labels.get(FAULT_LABEL) != fault.replace(" ", "-"):
             return False
-        return self.ledger.take_turn(pod.uid)
+        return self.ledger.inject_fault(pod.uid)
 
-    def _answer(self, pod: PodInfo, *, allow: bool) -> None:
+    def _end_wait(self, pod: PodInfo, *, allow: bool) -> None:
         waiting = self._handle.waiting_pods.get(pod.uid)
         if waiting is None:
             return
         if allow:
             waiting.allow(self.name)
         else:
-            # A pod that is activated while it is in flight is retried when its attempt has failed.
+            # A pod that is activated in flight is retried after its attempt has failed.
             self._handle.activate([pod])
-            waiting.reject(self.name, "rejected by the turnstile, late")
+            waiting.reject(self.name, "rejected late by the fault injector")
 
     def _activate_later(self, pod: PodInfo) -> None:
-        """Activate a pod, because no event in the cluster shows that the turnstile is open again."""
-        self._handle.clock.call_later(_PAUSE_SECONDS, lambda: self._handle.activate([pod]))
+        """Activate a pod later, because no cluster event shows that the plugin accepts the pod now."""
+        self._handle.clock.call_later(_DELAY_SECONDS, lambda: self._handle.activate([pod]))
 
 
-class Doorman(PreEnqueuePlugin):
-    """Rejects pods until their label changes."""
+class LabelGate(PreEnqueuePlugin):
+    """Gates pods while their label :data:`GATE_LABEL` is ``closed``."""
 
-    name = "Doorman"
+    name = "LabelGate"
 
     def events_to_register(self) -> Sequence[EventRegistration]:
-        """Return the event for a change of the pod's own label."""
-        return (EventRegistration(_LABEL_CHANGED, _is_own_turn),)
+        """Return the event of a label change of the pod itself."""
+        return (EventRegistration(_LABEL_CHANGED, _is_own_update),)
 
     def pre_enqueue(self, pod: PodInfo) -> Status:
-        """Reject the pod while the door is closed."""
-        closed = pod.pod.metadata.labels.get(DOOR) == "closed"
-        return unschedulable("the door is closed") if closed else SUCCESS
+        """Reject the pod while its label is ``closed``."""
+        closed = pod.pod.metadata.labels.get(GATE_LABEL) == "closed"
+        return unschedulable("the label gate is closed") if closed else SUCCESS
 
 
 def plugin_types(ledger: ReservationLedger) -> tuple[type[Plugin], ...]:
-    """Return the plugin classes of one life."""
+    """Return the plugin classes of one operator process."""
     bound = {"ledger": ledger}
-    return (type("Ledger", (Ledger,), dict(bound)), type("Turnstile", (Turnstile,), dict(bound)), Doorman)
+    return (
+        type("ReservationRecorder", (ReservationRecorder,), dict(bound)),
+        type("FaultInjector", (FaultInjector,), dict(bound)),
+        LabelGate,
+    )
 
 
-def _is_own_turn(pod: Pod, old: object | None, new: object | None) -> Hint:
+def _is_own_update(pod: Pod, old: object | None, new: object | None) -> Hint:
     del old
     return Hint.QUEUE if isinstance(new, Pod) and new.metadata.uid == pod.metadata.uid else Hint.SKIP

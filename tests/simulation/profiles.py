@@ -1,4 +1,4 @@
-"""The profiles of the simulation, each in several revisions.
+"""Profiles of the simulation, each in several revisions.
 
 Every revision enables the filters that :mod:`tests.simulation.plain_fit` implements.
 """
@@ -13,11 +13,11 @@ from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.in_tree import default_plugins
 
 PROFILES = ("default-scheduler", "batch")
-REVISIONS = ("plain", "doors", "packing", "hasty", "extended")
-BAD_REVISION = "bad"
+REVISIONS = ("default", "label-gate", "most-allocated", "short-backoff", "extender")
+INVALID_REVISION = "invalid"
 
 _VOLUMES = PluginConfig(name="VolumeBinding", args={"bindTimeoutSeconds": 20})
-_PACKING = PluginConfig(
+_MOST_ALLOCATED = PluginConfig(
     name="NodeResourcesFit",
     args={"scoringStrategy": {"type": "MostAllocated", "resources": [{"name": "cpu", "weight": 1}]}},
 )
@@ -25,9 +25,11 @@ _PACKING = PluginConfig(
 
 @lru_cache(maxsize=1)
 def defaults() -> Plugins:
-    """Return the default plugins, and those that record and fail."""
+    """Return the default plugins and the simulation's plugins."""
     built_in = default_plugins().multi_point.enabled
-    return Plugins(multi_point=PluginSet(enabled=(*built_in, Plugin(name="Turnstile"), Plugin(name="Ledger"))))
+    return Plugins(
+        multi_point=PluginSet(enabled=(*built_in, Plugin(name="FaultInjector"), Plugin(name="ReservationRecorder")))
+    )
 
 
 @lru_cache(maxsize=64)
@@ -36,16 +38,16 @@ def config_of(name: str, revision: str) -> ProfileConfig:
 
     Args:
         name: The scheduler name.
-        revision: One of :data:`REVISIONS`, or :data:`BAD_REVISION`, which cannot be built.
+        revision: One of :data:`REVISIONS`, or :data:`INVALID_REVISION`, which cannot be built.
     """
-    if revision == "doors":
-        doors = Plugins(pre_enqueue=PluginSet(enabled=(Plugin(name="Doorman"),)))
-        return ProfileConfig(scheduler_name=name, plugins=doors, plugin_config=(_VOLUMES,))
-    if revision == "packing":
-        return ProfileConfig(scheduler_name=name, plugin_config=(_VOLUMES, _PACKING))
-    if revision == "hasty":
+    if revision == "label-gate":
+        gated = Plugins(pre_enqueue=PluginSet(enabled=(Plugin(name="LabelGate"),)))
+        return ProfileConfig(scheduler_name=name, plugins=gated, plugin_config=(_VOLUMES,))
+    if revision == "most-allocated":
+        return ProfileConfig(scheduler_name=name, plugin_config=(_VOLUMES, _MOST_ALLOCATED))
+    if revision == "short-backoff":
         return ProfileConfig(scheduler_name=name, plugin_config=(_VOLUMES,), pod_max_backoff_seconds=2)
-    if revision == "extended":
+    if revision == "extender":
         extender = Extender(
             url_prefix="http://extender",
             filter_verb="filter",
@@ -55,7 +57,7 @@ def config_of(name: str, revision: str) -> ProfileConfig:
             node_cache_capable=True,
         )
         return ProfileConfig(scheduler_name=name, plugin_config=(_VOLUMES,), extenders=(extender,))
-    if revision == BAD_REVISION:
-        missing = Plugins(filter=PluginSet(enabled=(Plugin(name="Mislaid"),)))
+    if revision == INVALID_REVISION:
+        missing = Plugins(filter=PluginSet(enabled=(Plugin(name="Missing"),)))
         return ProfileConfig(scheduler_name=name, plugins=missing)
     return ProfileConfig(scheduler_name=name, plugin_config=(_VOLUMES,))

@@ -1,7 +1,7 @@
-"""Records the pods and nodes that the scheduler has received, and when it processes them.
+"""Records the pods and nodes that the scheduler has received, at the time when it processes them.
 
-The informers' state is not the same: while a cycle waits for an extender, events are queued, so informers are ahead of
-the scheduler; and after a read the scheduler is ahead of the informers.
+The informers' state differs. While a cycle waits for an extender, events are queued, so the informers are ahead of the
+scheduler. After a read, the scheduler is ahead of the informers.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from scheduler_core.scheduler import Scheduler
 
 
 class ReceivedFeed(PodAndNodeFeed):
-    """The scheduler's feed, which records what it has received.
+    """The scheduler's feed, which records the objects that it has received.
 
     Attributes:
-        pods: By ``namespace/name``.
-        nodes: By name.
-        on_gone: Called with the UID of each pod that is gone, also if a read has shown that.
-        on_returned: Called with the UID of each pod that a read has shown to wait, after its bind was answered.
+        pods: Pods by ``namespace/name``.
+        nodes: Nodes by name.
+        on_gone: Called with the UID of each deleted pod, also when a read has shown the deletion.
+        on_found_unbound: Called with the UID of each pod whose bind was acknowledged and that a read shows as pending.
     """
 
     def __init__(self, scheduler: Scheduler, clock: Clock) -> None:
@@ -40,47 +40,47 @@ class ReceivedFeed(PodAndNodeFeed):
         self.pods: dict[str, Pod] = {}
         self.nodes: dict[str, Node] = {}
         self.on_gone: Callable[[str], None] = _ignore
-        self.on_returned: Callable[[str], None] = _ignore
+        self.on_found_unbound: Callable[[str], None] = _ignore
         self._gone: set[str] = set()
 
     def pod_added(self, pod: Pod) -> None:
         """Receive a new pod."""
-        self._report(self._note_added, pod)
+        self._report(self._record_added, pod)
         super().pod_added(pod)
 
     def pod_updated(self, old: Pod, pod: Pod) -> None:
         """Receive a changed pod."""
-        self._report(self._note_pod, pod)
+        self._report(self._record_pod, pod)
         super().pod_updated(old, pod)
 
     def pod_deleted(self, pod: Pod) -> None:
         """Receive the deletion of a pod."""
-        self._report(self._forget_pod, pod)
+        self._report(self._remove_pod, pod)
         super().pod_deleted(pod)
 
     def node_added(self, node: Node) -> None:
         """Receive a new node."""
-        self._report(self._note_node, node)
+        self._report(self._record_node, node)
         super().node_added(node)
 
     def node_updated(self, old: Node, node: Node) -> None:
         """Receive a changed node."""
-        self._report(self._note_node, node)
+        self._report(self._record_node, node)
         super().node_updated(old, node)
 
     def node_deleted(self, node: Node) -> None:
         """Receive the deletion of a node."""
-        self._report(self._forget_node, node)
+        self._report(self._remove_node, node)
         super().node_deleted(node)
 
-    def _note_added(self, pod: Pod) -> None:
+    def _record_added(self, pod: Pod) -> None:
         known = self.pods.get(pod.key)
         if known is not None and known.metadata.uid == pod.metadata.uid:
-            # An informer adds a pod once; only a read returns one that is known.
-            self.on_returned(pod.metadata.uid)
-        self._note_pod(pod)
+            # An informer adds a pod only once; a pod that is added again comes from a read.
+            self.on_found_unbound(pod.metadata.uid)
+        self._record_pod(pod)
 
-    def _note_pod(self, pod: Pod) -> None:
+    def _record_pod(self, pod: Pod) -> None:
         if pod.metadata.uid in self._gone:
             return
         known = self.pods.get(pod.key)
@@ -92,17 +92,17 @@ class ReceivedFeed(PodAndNodeFeed):
         if not is_stale:
             self.pods[pod.key] = pod
 
-    def _forget_pod(self, pod: Pod) -> None:
+    def _remove_pod(self, pod: Pod) -> None:
         known = self.pods.get(pod.key)
         if known is not None and known.metadata.uid == pod.metadata.uid:
             del self.pods[pod.key]
         self._gone.add(pod.metadata.uid)
         self.on_gone(pod.metadata.uid)
 
-    def _note_node(self, node: Node) -> None:
+    def _record_node(self, node: Node) -> None:
         self.nodes[node.metadata.name] = node
 
-    def _forget_node(self, node: Node) -> None:
+    def _remove_node(self, node: Node) -> None:
         self.nodes.pop(node.metadata.name, None)
 
 

@@ -1,4 +1,4 @@
-"""Records of the operator's lives, and their replay."""
+"""Records of operator processes, and their replay."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from scheduler_core.recording.record_file import RecordHeader, RecordReader, fra
 from scheduler_core.scheduler_options import SchedulerOptions, SchedulerPorts
 from tests.simulation.api_server import ApiServer
 from tests.simulation.fault_counts import FaultCounts
-from tests.simulation.ledger import ReservationLedger, Surroundings
+from tests.simulation.ledger import ReservationLedger, RunState
 from tests.simulation.plugins import plugin_types
 from tests.simulation.pod_groups import PodGroups
 from tests.simulation.profiles import defaults
 
-_TURNS = "turns"
+_INJECTED_FAULTS = "injected_faults"
 
 
 @dataclass
-class LifeRecord:
-    """Record of one life, in memory; implements :class:`scheduler_core.recording.recorder.RecordSink`."""
+class ProcessRecord:
+    """In-memory record of one process; implements :class:`scheduler_core.recording.recorder.RecordSink`."""
 
     header: RecordHeader
     frames: list[bytes] = field(default_factory=list)
@@ -39,32 +39,34 @@ class LifeRecord:
 
     @property
     def content(self) -> bytes:
-        """The file."""
+        """Content of the record file."""
         return start_of_file(self.header, 0) + b"".join(self.frames)
 
 
 class Records:
-    """The records of one run, one for each life."""
+    """Records of one run, one for each operator process."""
 
     def __init__(self) -> None:
-        self.lives: list[LifeRecord] = []
+        self.processes: list[ProcessRecord] = []
 
     def begin(
-        self, options: SchedulerOptions, ports: SchedulerPorts, registry: Registry, turns: dict[str, int]
-    ) -> LifeRecord:
-        """Begin the record of a life."""
+        self, options: SchedulerOptions, ports: SchedulerPorts, registry: Registry, injected_faults: dict[str, int]
+    ) -> ProcessRecord:
+        """Begin the record of a process."""
         header = header_of(options, ports, registry, "simulation")
-        self.lives.append(LifeRecord(replace(header, notes={_TURNS: dict(turns)})))
-        return self.lives[-1]
+        self.processes.append(ProcessRecord(replace(header, notes={_INJECTED_FAULTS: dict(injected_faults)})))
+        return self.processes[-1]
 
 
 class ReplayedLedger(ReservationLedger):
-    """Ledger of a replay, which only counts turns: the recorded run has checked the reservations."""
+    """Ledger of a replay, which only counts injected faults; the recorded run has checked the reservations."""
 
-    def __init__(self, turns: dict[str, int]) -> None:
+    def __init__(self, injected_faults: dict[str, int]) -> None:
         counts = FaultCounts()
-        around = Surroundings(ApiServer(), counts, turns, _ignore, _ignore, float, {}, {}, PodGroups(_ignore), _ignore)
-        super().__init__(around)
+        run_state = RunState(
+            ApiServer(), counts, injected_faults, _ignore, _ignore, float, {}, {}, PodGroups(_ignore), _ignore
+        )
+        super().__init__(run_state)
         self.is_closed = True
 
 
@@ -72,17 +74,17 @@ def _ignore(text: str) -> None:
     del text
 
 
-def replay_life(content: bytes, name: str = "record") -> tuple[int, Difference | None]:
-    """Replay the record of a life.
+def replay_process(content: bytes, name: str = "record") -> tuple[int, Difference | None]:
+    """Replay the record of a process.
 
     Returns:
-        The number of decisions that were equal, and the first that was not.
+        The number of equal decisions, and the first difference.
     """
     reader = RecordReader(io.BytesIO(content), name)
-    turns = reader.header.notes[_TURNS]
-    assert isinstance(turns, dict)
+    injected_faults = reader.header.notes[_INJECTED_FAULTS]
+    assert isinstance(injected_faults, dict)
     registry = in_tree_registry()
-    for kind in plugin_types(ReplayedLedger(turns)):
+    for kind in plugin_types(ReplayedLedger(injected_faults)):
         registry.register(kind)
     recorded, _, replay = replay_of(reader.header, _entries(reader), registry, defaults())
     logging.disable(logging.CRITICAL)

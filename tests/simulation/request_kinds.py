@@ -1,38 +1,38 @@
-"""Kinds of requests, each with faults of its own, and the names under which their faults are counted."""
+"""Kinds of requests, which fail independently of each other, and the faults that their failures count as."""
 
 from __future__ import annotations
 
 from bayplan.kube.http.connection import ApiRequest
 
 COUNTED = {
-    ("bind", "refused"): "bind refused",
-    ("bind", "failed"): "bind failed after it happened",
-    ("bind", "lost before"): "bind lost before it happened",
-    ("bind", "lost after"): "bind lost after it happened",
-    ("bind", "unanswered"): "bind unanswered",
-    ("bind", "conflict"): "bind conflict without reason",
+    ("bind", "error before"): "bind refused",
+    ("bind", "error after"): "bind failed after it took effect",
+    ("bind", "request lost"): "bind request lost",
+    ("bind", "response lost"): "bind response lost",
+    ("bind", "no response"): "bind timed out",
+    ("bind", "conflict"): "bind conflict without cause",
     ("bind", "slow"): "bind slow",
-    ("bind", "in name only"): "bind answered and never done",
-    ("read", "refused"): "read failed",
-    ("read", "lost before"): "read failed",
-    ("patch", "refused"): "patch failed",
-    ("patch", "lost after"): "patch failed",
-    ("delete", "refused"): "deletion failed",
-    ("delete", "lost after"): "deletion failed",
-    ("volume", "refused"): "volume changed under a pod",
-    ("volume", "lost after"): "volume changed under a pod",
-    ("claim", "refused"): "claim write failed",
-    ("claim", "failed"): "claim write failed",
-    ("claim", "lost before"): "claim write failed",
-    ("claim", "lost after"): "claim write failed",
-    ("claim", "unanswered"): "claim write failed",
+    ("bind", "acknowledged only"): "bind acknowledged but not performed",
+    ("read", "error before"): "read failed",
+    ("read", "request lost"): "read failed",
+    ("patch", "error before"): "patch failed",
+    ("patch", "response lost"): "patch failed",
+    ("delete", "error before"): "deletion failed",
+    ("delete", "response lost"): "deletion failed",
+    ("volume", "error before"): "volume bind failed",
+    ("volume", "response lost"): "volume bind failed",
+    ("claim", "error before"): "claim write failed",
+    ("claim", "error after"): "claim write failed",
+    ("claim", "request lost"): "claim write failed",
+    ("claim", "response lost"): "claim write failed",
+    ("claim", "no response"): "claim write failed",
     ("claim", "conflict"): "claim write conflict",
 }
-"""The fault to count for a kind of request and the way in which it fails."""
+"""Fault to count, by the kind of a request and how the request fails."""
 
 
 def kind_of(request: ApiRequest) -> str:
-    """Return the kind of a request: a kind fails separately from the others."""
+    """Return the kind of a request."""
     path = request.path
     if path.endswith("/binding"):
         return "bind"

@@ -1,4 +1,4 @@
-"""Planted bugs by which a shadow profile changes the live state; see :mod:`tests.simulation.planted_bugs`."""
+"""Planted bugs in which a shadow profile changes the live state; see :mod:`tests.simulation.planted_bugs`."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from scheduler_core.snapshot.pod_info import PodInfo
 from tests.simulation.planted_bugs import Bug, Original, _patched
 
 
-def _never_undone(original: Original) -> Original:
-    class Kept(original):  # type: ignore[misc, valid-type]
+def _never_reverted(original: Original) -> Original:
+    class Unreverted(original):  # type: ignore[misc, valid-type]
         def restore(self, pods: object) -> None:
-            """Leave the pods away."""
+            """Do nothing."""
 
         def undo(self) -> None:
-            """Leave everything as it is."""
+            """Do nothing."""
 
-    return Kept
+    return Unreverted
 
 
-def _left_on_no_node(original: Original) -> Original:
+def _without_node(original: Original) -> Original:
     del original
 
     @contextmanager
@@ -33,7 +33,9 @@ def _left_on_no_node(original: Original) -> Original:
 
 
 SHADOW_BUGS: dict[str, Bug] = {
-    "what a shadow undid stays undone": lambda: _patched(slice_comparison, "ColumnsOverlay", _never_undone),
-    "a pod that a shadow decided is on no node": lambda: _patched(slice_comparison, "_on_no_node", _left_on_no_node),
+    "the overlay of a shadow is not reverted": lambda: _patched(slice_comparison, "ColumnsOverlay", _never_reverted),
+    "a pod that a shadow has scheduled loses its node": lambda: _patched(
+        slice_comparison, "_on_no_node", _without_node
+    ),
 }
 """Planted bugs by the defect that they cause."""

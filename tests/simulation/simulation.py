@@ -1,10 +1,10 @@
-"""One run: a cluster's lifetime from a seed, checked at every step and at its end.
+"""Runs one simulated cluster lifetime from a seed, and checks it at every step and at its end.
 
 The course of a run::
 
-    the operator starts ─▶ steps, each checked ─▶ all faults are removed ─▶ rest ─▶ final check
+    start the operator ─▶ steps, each followed by checks ─▶ remove all faults ─▶ wait until idle ─▶ final checks
 
-Everything is drawn from the seed, time is virtual, and tasks are ordered, so that equal seeds give equal traces.
+Everything random depends on the seed, time is virtual and tasks are ordered, so equal seeds give equal traces.
 """
 
 from __future__ import annotations
@@ -14,46 +14,46 @@ import gc
 import hashlib
 import logging
 import random
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from scheduler_core.cycle.failure_handler import SCHEDULER_ERROR
 from scheduler_core.model.device_claims import ResourceClaim
 from scheduler_core.model.pod import Pod
-from tests.simulation.api_server import US, ApiServer
+from tests.simulation.api_server import OPERATOR, ApiServer
+from tests.simulation.cluster_steps import ClusterSteps, StepContext
 from tests.simulation.controllers import Controllers
 from tests.simulation.device_api import DeviceApi
 from tests.simulation.device_invariants import (
-    HeldDevices,
+    DeviceCheckInput,
     check_allocations,
     check_bound_devices,
-    check_devices_at_rest,
+    check_idle_devices,
 )
 from tests.simulation.device_objects import claim_names
-from tests.simulation.device_world import DeviceWorld
+from tests.simulation.device_steps import DeviceSteps
 from tests.simulation.fault_counts import FaultCounts
-from tests.simulation.gang_invariants import check_gangs_at_rest, check_gangs_now
-from tests.simulation.invariants import check_at_rest, check_bind, check_now
-from tests.simulation.ledger import Surroundings
+from tests.simulation.gang_invariants import check_gangs_now, check_idle_gangs
+from tests.simulation.invariants import check_bind, check_idle, check_now
+from tests.simulation.ledger import RunState
 from tests.simulation.network import Network
-from tests.simulation.node_rooms import NodeRooms
-from tests.simulation.operator_life import OperatorLife
+from tests.simulation.node_capacities import NodeCapacities
+from tests.simulation.operator_process import OperatorProcess
 from tests.simulation.operator_supervisor import OperatorSupervisor
 from tests.simulation.pod_groups import PodGroups
 from tests.simulation.profiles import PROFILES
 from tests.simulation.records import Records
-from tests.simulation.steps import Step, draw_steps, has_devices, shadow_revision
-from tests.simulation.tree_invariants import check_trees_at_rest, check_trees_now
-from tests.simulation.tree_world import TreeWorld
+from tests.simulation.steps import Step, generate_steps, has_devices, shadow_revision
+from tests.simulation.tree_invariants import check_idle_trees, check_trees_now
+from tests.simulation.tree_steps import TreeSteps
 from tests.simulation.virtual_loop import StalledError, VirtualLoop
-from tests.simulation.world import Scene, World
 
-_LOOK_SECONDS = 0.25
-_REST_SECONDS = 45.0
-_LONGEST_REST_SECONDS = 600.0
-_REST_LOOK_SECONDS = 5.0
-_LONGEST_BINDING_SECONDS = 60.0
-_ROUNDS_TO_END = 100
+_CHECK_INTERVAL_SECONDS = 0.25
+_IDLE_SECONDS = 45.0
+_IDLE_TIMEOUT_SECONDS = 600.0
+_IDLE_CHECK_INTERVAL_SECONDS = 5.0
+_MAXIMUM_BINDING_SECONDS = 60.0
+_CANCELLATION_ROUNDS = 100
 
 
 @dataclass(slots=True)
@@ -61,12 +61,12 @@ class Outcome:
     """Outcome of a run.
 
     Attributes:
-        seed: Its seed.
+        seed: Seed of the run.
         problems: Problems in the order in which they were found; the run ends with the first.
         trace: Events, one a line.
         counts: Faults that took effect.
         seconds: Virtual seconds.
-        steps: The steps that were performed.
+        steps: Steps that were performed.
         bound: Number of pods that the operator bound.
     """
 
@@ -88,32 +88,24 @@ def run_seed(
     seed: int,
     *,
     without: Collection[int] = (),
-    trials: Callable[[], None] | None = None,
     records: Records | None = None,
 ) -> Outcome:
-    """Run a seed.
+    """Run a seed and return its outcome.
 
     Args:
-        seed: Seed of everything.
+        seed: Seed of everything random.
         without: Numbers of steps to leave out.
-        trials: Called when the run is set up; tests use it to plant things.
         records: Receives the records of the operator; None for no records.
-
-    Returns:
-        The outcome.
     """
-    steps = tuple(step for step in draw_steps(seed) if step.number not in without)
-    random.seed(seed)  # jitter of the operator's retries is drawn from the module's own generator
+    steps = tuple(step for step in generate_steps(seed) if step.number not in without)
+    random.seed(seed)  # the operator's retries take their jitter from the global generator
     logging.disable(logging.CRITICAL)
     collects = gc.isenabled()
-    gc.disable()  # a run makes little garbage; collecting it would cost a third of the time
+    gc.disable()  # a run creates little garbage; collecting it would take a third of the time
     loop = VirtualLoop()
     try:
         asyncio.set_event_loop(loop)
-        simulation = Simulation(loop, seed, steps, records)
-        if trials is not None:
-            trials()
-        return simulation.run()
+        return Simulation(loop, seed, steps, records).run()
     finally:
         asyncio.set_event_loop(None)
         loop.close()
@@ -123,7 +115,7 @@ def run_seed(
 
 
 class Simulation:
-    """A run under way."""
+    """A run in progress."""
 
     def __init__(self, loop: VirtualLoop, seed: int, steps: Iterable[Step], records: Records | None = None) -> None:
         self._loop = loop
@@ -132,17 +124,17 @@ class Simulation:
         self._counts = FaultCounts()
         self.server = ApiServer()
         self.network = Network(loop, self.server, self._counts, random.Random(f"{seed}/network"))
-        self._rooms = NodeRooms(self.server, loop.time)
+        self._capacities = NodeCapacities(self.server, loop.time)
         self._controllers = Controllers(loop, self.server, self._counts, seed)
         self.server.on_bound = self._on_bound
         self.server.on_event = self._on_event
-        self.groups = PodGroups(self.network.say)
-        self._around = Surroundings(
+        self.groups = PodGroups(self.network.log)
+        self._run_state = RunState(
             self.server,
             self._counts,
             {},
-            self.network.say,
-            self._complain,
+            self.network.log,
+            self._report_problem,
             loop.time,
             {},
             {},
@@ -153,16 +145,16 @@ class Simulation:
             shadow_revision(seed),
         )
         self.supervisor = OperatorSupervisor(
-            loop, self._counts, seed, lambda options: OperatorLife(loop, self.network, self._around, options)
+            loop, self._counts, seed, lambda options: OperatorProcess(loop, self.network, self._run_state, options)
         )
-        self.network.on_answered = self._around.bound.__setitem__
-        scene = Scene(seed, self.server, self.network, self._controllers, self.supervisor, self._counts)
-        self.world = World(scene, self.groups)
+        self.network.on_false_success = self._run_state.bound.__setitem__
+        context = StepContext(seed, self.server, self.network, self._controllers, self.supervisor, self._counts)
+        self.cluster_steps = ClusterSteps(context, self.groups)
         self._device_api = DeviceApi(self.server)
-        self._bound_late: set[str] = set()
-        self._devices = DeviceWorld(scene, self._device_api)
-        self.world.add_acts(self._devices.acts)
-        self.world.add_acts(TreeWorld(self.network, self.groups, self.world.gangs.jobs).acts)
+        self._bound_by_previous_process: set[str] = set()
+        self._devices = DeviceSteps(context, self._device_api)
+        self.cluster_steps.add_actions(self._devices.actions)
+        self.cluster_steps.add_actions(TreeSteps(self.network, self.groups, self.cluster_steps.gangs.jobs).actions)
         self.server.on_device_request = self._device_api.respond
         self._device_api.on_written = self._on_claim_written
 
@@ -172,7 +164,7 @@ class Simulation:
         try:
             self._loop.run_until_complete(self._run())
         except StalledError as stalled:
-            self._complain(str(stalled))
+            self._report_problem(str(stalled))
         finally:
             self._end_tasks()
         outcome.trace = self.network.trace
@@ -181,9 +173,9 @@ class Simulation:
         return outcome
 
     def _end_tasks(self) -> None:
-        self.supervisor.life.kill()
-        # Tasks that are cancelled may start others, above all in a run that a planted bug has broken.
-        for _ in range(_ROUNDS_TO_END):
+        self.supervisor.process.kill()
+        # Cancelled tasks may start others, in particular in a run with a planted bug.
+        for _ in range(_CANCELLATION_ROUNDS):
             left = asyncio.all_tasks(self._loop)
             if not left:
                 return
@@ -192,95 +184,95 @@ class Simulation:
             self._loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
 
     async def _run(self) -> None:
-        self.world.begin()
-        if self._around.has_devices:
+        self.cluster_steps.begin()
+        if self._run_state.has_devices:
             self._devices.begin()
         self.supervisor.begin()
         for step in self._steps:
             await self._until(step.at)
             if self._outcome.problems:
                 return
-            self.world.act(step)
+            self.cluster_steps.perform(step)
         await self._until(self._loop.virtual_now + 5.0)
         if not self._outcome.problems:
-            await self._rest()
+            await self._finish()
 
     async def _until(self, at: float) -> None:
         while self._loop.virtual_now < at and not self._outcome.problems:
-            await asyncio.sleep(min(_LOOK_SECONDS, at - self._loop.virtual_now))
+            await asyncio.sleep(min(_CHECK_INTERVAL_SECONDS, at - self._loop.virtual_now))
             self._check(check_now(self.supervisor, self.network, self.server))
             self._check(check_gangs_now(self.supervisor))
             self._check(check_trees_now(self.supervisor))
 
-    async def _rest(self) -> None:
-        """Remove all faults, wait until nothing happens any more, and check."""
-        self.network.say("heal")
+    async def _finish(self) -> None:
+        """Remove all faults, wait until nothing changes, and check."""
+        self.network.log("remove all faults")
         self.network.heal()
         self._controllers.failing = 0
-        self.world.gangs.heal()
-        if self._around.has_devices:
+        self.cluster_steps.gangs.heal()
+        if self._run_state.has_devices:
             self._devices.heal()
         for name in PROFILES:
-            self.supervisor.return_profile(name)
+            self.supervisor.create_profile(name)
         quiet = 0.0
         before: tuple[object, ...] = ()
-        for _ in range(int(_LONGEST_REST_SECONDS / _REST_LOOK_SECONDS)):
-            await asyncio.sleep(_REST_LOOK_SECONDS)
+        for _ in range(int(_IDLE_TIMEOUT_SECONDS / _IDLE_CHECK_INTERVAL_SECONDS)):
+            await asyncio.sleep(_IDLE_CHECK_INTERVAL_SECONDS)
             self._check(check_now(self.supervisor, self.network, self.server))
             self._check(check_gangs_now(self.supervisor))
             self._check(check_trees_now(self.supervisor))
             if self._outcome.problems:
                 return
             now = self._fingerprint()
-            quiet = quiet + _REST_LOOK_SECONDS if now == before else 0.0
+            quiet = quiet + _IDLE_CHECK_INTERVAL_SECONDS if now == before else 0.0
             before = now
-            if quiet >= _REST_SECONDS and not self.supervisor.is_restarting:
-                self._check(check_at_rest(self.supervisor, self.server, self.groups))
-                self._check(check_gangs_at_rest(self.supervisor, self.server, self.groups))
-                self._check(check_trees_at_rest(self.supervisor, self.groups))
-                known = HeldDevices(self.server, self._device_api, self._counts, self._bound_late)
-                self._check(check_devices_at_rest(self.supervisor.life, known))
+            if quiet >= _IDLE_SECONDS and not self.supervisor.is_restarting:
+                self._check(check_idle(self.supervisor, self.server, self.groups))
+                self._check(check_idle_gangs(self.supervisor, self.server, self.groups))
+                self._check(check_idle_trees(self.supervisor, self.groups))
+                known = DeviceCheckInput(self.server, self._device_api, self._counts, self._bound_by_previous_process)
+                self._check(check_idle_devices(self.supervisor.process, known))
                 return
-        self._complain(f"no rest after {_LONGEST_REST_SECONDS:g} s: {before}")
+        self._report_problem(f"the cluster still changes after {_IDLE_TIMEOUT_SECONDS:g} s: {before}")
 
     def _fingerprint(self) -> tuple[object, ...]:
-        """Return a value that changes while anything happens."""
-        life = self.supervisor.life
-        queue = life.scheduler.context.queue
-        # A gang whose attempts end in an error is tried until the error goes: until its members share a domain again.
+        """Return a value that changes while the cluster or the scheduler changes."""
+        process = self.supervisor.process
+        queue = process.scheduler.context.queue
+        # A gang whose attempts end in an error is retried until its members share a topology domain again.
         failing = [gang for gang in queue.gangs.units() if gang.outcome and gang.outcome.reason == SCHEDULER_ERROR]
         members = {uid for gang in failing for uid in gang.waiting}
         attempts = sum(pod.attempts for pod in queue.readings if pod.uid not in members)
         attempts += sum(gang.entry.attempts for gang in queue.gangs.units() if gang.entry and gang not in failing)
-        return (self.server.version, life.number, attempts, queue.readings.in_flight_count, life.queued_writes)
+        return (self.server.version, process.number, attempts, queue.readings.in_flight_count, process.queued_writes)
 
     def _check(self, problems: Iterable[str]) -> None:
         for problem in problems:
-            self._complain(problem)
+            self._report_problem(problem)
 
-    def _complain(self, problem: str) -> None:
-        self.network.say(f"WRONG: {problem}")
+    def _report_problem(self, problem: str) -> None:
+        self.network.log(f"PROBLEM: {problem}")
         self._outcome.problems.append(problem)
 
     def _on_placed(self, uid: str) -> None:
-        self.world.gangs.placed(uid)
+        self.cluster_steps.gangs.placed(uid)
 
-    def _on_bound(self, pod: Pod, who: str) -> None:
-        self._around.bound[pod.metadata.uid] = pod.spec.node_name
-        if who == US:
+    def _on_bound(self, pod: Pod, client: str) -> None:
+        self._run_state.bound[pod.metadata.uid] = pod.spec.node_name
+        if client == OPERATOR:
             self._outcome.bound += 1
-            self._around.ours[pod.metadata.uid] = pod.spec.node_name
-            since = self._loop.virtual_now - _LONGEST_BINDING_SECONDS
-            self._check(check_bind(self.server, self._rooms, pod, self._around.ours, since))
+            self._run_state.ours[pod.metadata.uid] = pod.spec.node_name
+            since = self._loop.virtual_now - _MAXIMUM_BINDING_SECONDS
+            self._check(check_bind(self.server, self._capacities, pod, self._run_state.ours, since))
             self._check(check_bound_devices(self._device_api, pod))
-            self.world.gangs.bound(pod)
+            self.cluster_steps.gangs.bound(pod)
         elif claim_names(pod):
-            self._bound_late.add(pod.metadata.uid)
+            self._bound_by_previous_process.add(pod.metadata.uid)
         self._controllers.run(pod)
 
-    def _on_claim_written(self, old: ResourceClaim, new: ResourceClaim, who: str) -> None:
+    def _on_claim_written(self, old: ResourceClaim, new: ResourceClaim, client: str) -> None:
         self._check(check_allocations(self._device_api.claims()))
-        self._devices.written(old, new, who)
+        self._devices.written(old, new, client)
 
     def _on_event(self, document: dict[str, object]) -> None:
         if document.get("reason") == "Preempted":

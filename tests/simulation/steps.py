@@ -1,7 +1,7 @@
-"""Draws the steps of a run from its seed: kind and time of each.
+"""Generates the steps of a run from its seed: kind and time of each.
 
-Each step has its own random generator (seed and number), so a run with some steps left out is otherwise the same run:
-this makes shrinking possible.
+Each step has its own random generator, seeded by the run's seed and the step's number. Leaving out some steps does not
+change the others, which makes shrinking possible.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MIX: dict[str, int] = {
     "finish pods": 12,
     "change a pod": 7,
     "lift a gate": 7,
-    "open a door": 4,
+    "open a label gate": 4,
     "shrink a running pod": 3,
     "add a node": 6,
     "delete a node": 3,
@@ -34,24 +34,24 @@ _MIX: dict[str, int] = {
     "change a budget": 3,
     "rival binds": 6,
     "rival overcommits": 4,
-    "rival is faster": 8,
+    "rival binds first": 8,
     "kill the operator": 3,
     "stop the operator": 3,
-    "swap a profile": 6,
-    "refuse a profile": 4,
-    "withdraw a profile": 5,
+    "edit a profile": 6,
+    "apply an invalid profile": 4,
+    "delete a profile": 5,
     "stall a watch": 9,
     "drop a watch": 7,
     "end a watch": 5,
     "expire a watch": 6,
-    "server away": 4,
-    "throttle": 5,
-    "disturb binds": 22,
-    "disturb reads": 5,
-    "disturb patches": 5,
-    "disturb deletions": 6,
-    "disturb volumes": 7,
-    "disturb extenders": 12,
+    "make the API server unavailable": 4,
+    "throttle requests": 5,
+    "fail binds": 22,
+    "fail reads": 5,
+    "fail patches": 5,
+    "fail deletions": 6,
+    "fail volumes": 7,
+    "fail extenders": 12,
 }
 """Weights of the kinds of steps."""
 
@@ -61,9 +61,9 @@ _GANG_MIX: dict[str, int] = {
     "resize a gang": 4,
     "delete a waiting member": 6,
     "delete a running member": 5,
-    "ambush a placed member": 9,
-    "break a gang's binds": 9,
-    "kill between binds": 6,
+    "delete a member before its bind": 9,
+    "fail a gang's binds": 9,
+    "kill the operator between binds": 6,
     "members succeed": 6,
     "members fail": 5,
     "lift a gang's gates": 9,
@@ -78,11 +78,11 @@ _DEVICE_MIX: dict[str, int] = {
     "create a shared claim": 6,
     "delete a claim": 6,
     "replace devices": 9,
-    "driver gone": 6,
-    "break claim writes": 14,
-    "ambush an allocation": 14,
-    "kill after an allocation": 5,
-    "delete a class": 3,
+    "withdraw devices": 6,
+    "fail claim writes": 14,
+    "change an allocated claim": 14,
+    "kill the operator after an allocation": 5,
+    "delete a device class": 3,
     "stall a watch of devices": 8,
     "drop a watch of devices": 4,
     "expire a watch of devices": 4,
@@ -98,9 +98,9 @@ _TREE_MIX: dict[str, int] = {
     "resize a gang": 4,
     "delete a waiting member": 5,
     "delete a running member": 5,
-    "ambush a placed member": 7,
-    "break a gang's binds": 8,
-    "kill between binds": 5,
+    "delete a member before its bind": 7,
+    "fail a gang's binds": 8,
+    "kill the operator between binds": 5,
     "members succeed": 5,
     "members fail": 5,
     "lift a gang's gates": 8,
@@ -120,7 +120,7 @@ _FIRST_DEVICE_STEP = 3000
 _FIRST_TREE_STEP = 5000
 _FIRST_CONTENTION_STEP = 4000
 _FIRST_EXTENDED_STEP = 6000
-_RARE = ("answer binds only", "withdraw a profile under a cycle") * 4
+_RARE = ("acknowledge binds without binding", "delete a profile during a cycle") * 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ class Step:
     """One step.
 
     Attributes:
-        number: Its index in the run.
+        number: Number in the run; part of the seed of the step's random generator.
         at: Seconds from the start.
         kind: A key of one of the mixes.
     """
@@ -138,16 +138,13 @@ class Step:
     kind: str
 
 
-def draw_steps(seed: int) -> tuple[Step, ...]:
-    """Draw the steps of a run.
+def generate_steps(seed: int) -> tuple[Step, ...]:
+    """Return the steps of a run, in the order of their times.
 
-    Returns:
-        70 to 110 steps, in bursts: milliseconds or seconds pass between two of them. Every fourth run has gangs: 25 to
-        40 further steps, which do not change the others. Another fourth has devices; in a third of these runs pods
-        compete for them, and in two of seven some request them as extended resources. In one of twelve runs with gangs
-        the members have claims. An eighth has trees of groups. In every eleventh a
-        shadow profile decides, too. In every fifth run a few binds are answered but never
-        performed, and profiles are removed while a cycle waits for an extender.
+    Every run has 70 to 110 steps, with milliseconds or seconds between two of them. Some runs have further steps, which
+    do not change the others: every fourth run for gangs, another fourth for devices, every eighth for trees of groups,
+    and every fifth for rare faults. See also :func:`has_contention`, :func:`has_gang_devices` and
+    :func:`has_extended_resources`.
     """
     steps = _pod_steps(seed)
     if has_gangs(seed):
@@ -196,7 +193,7 @@ def has_trees(seed: int) -> bool:
 
 
 def shadow_revision(seed: int) -> str:
-    """Return the revision of a shadow of the default profile; "" for a run without a shadow."""
+    """Return the revision of the shadow of the default profile; "" for a run without a shadow."""
     return REVISIONS[seed // 11 % len(REVISIONS)] if seed % 11 == 7 else ""
 
 
@@ -241,7 +238,7 @@ def _device_steps(seed: int) -> tuple[Step, ...]:
 
 
 def _spread_steps(seed: int, what: str, first: int, kinds: tuple[str, ...]) -> tuple[Step, ...]:
-    """Draw the times of some steps, all within 42 seconds from the start."""
+    """Return steps at random times within the first 42 seconds."""
     rng = random.Random(f"{seed}/{what} steps")
     times = sorted(round(2.0 + 40.0 * rng.random(), 3) for _ in kinds)
     return tuple(Step(first + number, at, kinds[number]) for number, at in enumerate(times))

@@ -1,4 +1,4 @@
-"""The simulation's own parts: an API server that refuses what a real one refuses, watches in order, a plain judge."""
+"""Tests of the simulation's virtual time, API server, watches and plain filters."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from scheduler_core.model.pod import Pod
 from tests.simulation.api_server import NODES, PODS, ApiServer
 from tests.simulation.fault_counts import FaultCounts
 from tests.simulation.network import Network
-from tests.simulation.plain_fit import misfit
+from tests.simulation.plain_fit import rejection_reason
 from tests.simulation.virtual_loop import LoopClock, StalledError, VirtualLoop
 from tests.support.builders import NodeFields, PodFields, node, pod
 
 T = TypeVar("T")
 
 
-def on_virtual_time(work: Callable[[VirtualLoop], Awaitable[T]]) -> T:
+def run_in_virtual_time(work: Callable[[VirtualLoop], Awaitable[T]]) -> T:
     loop = VirtualLoop()
     try:
         return loop.run_until_complete(asyncio.ensure_future(work(loop), loop=loop))
@@ -42,28 +42,28 @@ def versions(lines: bytes) -> list[int]:
 # -- time -----------------------------------------------------------------------------------------------------------
 
 
-def test_time_passes_only_when_nothing_is_left_to_do() -> None:
-    """An hour's sleep costs nothing and is an hour."""
+def test_virtual_time_passes_while_all_tasks_sleep() -> None:
+    """A sleep of one hour advances the virtual time by one hour."""
 
     async def sleep(loop: VirtualLoop) -> float:
         await asyncio.sleep(3600)
         return loop.time()
 
-    assert on_virtual_time(sleep) == 3600
+    assert run_in_virtual_time(sleep) == 3600
 
 
-def test_a_wait_without_end_is_told() -> None:
-    """Nobody waits for ever in silence."""
+def test_a_wait_without_end_raises_an_error() -> None:
+    """The loop raises StalledError if no task is runnable and no timer is set."""
 
     async def wait(loop: VirtualLoop) -> None:
         await loop.create_future()
 
     with pytest.raises(StalledError, match="was lost"):
-        on_virtual_time(wait)
+        run_in_virtual_time(wait)
 
 
-def test_a_loop_that_spins_is_told() -> None:
-    """A timer that comes back at once, for ever, ends the run with its cause and not the test by its time limit."""
+def test_a_loop_without_progress_raises_an_error() -> None:
+    """The loop raises StalledError if a timer reschedules itself without delay."""
 
     async def spin(loop: VirtualLoop) -> None:
         def again() -> None:
@@ -73,22 +73,22 @@ def test_a_loop_that_spins_is_told() -> None:
         await asyncio.sleep(1.0)
 
     with pytest.raises(StalledError, match="time does not pass"):
-        on_virtual_time(spin)
+        run_in_virtual_time(spin)
 
 
-def test_a_dead_clock() -> None:
-    """What a killed process planned does not happen."""
-    happened: list[str] = []
+def test_timers_of_a_killed_process_do_not_fire() -> None:
+    """A timer of a dead clock does not fire, and timers of other clocks do."""
+    fired: list[str] = []
 
-    async def live(loop: VirtualLoop) -> None:
+    async def run(loop: VirtualLoop) -> None:
         clock, other = LoopClock(loop), LoopClock(loop)
-        clock.call_later(1.0, lambda: happened.append("dead"))
-        other.call_later(1.0, lambda: happened.append("alive"))
+        clock.call_later(1.0, lambda: fired.append("dead"))
+        other.call_later(1.0, lambda: fired.append("alive"))
         clock.is_dead = True
         await asyncio.sleep(2.0)
 
-    on_virtual_time(live)
-    assert happened == ["alive"]
+    run_in_virtual_time(run)
+    assert fired == ["alive"]
 
 
 # -- the API server -------------------------------------------------------------------------------------------------
@@ -99,34 +99,34 @@ def test_a_dead_clock() -> None:
     [
         pytest.param(pod("a", uid="1"), "1", 201, id="bound"),
         pytest.param(pod("a", uid="2"), "1", 409, id="another-uid"),
-        pytest.param(pod("a", uid="1", node_name="m"), "1", 409, id="bound-already"),
-        pytest.param(pod("b", uid="1"), "1", 404, id="gone"),
+        pytest.param(pod("a", uid="1", node_name="m"), "1", 409, id="already-bound"),
+        pytest.param(pod("b", uid="1"), "1", 404, id="deleted"),
     ],
 )
 def test_binds(there: Pod, uid: str, status: int) -> None:
-    """A pod is bound once, by its UID."""
+    """A pod is bound once, and only with its own UID."""
     server = ApiServer()
     server.put(PODS, there)
-    assert server.bind("a", uid, "n", "us")[0] == status
+    assert server.bind("a", uid, "n", "client")[0] == status
 
 
 def test_deletions() -> None:
-    """An unbound pod is deleted at once; a bound one when its kubelet has stopped it, and it is reported once."""
+    """An unbound pod is deleted at once. A bound pod terminates first, and its deletion is reported once."""
     server, reported = ApiServer(), list[Pod]()
     server.on_deletion = reported.append
     server.put(PODS, pod("a"))
     server.put(PODS, pod("b", node_name="n"))
     for name in ("a", "b", "b"):
-        server.end_pod(name)
-    [left] = server.pods()
-    assert (left.metadata.name, left.metadata.deletion_timestamp is not None, len(reported)) == ("b", True, 1)
+        server.delete_pod(name)
+    [remaining] = server.pods()
+    assert (remaining.metadata.name, remaining.metadata.deletion_timestamp is not None, len(reported)) == ("b", True, 1)
 
 
 # -- watches --------------------------------------------------------------------------------------------------------
 
 
-def test_a_watch_keeps_its_order() -> None:
-    """Events of one kind arrive in their order, also when the earlier ones were held back for longer."""
+def test_a_watch_delivers_events_in_order() -> None:
+    """Events of one resource arrive in order, even if earlier ones were delayed longer."""
 
     async def watch(loop: VirtualLoop) -> list[int]:
         server = ApiServer()
@@ -141,11 +141,11 @@ def test_a_watch_keeps_its_order() -> None:
             seen += versions(await stream.readany())
         return seen
 
-    assert on_virtual_time(watch) == [101, 102]
+    assert run_in_virtual_time(watch) == [101, 102]
 
 
-def test_a_watch_resumes_where_it_was() -> None:
-    """What happened while it was away is sent; nothing is sent twice."""
+def test_a_watch_resumes_from_a_version() -> None:
+    """A resumed watch sends every later event once."""
 
     async def watch(loop: VirtualLoop) -> list[int]:
         server = ApiServer()
@@ -154,11 +154,11 @@ def test_a_watch_resumes_where_it_was() -> None:
             server.put(PODS, pod(name))
         return versions(await (await network.open(PODS, {"resourceVersion": "101"})).readany())
 
-    assert on_virtual_time(watch) == [102, 103]
+    assert run_in_virtual_time(watch) == [102, 103]
 
 
-def test_a_version_that_is_too_old() -> None:
-    """A history that is forgotten cannot be resumed."""
+def test_a_compacted_version_cannot_be_resumed() -> None:
+    """A watch from a compacted version fails with ResourceExpiredError."""
 
     async def watch(loop: VirtualLoop) -> None:
         server = ApiServer()
@@ -168,46 +168,46 @@ def test_a_version_that_is_too_old() -> None:
         await network.open(PODS, {"resourceVersion": "100"})
 
     with pytest.raises(ResourceExpiredError):
-        on_virtual_time(watch)
+        run_in_virtual_time(watch)
 
 
-def test_a_connection_that_breaks() -> None:
-    """What has not arrived is lost."""
+def test_a_broken_connection_loses_undelivered_events() -> None:
+    """A read of a broken watch raises ResponseLostError."""
 
     async def watch(loop: VirtualLoop) -> None:
         server = ApiServer()
         network = network_of(loop, server)
         stream = await network.open(NODES, {"resourceVersion": "100"})
         server.put(NODES, node("n"))
-        network.drop(NODES, in_order=False)
+        network.drop(NODES, graceful=False)
         await stream.readany()
 
     with pytest.raises(ResponseLostError):
-        on_virtual_time(watch)
+        run_in_virtual_time(watch)
 
 
-# -- the plain judge ------------------------------------------------------------------------------------------------
+# -- plain filters --------------------------------------------------------------------------------------------------
 
-ROOM: NodeFields = {"allocatable": {"cpu": "1000m", "memory": "1024Mi", "pods": "2"}}
-HALF: PodFields = {"requests": {"cpu": "600m", "memory": "10Mi"}}
+SMALL_NODE: NodeFields = {"allocatable": {"cpu": "1000m", "memory": "1024Mi", "pods": "2"}}
+LARGE_POD: PodFields = {"requests": {"cpu": "600m", "memory": "10Mi"}}
 
 
 @pytest.mark.parametrize(
     ("fields", "node_fields", "others", "reason"),
     [
-        pytest.param(HALF, ROOM, [], "", id="fits"),
-        pytest.param(HALF, ROOM, [HALF], "cpu: 600 of 1000", id="cpu"),
-        pytest.param({"requests": {"memory": "2Gi"}}, ROOM, [], "memory: 0 of 1024", id="memory"),
-        pytest.param({}, ROOM, [{}, {}], "2 pods are there", id="pods"),
-        pytest.param({"ports": [80]}, ROOM, [{"ports": [80]}], "host ports", id="ports"),
-        pytest.param({}, {**ROOM, "unschedulable": True}, [], "the node is cordoned", id="cordoned"),
-        pytest.param({}, {**ROOM, "taints": ["k=v:NoSchedule"]}, [], "taint k", id="taint"),
-        pytest.param({}, {**ROOM, "taints": ["k=v:PreferNoSchedule"]}, [], "", id="soft-taint"),
-        pytest.param({"node_selector": {"zone": "a"}}, ROOM, [], "the node's label zone is None", id="selector"),
+        pytest.param(LARGE_POD, SMALL_NODE, [], "", id="fits"),
+        pytest.param(LARGE_POD, SMALL_NODE, [LARGE_POD], "cpu: 600 of 1000", id="cpu"),
+        pytest.param({"requests": {"memory": "2Gi"}}, SMALL_NODE, [], "memory: 0 of 1024", id="memory"),
+        pytest.param({}, SMALL_NODE, [{}, {}], "2 pods are on the node", id="pods"),
+        pytest.param({"ports": [80]}, SMALL_NODE, [{"ports": [80]}], "host ports", id="ports"),
+        pytest.param({}, {**SMALL_NODE, "unschedulable": True}, [], "the node is cordoned", id="cordoned"),
+        pytest.param({}, {**SMALL_NODE, "taints": ["k=v:NoSchedule"]}, [], "taint k", id="taint"),
+        pytest.param({}, {**SMALL_NODE, "taints": ["k=v:PreferNoSchedule"]}, [], "", id="soft-taint"),
+        pytest.param({"node_selector": {"zone": "a"}}, SMALL_NODE, [], "the node's label zone is None", id="selector"),
     ],
 )
-def test_the_plain_judge(fields: PodFields, node_fields: NodeFields, others: list[PodFields], reason: str) -> None:
-    """It returns why a pod must not run on a node."""
+def test_plain_filters(fields: PodFields, node_fields: NodeFields, others: list[PodFields], reason: str) -> None:
+    """The plain filters return the reason why a pod must not run on a node."""
     there = [pod(f"other-{index}", **each) for index, each in enumerate(others)]
-    found = misfit(pod("mine", **fields), node("n", **node_fields), there)
+    found = rejection_reason(pod("mine", **fields), node("n", **node_fields), there)
     assert found.startswith(reason) if reason else found == ""

@@ -15,52 +15,52 @@ from tests.simulation.simulation import Outcome, run_seed
 from tests.simulation.steps import has_devices, has_gangs, has_trees, shadow_revision
 from tests.simulation.tree_bugs import TREE_BUGS
 
-MOST_SEEDS = 500
+MAXIMUM_SEEDS = 500
 
-LATE: dict[str, int] = {
+FOUND_BY_FEW_SEEDS: dict[str, int] = {
     "TaintToleration's hint is inverted": 103,
-    "NodeUnschedulable is deaf to nodes": 226,
-    "InterPodAffinity is deaf to pods": 28,
-    "NodeAffinity is deaf to nodes": 11,
-    "a gate is called once": 14,
-    "a deleted pod goes on waiting": 29,
-    "a try that was held back is not made up for": 79,
-    "the gate of a preemption never opens": 11,
-    "a failed bind does not report that its node is free": 41,
-    "assumed volumes are not restored": 15,
-    "bound pods that nobody confirms are not read": 140,
-    "members are not taken back into their gang": 633,
-    "an older state undoes what was read": 91340006,
+    "NodeUnschedulable skips node events": 226,
+    "InterPodAffinity skips events of assigned pods": 28,
+    "NodeAffinity skips node events": 11,
+    "a PreEnqueue plugin is called only once": 14,
+    "a deleted pod keeps waiting at Permit": 29,
+    "an attempt that was gated by a preemption is not repeated": 79,
+    "a preemptor is gated forever": 11,
+    "a failed bind does not report freed capacity": 41,
+    "assumed volumes are not reverted": 15,
+    "unconfirmed bound pods are not read": 140,
+    "failed members are not requeued with their gang": 633,
+    "an older watch event overrides a read": 91340006,
     "nominations are restored from a copy": 137,
     "a member that was never bound counts as placed": 57,
-    "what an overcommitted node lacks is subtracted": 125,
-    "claims are not read after they were deallocated": 396,
-    "DynamicResources is deaf to claims": 40,
-    "devices of deleted claims stay in use": 36,
-    "devices are given before claims are listed": 45,
-    "a deleted claim of an earlier attempt wakes nobody": 968,
+    "free resources of overcommitted nodes are negative": 125,
+    "deallocated claims are not read again": 396,
+    "DynamicResources skips events of resource claims": 40,
+    "devices of deleted claims are not released": 36,
+    "devices are allocated before the first list of claims": 45,
+    "the deletion of an earlier attempt's claim requeues no pod": 968,
 }
-"""Seed that last found a bug that few seeds find; the search starts there, then from the beginning."""
+"""Seed that finds a bug that few seeds find; the search tries this seed first."""
 
-ALL = BUGS | GANG_BUGS | DEVICE_BUGS | TREE_BUGS | SHADOW_BUGS
+ALL_BUGS = BUGS | GANG_BUGS | DEVICE_BUGS | TREE_BUGS | SHADOW_BUGS
 
-IN_SOME_RUNS = (
+RUNS_OF_BUGS = (
     (GANG_BUGS, has_gangs),
     (DEVICE_BUGS, has_devices),
     (TREE_BUGS, has_trees),
     (SHADOW_BUGS, shadow_revision),
 )
-"""Bugs that are searched only in the runs that have what they break."""
+"""Bugs that only some runs can find, and whether a seed is such a run."""
 
-SAMPLE = [name for name in ALL if name not in LATE][::5]
-"""Bugs that every run plants; `make nightly` plants all."""
+SAMPLE = [name for name in ALL_BUGS if name not in FOUND_BY_FEW_SEEDS][::5]
+"""Bugs of every test run; `make nightly` plants all."""
 
 
 def first_failure(name: str) -> Outcome | None:
-    """Return the first run that finds a bug; bugs of gangs and devices are searched in runs that have these."""
-    planted = ALL[name]
-    for seed in chain((LATE.get(name, 0),), range(MOST_SEEDS)):
-        if any(name in bugs and not occurs(seed) for bugs, occurs in IN_SOME_RUNS):
+    """Return the first run that finds a bug, or None."""
+    planted = ALL_BUGS[name]
+    for seed in chain((FOUND_BY_FEW_SEEDS.get(name, 0),), range(MAXIMUM_SEEDS)):
+        if any(name in bugs and not occurs(seed) for bugs, occurs in RUNS_OF_BUGS):
             continue
         with planted():
             outcome = run_seed(seed)
@@ -71,24 +71,24 @@ def first_failure(name: str) -> Outcome | None:
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=[] if name in SAMPLE else [pytest.mark.nightly]) for name in ALL],
+    [pytest.param(name, marks=[] if name in SAMPLE else [pytest.mark.nightly]) for name in ALL_BUGS],
 )
-def test_it_is_found(name: str) -> None:
-    """Each bug is found within 500 seeds."""
+def test_a_planted_bug_is_found(name: str) -> None:
+    """The simulation finds each bug within 500 seeds."""
     assert first_failure(name) is not None
 
 
-def test_enough_are_planted() -> None:
-    """A simulation that finds a few kinds of bugs may be blind to the rest."""
+def test_enough_bugs_are_planted() -> None:
+    """Each large area has a minimum number of planted bugs."""
     assert len(BUGS) >= 20
     assert len(GANG_BUGS) >= 10
     assert len(DEVICE_BUGS) >= 10
 
 
-def test_a_failure_is_made_small() -> None:
-    """A shrunk run fails in the same way, and has far fewer steps."""
-    planted = BUGS["a gate is called once"]
-    found = first_failure("a gate is called once")
+def test_a_failing_run_is_shrunk() -> None:
+    """A shrunk run fails in the same way with at most a quarter of the steps."""
+    planted = BUGS["a PreEnqueue plugin is called only once"]
+    found = first_failure("a PreEnqueue plugin is called only once")
     assert found is not None
     small = shrink(found, planted)
     assert kind_of(small.problems[0]) == kind_of(found.problems[0])
@@ -107,5 +107,5 @@ def test_a_failure_is_made_small() -> None:
     ],
 )
 def test_kinds_of_problems(problem: str, kind: str) -> None:
-    """Names and numbers change when steps are left out; the kind of problem does not."""
+    """The kind of a problem contains no names and numbers."""
     assert kind_of(problem) == kind

@@ -1,41 +1,41 @@
-"""Records of lives with faults replay equal."""
+"""Tests of the records of operator processes under faults, and of their replay."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.simulation.records import Records, replay_life
+from tests.simulation.records import Records, replay_process
 from tests.simulation.simulation import run_seed
 
 SEEDS = 20
-"""Seeds of every run."""
+"""Number of recorded seeds."""
 REPEATED = (11, 13)
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_every_life_replays_equal(seed: int) -> None:
-    """Every decision of every life is computed again from the record, whatever faults occurred."""
+def test_every_process_replays_equally(seed: int) -> None:
+    """A replay computes every recorded decision again."""
     records = Records()
     outcome = run_seed(seed, records=records)
-    replays = [replay_life(life.content) for life in records.lives]
+    replays = [replay_process(process.content) for process in records.processes]
     assert [difference for _, difference in replays if difference is not None] == []
     assert sum(decisions for decisions, _ in replays) > outcome.bound > 0
 
 
 @pytest.mark.parametrize("seed", REPEATED)
-def test_a_recorded_run_is_the_same_run(seed: int) -> None:
-    """Recording changes nothing, so that a failing seed fails in the same way when it is recorded."""
+def test_recording_does_not_change_a_run(seed: int) -> None:
+    """A recorded run has the same trace as an unrecorded one."""
     assert run_seed(seed, records=Records()).digest == run_seed(seed).digest
 
 
 def test_a_replay_finds_a_decision_that_differs() -> None:
-    """The first decision that is not computed as recorded is named with both diagnoses."""
+    """A replay with other options reports the first decision that differs, with both results."""
     records = Records()
     run_seed(0, records=records)
-    life = records.lives[0]
-    decisions, _ = replay_life(life.content)
-    life.header.options["max_backoff_seconds"] = 0.5
-    equal, difference = replay_life(life.content)
+    process = records.processes[0]
+    decisions, _ = replay_process(process.content)
+    process.header.options["max_backoff_seconds"] = 0.5
+    equal, difference = replay_process(process.content)
     assert difference is not None
     assert equal < decisions
     assert difference.recorded != difference.computed

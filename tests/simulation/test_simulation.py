@@ -1,4 +1,7 @@
-"""Lives of a cluster with faults: nothing goes wrong in them, every kind of fault occurs, and a seed is one life."""
+"""Tests of simulated cluster lifetimes with faults.
+
+No invariant is violated, every kind of fault occurs, and equal seeds give equal runs.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +17,16 @@ import pytest
 from tests.simulation.campaign import Campaign, run_campaign
 from tests.simulation.fault_counts import FAULTS, FaultCounts, shares
 from tests.simulation.simulation import run_seed
-from tests.simulation.steps import draw_steps, has_trees
+from tests.simulation.steps import generate_steps, has_trees
 
 SEEDS = 60
-"""Seeds of every run; `make nightly` runs 3,000 others."""
-SEEDS_AT_ONCE = 20
-SEEDS_OF_SPREAD = 6
-TREES = 4
+"""Number of seeds of every test run; `make nightly` runs 3,000 others."""
+SEEDS_PER_TEST = 20
+SEEDS_IN_PROCESSES = 6
+TREE_SEEDS = 4
 ROOT = Path(__file__).parents[2]
-REPEATED = (11, 13, 193)
-DIGESTS = (
+REPEATED_SEEDS = (11, 13, 193)
+PRINT_DIGESTS = (
     "import sys; from tests.simulation.simulation import run_seed; "
     "print(*(run_seed(int(a)).digest for a in sys.argv[1:]))"
 )
@@ -31,81 +34,81 @@ DIGESTS = (
 
 @cache
 def campaign(first: int) -> Campaign:
-    """Some seeds, in this process: a test's time limit then covers few of them, and its name contains them."""
-    return run_campaign(range(first, first + SEEDS_AT_ONCE), jobs=1)
+    """Run some seeds in this process. Few seeds per test keep each test within its time limit."""
+    return run_campaign(range(first, first + SEEDS_PER_TEST), jobs=1)
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_AT_ONCE))
-def test_nothing_goes_wrong(first: int) -> None:
-    """Whatever happens to the cluster, every invariant holds in each of many seeds."""
+@pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_PER_TEST))
+def test_no_invariant_is_violated(first: int) -> None:
+    """Every invariant holds in every run, whatever faults occur."""
     found = campaign(first)
     assert found.problems == {}
-    assert found.seeds == SEEDS_AT_ONCE
-    assert found.bound > 10 * SEEDS_AT_ONCE
+    assert found.seeds == SEEDS_PER_TEST
+    assert found.bound > 10 * SEEDS_PER_TEST
 
 
 def test_every_kind_of_fault_occurs() -> None:
-    """Each kind takes effect in at least a tenth of the seeds, so that none has died out."""
-    counts = [each for first in range(0, SEEDS, SEEDS_AT_ONCE) for each in campaign(first).counts]
+    """Each kind of fault takes effect in at least a tenth of the seeds."""
+    counts = [each for first in range(0, SEEDS, SEEDS_PER_TEST) for each in campaign(first).counts]
     rare = {name: share for name, share in shares(counts).items() if share < 0.1}
     assert rare == {}
 
 
-def test_a_campaign_spread_over_processes() -> None:
-    """It finds what one process finds, in the same order."""
-    seeds = range(SEEDS_OF_SPREAD)
+def test_a_campaign_in_several_processes() -> None:
+    """A campaign in two processes has the same results as in one, in the same order."""
+    seeds = range(SEEDS_IN_PROCESSES)
     alone, spread = run_campaign(seeds, jobs=1), run_campaign(seeds, jobs=2)
     assert (spread.seeds, spread.bound, spread.counts) == (alone.seeds, alone.bound, alone.counts)
 
 
-def test_a_fault_that_is_not_on_the_list() -> None:
-    """It would be counted and never be shown."""
+def test_an_unknown_fault_is_an_error() -> None:
+    """Counting a fault that FAULTS does not contain raises KeyError."""
     with pytest.raises(KeyError, match="add it to FAULTS"):
         FaultCounts().add("a flood")
 
 
 def test_trees_are_bound() -> None:
-    """Gangs of a tree are bound, members of several of them in one run."""
-    seeds = [seed for seed in range(SEEDS) if has_trees(seed)][:TREES]
+    """Gangs of a tree are bound, in at least one run several of them."""
+    seeds = [seed for seed in range(SEEDS) if has_trees(seed)][:TREE_SEEDS]
     traces = ["\n".join(run_seed(seed).trace) for seed in seeds]
-    leaves = [
+    bound_gangs = [
         len(set(re.findall(r"did POST /api/v1/namespaces/\w+/pods/(t\d+-\d)-\d+/binding -> 201", t))) for t in traces
     ]
-    assert max(leaves) > 1
-    assert sum(map(bool, leaves)) * 2 > TREES
+    assert max(bound_gangs) > 1
+    assert sum(map(bool, bound_gangs)) * 2 > TREE_SEEDS
 
 
 def test_shares() -> None:
-    """A kind counts once for each run, however often it occurs there."""
-    found = shares([{"throttled": 3}, {"throttled": 1, "node came": 1}, {}, {}])
-    assert (found["throttled"], found["node came"], found["evicted"]) == (0.5, 0.25, 0.0)
+    """A kind of fault counts once per run."""
+    found = shares([{"throttled": 3}, {"throttled": 1, "node added": 1}, {}, {}])
+    assert (found["throttled"], found["node added"], found["evicted"]) == (0.5, 0.25, 0.0)
     assert list(found) == list(FAULTS)
 
 
 def test_a_seed_repeats() -> None:
-    """Equal seeds give equal traces, to the last line; another seed gives another."""
+    """Equal seeds give equal traces; different seeds give different ones."""
     first, again, other = run_seed(11), run_seed(11), run_seed(12)
     assert first.trace == again.trace
     assert first.digest != other.digest
 
 
 def test_a_seed_repeats_in_another_process() -> None:
-    """A trace depends on no order of hashes, on no address, and on no seed that ran before in the same process."""
+    """A trace does not depend on hash order, addresses, or seeds that ran before in the process."""
     environment = {
         **os.environ,
         "PYTHONHASHSEED": "4711",
         "PYTHONPATH": os.pathsep.join((str(ROOT), f"{ROOT}/operator")),
     }
-    backwards = [sys.executable, "-c", DIGESTS, *map(str, reversed(REPEATED))]
-    elsewhere = subprocess.run(backwards, env=environment, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert elsewhere.stdout.split()[::-1] == [run_seed(seed).digest for seed in REPEATED]
+    command = [sys.executable, "-c", PRINT_DIGESTS, *map(str, reversed(REPEATED_SEEDS))]
+    other_process = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert other_process.stdout.split()[::-1] == [run_seed(seed).digest for seed in REPEATED_SEEDS]
 
 
-def test_steps_that_are_left_out() -> None:
-    """What a step draws does not depend on which others there are."""
-    steps = draw_steps(3)
-    left = run_seed(3, without=[step.number for step in steps[10:]])
-    assert left.steps == steps[:10]
+def test_left_out_steps_do_not_change_others() -> None:
+    """A run without later steps has the same trace up to the last remaining step."""
+    steps = generate_steps(3)
+    shortened = run_seed(3, without=[step.number for step in steps[10:]])
+    assert shortened.steps == steps[:10]
     whole = run_seed(3)
     until = f"{steps[9].at:8.3f}"
-    assert [line for line in left.trace if line < until] == [line for line in whole.trace if line < until]
+    assert [line for line in shortened.trace if line < until] == [line for line in whole.trace if line < until]

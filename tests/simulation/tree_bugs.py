@@ -1,6 +1,6 @@
 """Planted bugs in the handling of trees of groups; see :mod:`tests.simulation.planted_bugs`.
 
-Each breaks the guarantee that a tree is placed with the groups that its quorums need, or loses a waiting tree.
+Each violates the guarantee that a tree is placed with the groups that its quorums need, or loses a waiting tree.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ def _one_group_is_enough(original: Original) -> Original:
     return try_children
 
 
-def _any_group_is_met(original: Original) -> Original:
+def _quorum_of_any_groups(original: Original) -> Original:
     del original
     return lambda self, _: list(self.leaves.values())
 
 
-def _unnoticed(original: Original) -> Original:
+def _without_changed_gangs(original: Original) -> Original:
     def changed(self: Any, subject: Any) -> list[Gang]:
         original(self, subject)
         return []
@@ -42,10 +42,10 @@ def _still_linked(original: Original) -> Original:
 
 TREE_BUGS: dict[str, Bug] = {
     "one group of a tree is enough": lambda: _patched(TreeSearch, "_try_children", _one_group_is_enough),
-    "a tree without its groups is tried": lambda: _patched(GangTree, "_quorum_of", _any_group_is_met),
-    "a new root lets nobody in": lambda: _patched(Gangs, "composite_changed", _unnoticed),
-    "a tree outlives its root": lambda: _patched(GroupForest, "composite_deleted", _still_linked),
-    "what a failed group of a tree holds is kept": _skipped(TreeSearch, "_undo"),
-    "a gang settles without its tree": lambda: _patched(GangTree, "settles", lambda _: lambda *_: True),
+    "a tree without its quorum is tried": lambda: _patched(GangTree, "_quorum_of", _quorum_of_any_groups),
+    "a new root does not admit members": lambda: _patched(Gangs, "composite_changed", _without_changed_gangs),
+    "a tree is stored after its root is deleted": lambda: _patched(GroupForest, "composite_deleted", _still_linked),
+    "a failed group of a tree is not reverted": _skipped(TreeSearch, "_undo"),
+    "a gang is complete without its tree": lambda: _patched(GangTree, "settles", lambda _: lambda *_: True),
 }
 """Planted bugs by the defect that they cause."""

@@ -1,4 +1,4 @@
-"""Checks the core's trees of groups at every moment, and when nothing happens any more."""
+"""Invariants of the core's trees of groups, at every moment and when nothing changes any more."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tests.simulation.tree_quorum import TreeState
 
 
 def check_trees_now(supervisor: OperatorSupervisor) -> Iterator[str]:
-    """Yield the problems of this moment, between two cycles."""
-    life = supervisor.life
-    if life.is_over or not life.is_scheduling:
+    """Yield the problems at this moment, between two cycles."""
+    process = supervisor.process
+    if process.is_over or not process.is_scheduling:
         return
-    queue, received = life.scheduler.context.queue, life.received_groups
+    queue, received = process.scheduler.context.queue, process.received_groups
     state = TreeState(received.groups, received.composites)
     for tree in queue.gangs.forest.trees.values():
         entry = tree.entry
@@ -26,31 +26,31 @@ def check_trees_now(supervisor: OperatorSupervisor) -> Iterator[str]:
         should = is_waiting and state.can_be_met(tree.key, counts) and not tree.binding
         is_queued = entry is not None and entry.place is not Place.NOWHERE
         if should and not is_queued:
-            yield f"tree {tree.key} has its quorum waiting, and is nowhere in the queue"
+            yield f"tree {tree.key} has a waiting quorum, and is not in the queue"
         if entry is not None and is_queued:
             if not should and entry.place is not Place.IN_FLIGHT:
-                yield f"tree {tree.key} has no quorum waiting, and is {entry.place.label} in the queue"
+                yield f"tree {tree.key} has no waiting quorum, and its queue place is {entry.place.label}"
             if queue.find(entry.uid) is not entry:
-                yield f"tree {tree.key} has an entry that the queue does not know"
+                yield f"tree {tree.key} has an entry that is not in the queue"
 
 
-def check_trees_at_rest(supervisor: OperatorSupervisor, groups: PodGroups) -> Iterator[str]:
-    """Yield the problems when nothing has happened for long."""
-    if not supervisor.life.is_scheduling:
+def check_idle_trees(supervisor: OperatorSupervisor, groups: PodGroups) -> Iterator[str]:
+    """Yield the problems after a long time without changes."""
+    if not supervisor.process.is_scheduling:
         return
-    gangs = supervisor.life.scheduler.context.queue.gangs
-    for key in sorted({*groups.composites, *supervisor.life.received_groups.composites}):
+    gangs = supervisor.process.scheduler.context.queue.gangs
+    for key in sorted({*groups.composites, *supervisor.process.received_groups.composites}):
         if gangs.forest.get(key) != groups.composites.get(key):
-            yield f"{key} is another CompositePodGroup than the server's"
+            yield f"{key} differs from the API server's CompositePodGroup"
     for tree in gangs.forest.trees.values():
         if tree.binding:
-            yield f"tree {tree.key} has {tree.binding} members being bound for ever"
+            yield f"tree {tree.key} has {tree.binding} members being bound forever"
         yield from _leaf_problems(tree, groups)
 
 
 def _leaf_problems(tree: GangTree, groups: PodGroups) -> Iterator[str]:
     if tree.key not in groups.composites:
-        yield f"tree {tree.key} is kept, and its root does not exist"
+        yield f"tree {tree.key} is stored, and its root does not exist"
     below = {key for key, group in groups.objects.items() if _root_of(group, groups) == tree.key}
     if below != set(tree.leaves):
         yield f"tree {tree.key} has the gangs {sorted(tree.leaves)}, and not {sorted(below)}"

@@ -1,4 +1,4 @@
-"""Quorums of trees of groups, computed from objects that the scheduler has received, not from the core's trees."""
+"""Quorums of trees of groups, computed from the objects that the scheduler has received, not from the core's trees."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scheduler_core.model.pod_group import CompositePodGroup, GroupKey, PodGroup
 
 @dataclass(frozen=True, slots=True)
 class TreeState:
-    """Groups of a namespace as a cycle knew them.
+    """Groups of a namespace at the time of a decision.
 
     Attributes:
         groups: PodGroups by key.
@@ -21,7 +21,7 @@ class TreeState:
     composites: Mapping[GroupKey, CompositePodGroup]
 
     def problem(self, key: GroupKey, counted: Mapping[GroupKey, int]) -> str:
-        """Return why a member of a gang must not be placed; "" if it may.
+        """Return why a member of a gang must not be scheduled; "" if it may.
 
         Args:
             key: The gang.
@@ -32,7 +32,7 @@ class TreeState:
         while parent is not None:
             composite = self.composites.get(parent)
             if composite is None:
-                return f"{parent} is not known"
+                return f"{parent} has not been received"
             met = sum(self._is_met(child, counted) for child in self._children(parent))
             if met < composite.min_groups:
                 return f"{met} of {composite.min_groups} groups of {parent} have their quorum"
@@ -40,7 +40,7 @@ class TreeState:
         return ""
 
     def can_be_met(self, root: GroupKey, counted: Mapping[GroupKey, int]) -> bool:
-        """Return whether a root has the groups that it needs, if these members of each gang count."""
+        """Return whether a root has the groups that its quorum needs, with the given members of each gang."""
         composite = self.composites.get(root)
         return composite is not None and self._is_met(composite, counted)
 

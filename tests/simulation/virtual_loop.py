@@ -1,8 +1,7 @@
-"""An event loop whose time passes only when nothing is left to do, and the clock that reads it.
+"""Event loop with virtual time: the time advances only when no task is runnable.
 
-A clock alone would not suffice: the operator's parts also wait by ``asyncio.sleep`` and ``asyncio.timeout``, which read
-the loop's time, and all of them run here unchanged. Tasks are numbered and hash by their number, so that a set of tasks
-has the same order in every run.
+A virtual clock would not suffice, because parts of the operator use ``asyncio.sleep`` and ``asyncio.timeout``. Tasks
+are numbered and hash by their number, so that a set of tasks has the same order in every run.
 """
 
 from __future__ import annotations
@@ -16,25 +15,25 @@ from typing import Any
 
 from scheduler_core.ports import Timer
 
-_MOST_ROUNDS = 200_000
+_MAXIMUM_ROUNDS = 200_000
 """Maximum number of loop iterations without time passing; a healthy run needs some hundreds."""
 _EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 
-LIFE: ContextVar[int] = ContextVar("LIFE", default=0)
-"""The life of the operator that a task belongs to; 0 is the rest of the world. A task inherits it from its creator."""
+PROCESS: ContextVar[int] = ContextVar("PROCESS", default=0)
+"""Number of the operator process that a task belongs to; 0 for all others. A task inherits it from its creator."""
 
 
 class StalledError(Exception):
-    """The run is stuck: nothing is runnable and nothing is due, or something runs forever without time passing."""
+    """The run is stuck: no task is runnable and no timer is set, or tasks run without time passing."""
 
 
 class NumberedTask(asyncio.Task[Any]):
-    """A task with a number and a life."""
+    """Task with a number and the number of its operator process."""
 
     def __init__(self, number: int, coro: Generator[Any, None, Any] | Coroutine[Any, Any, Any], **options: Any) -> None:
         self.number = number
         context: Context | None = options.get("context")
-        self.life = LIFE.get() if context is None else context.get(LIFE, 0)
+        self.process = PROCESS.get() if context is None else context.get(PROCESS, 0)
         super().__init__(coro, **options)
 
     def __hash__(self) -> int:
@@ -45,7 +44,7 @@ class NumberedTask(asyncio.Task[Any]):
 
 
 class _NoFiles:
-    """Replaces the selector: waiting advances the time."""
+    """Replacement of the selector: waiting advances the virtual time."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         self._loop = loop
@@ -54,12 +53,12 @@ class _NoFiles:
 
     def select(self, timeout: float | None) -> list[object]:
         if timeout is None:
-            raise StalledError("every task waits for another; a timer or an answer was lost")
+            raise StalledError("every task waits for another; a timer or a response was lost")
         self._loop.virtual_now += max(0.0, timeout)
         self._rounds = self._rounds + 1 if self._loop.virtual_now == self._seen else 0
         self._seen = self._loop.virtual_now
-        if self._rounds > _MOST_ROUNDS:
-            raise StalledError("the loop turns and time does not pass; a timer or a task comes back at once, for ever")
+        if self._rounds > _MAXIMUM_ROUNDS:
+            raise StalledError("the loop runs but time does not pass; a timer or task reschedules itself without delay")
         return []
 
     def close(self) -> None:
@@ -86,10 +85,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Return virtual seconds."""
         return self.virtual_now
 
-    def tasks_of(self, life: int) -> list[NumberedTask]:
-        """Return the tasks of a life that have not ended, oldest first."""
+    def tasks_of(self, process: int) -> list[NumberedTask]:
+        """Return the unfinished tasks of an operator process, oldest first."""
         self._tasks = [task for task in self._tasks if not task.done()]
-        return [task for task in self._tasks if task.life == life]
+        return [task for task in self._tasks if task.process == process]
 
     def _make_task(
         self,
@@ -111,32 +110,32 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
 
 class _NoTimer:
-    """Timer of a clock whose loop is over; it never fires."""
+    """Timer of a clock whose loop is closed; it never fires."""
 
     def cancel(self) -> None:
         """Do nothing."""
 
 
 class LoopClock:
-    """The clock of one life on the loop's time; implements :class:`scheduler_core.ports.Clock`.
+    """Clock of one operator process on the loop's time; implements :class:`scheduler_core.ports.Clock`.
 
     Args:
         loop: Event loop with virtual time.
-        seconds_per_look: How far each read of the clock advances the time, as on a slow processor. With 0 a slice of
-            cycles never ends by its time.
+        seconds_per_read: Time that passes with each read of the clock, as on a slow processor. With 0, a slice of
+            cycles never reaches its time limit.
 
     Attributes:
-        is_dead: Whether the process is gone: none of its timers fires any more.
+        is_dead: Whether the process was killed, so that none of its timers fires.
     """
 
-    def __init__(self, loop: VirtualLoop, seconds_per_look: float = 0.0) -> None:
+    def __init__(self, loop: VirtualLoop, seconds_per_read: float = 0.0) -> None:
         self._loop = loop
-        self._seconds_per_look = seconds_per_look
+        self._seconds_per_read = seconds_per_read
         self.is_dead = False
 
     def now(self) -> float:
         """Return virtual seconds since the start."""
-        self._loop.virtual_now += self._seconds_per_look
+        self._loop.virtual_now += self._seconds_per_read
         return self._loop.virtual_now
 
     def wall(self) -> datetime:
@@ -144,7 +143,7 @@ class LoopClock:
         return _EPOCH + timedelta(seconds=self._loop.virtual_now)
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
-        """Call ``callback`` in ``seconds`` if the process is alive then; a loop that is over never calls it."""
+        """Call ``callback`` after ``seconds`` unless the process is killed; a closed loop never calls it."""
         if self._loop.is_closed():
             return _NoTimer()
         return self._loop.call_later(max(0.0, seconds), self._call, callback)

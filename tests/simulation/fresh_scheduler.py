@@ -1,4 +1,4 @@
-"""Decisions of a scheduler that was started just now on the API server's state, to compare with the one under test.
+"""Decisions of a scheduler that was just started on the API server's state, to compare with the scheduler under test.
 
 Its cache was filled at once, so it has seen none of the run's faults. It writes nothing.
 """
@@ -18,39 +18,39 @@ from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from tests.simulation.api_server import NODES, ApiServer
 from tests.simulation.device_objects import DEVICE_CLASSES, RESOURCE_CLAIMS, SLICES
-from tests.simulation.extender import suits
+from tests.simulation.extender import accepts
 from tests.simulation.ledger import ReservationLedger
-from tests.simulation.operator_life import LifeOptions, OperatorLife, make_scheduler, plan_of
+from tests.simulation.operator_process import OperatorProcess, ProcessOptions, make_scheduler, plan_of
 from tests.simulation.operator_supervisor import OperatorSupervisor
 from tests.simulation.pod_groups import PodGroups
 from tests.simulation.virtual_loop import LoopClock, VirtualLoop
 
-_OPTIONS = LifeOptions(0, 0, 0.0, 1)
+_OPTIONS = ProcessOptions(0, 0, 0.0, 1)
 
 
 class _NoWriter:
-    """Writer that accepts every call and writes nothing."""
+    """Writer that accepts the calls of a scheduling cycle and writes nothing."""
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         if name not in ("patch_pod_status", "record", "delete_pod"):
-            raise AssertionError(f"an opinion writes nothing: {name}")
+            raise AssertionError(f"the fresh scheduler called {name}; it must write nothing")
         return lambda *_, **__: None
 
 
 class _UncheckedLedger(ReservationLedger):
-    """Ledger that checks nothing: the plugins of the fresh scheduler reserve nothing and reject no pod."""
+    """Ledger that checks nothing and injects no faults."""
 
     def __init__(self) -> None:
-        """Take no arguments."""
+        """Create a closed ledger without a run."""
         self.is_closed = True
 
-    def take_turn(self, uid: str) -> bool:
-        """Ignore the pod's label."""
+    def inject_fault(self, uid: str) -> bool:
+        """Return false: no fault is injected."""
         del uid
         return False
 
 
-class FreshOpinion:
+class FreshScheduler:
     """A fresh scheduler.
 
     Attributes:
@@ -58,7 +58,7 @@ class FreshOpinion:
     """
 
     def __init__(self, supervisor: OperatorSupervisor, server: ApiServer, groups: PodGroups) -> None:
-        self._life: OperatorLife = supervisor.life
+        self._life: OperatorProcess = supervisor.process
         loop = VirtualLoop()
         clock = LoopClock(loop)
         fresh = make_scheduler(clock, _NoWriter(), _UncheckedLedger(), _OPTIONS)
@@ -93,56 +93,56 @@ class FreshOpinion:
         clock.is_dead = True
         loop.close()
 
-    def left_waiting(self) -> Iterator[str]:
-        """Yield pods that wait although a node is feasible."""
+    def feasible_pending_pods(self) -> Iterator[str]:
+        """Yield pending pods for which a node is feasible."""
         queue = self._life.scheduler.context.queue
         for pod in self._waiting:
             instance = self._profiles.get(pod.spec.scheduler_name)
-            if instance is None or pod.metadata.deletion_timestamp is not None or self._waits_with_its_gang(pod):
+            if instance is None or pod.metadata.deletion_timestamp is not None or self._waits_for_gang(pod):
                 continue
             found = self._cycles.examiner.examine(instance, self.context.cache.columns.compile_pod(pod))
             queued = queue.find(pod.metadata.uid)
-            reasons = "nobody" if queued is None else ", ".join(sorted(queued.rejected_by)) or "nobody"
+            reasons = "no plugin" if queued is None else ", ".join(sorted(queued.rejected_by)) or "no plugin"
             if instance.config.extenders:
-                found.feasible = tuple(name for name in found.feasible if suits(self._nodes.get(name)))
-            if found.feasible and not (queued is not None and self._is_left_by_the_reference(queued)):
+                found.feasible = tuple(name for name in found.feasible if accepts(self._nodes.get(name)))
+            if found.feasible and not (queued is not None and self._stays_pending_in_kube_scheduler(queued)):
                 where = ", ".join(found.feasible)
                 yield f"{pod.metadata.uid} fits on {where} and is left waiting (rejected by {reasons})"
             elif found.error:
-                yield f"{pod.metadata.uid} cannot be judged: {found.error}"
+                yield f"{pod.metadata.uid} cannot be checked: {found.error}"
 
-    def gangs_left_waiting(self) -> Iterator[str]:
-        """Yield gangs that wait although they fit as a whole, except those of profiles with extenders."""
+    def feasible_pending_gangs(self) -> Iterator[str]:
+        """Yield pending gangs that fit as a whole, except those of profiles with extenders."""
         for gang in list(self.context.queue.gangs.units()):
             entry = gang.entry
             if entry is None or entry.place is Place.NOWHERE or self._profiles[entry.profile].config.extenders:
                 continue
-            # Without extenders a group cycle never awaits.
+            # A group cycle awaits only extenders.
             try:
                 self._cycles.gangs.schedule(entry).send(None)
             except StopIteration as ended:
                 placed: list[Attempt] = ended.value
             if placed:
                 where = ", ".join(f"{each.info.uid} on {each.node_name}" for each in placed)
-                kept = self._life.scheduler.context.queue.gangs.get(gang.key)
-                yield f"gang {gang.key} fits ({where}) and is left waiting, {_how_it_waits(kept)}"
+                tested = self._life.scheduler.context.queue.gangs.get(gang.key)
+                yield f"gang {gang.key} fits ({where}) and is left waiting, {_queue_state(tested)}"
             for attempt in reversed(placed):
                 self._cycles.assumed.release(attempt)
 
-    def _waits_with_its_gang(self, pod: Pod) -> bool:
+    def _waits_for_gang(self, pod: Pod) -> bool:
         gang = self.context.queue.gangs.of_uid(pod.metadata.uid)
         return gang is not None and (gang.group is None or gang.needed > 0 or gang.is_held or gang.tree is not None)
 
-    def _is_left_by_the_reference(self, queued: QueuedPod) -> bool:
-        """Return whether kube-scheduler's own hints do not requeue such a pod, so ours must not either.
+    def _stays_pending_in_kube_scheduler(self, queued: QueuedPod) -> bool:
+        """Return whether kube-scheduler's queueing hints leave such a pod pending, so that ours must, too.
 
-        Two kinds of pods that InterPodAffinity rejected wait for the flush after five minutes in both schedulers
+        Two kinds of pods that InterPodAffinity rejected wait in both schedulers for the flush after five minutes
         (``interpodaffinity/plugin.go``):
 
-        - Pods without terms of their own, rejected by the anti-affinity of running pods: neither a new node nor a
-          changed topology domain requeues them (``isSchedulableAfterNodeChange`` checks the waiting pod's terms only).
-        - Pods that match their own affinity: the first of its kind may go anywhere, but the deletion of the last other
-          one requeues nobody (``isSchedulableAfterAssignedPodChange`` checks anti-affinity only).
+        - Pods without terms of their own that the anti-affinity of running pods rejects. Neither a new node nor a
+          changed topology domain requeues them: ``isSchedulableAfterNodeChange`` checks only the pending pod's terms.
+        - Pods that match their own affinity. The first such pod may go to any node, but the deletion of the last
+          other one requeues no pod: ``isSchedulableAfterAssignedPodChange`` checks only anti-affinity.
         """
         if "InterPodAffinity" not in queued.rejected_by:
             return False
@@ -153,7 +153,7 @@ class FreshOpinion:
         return all(term.query.matches(meta.namespace, meta.labels, labels) for term in terms.required)
 
 
-def _how_it_waits(gang: Gang | None) -> str:
+def _queue_state(gang: Gang | None) -> str:
     if gang is None or gang.entry is None:
         return "and has no entry"
     return f"{gang.entry.place.label}, rejected by {sorted(gang.entry.rejected_by)}"

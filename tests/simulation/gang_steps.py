@@ -1,7 +1,7 @@
-"""Steps that act on gangs: users who create and delete them, gates, failures, and faults at the worst moment.
+"""Steps that act on gangs: creation and deletion, gates, failures, and faults during the binding of a gang.
 
-Faults for the binding of a gang are armed in advance and take effect when one begins: these moments last milliseconds,
-and no step would meet them by chance.
+Faults during the binding of a gang are armed in advance and take effect when one begins, because a step would rarely
+meet these milliseconds.
 """
 
 from __future__ import annotations
@@ -16,50 +16,50 @@ from msgspec.structs import replace as altered
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, GroupSource, GroupTopology, PodGroup, group_key_of
 from tests.simulation.api_server import PODS
-from tests.simulation.gang_jobs import KEYS, GangJob, GangJobs, draw_job, opened
-from tests.simulation.inhabitants import HOST, ZONE, happens, one_of
+from tests.simulation.cluster_objects import HOST, ZONE, happens, one_of
+from tests.simulation.gang_jobs import KEYS, GangJob, GangJobs, generate_job, without_gates
 from tests.simulation.pod_groups import PodGroups
 from tests.simulation.steps import has_gang_devices
 
 if TYPE_CHECKING:
-    from tests.simulation.world import Scene
+    from tests.simulation.cluster_steps import StepContext
 
-_LEAST_MEMBERS = (2, 2, 2, 3, 3, 4, 5, 6, 8, 12)
-_BIND_FAULTS = ("refused", "failed", "lost before", "lost after", "unanswered", "conflict", "slow")
+_MIN_MEMBERS = (2, 2, 2, 3, 3, 4, 5, 6, 8, 12)
+_BIND_FAULTS = ("error before", "error after", "request lost", "response lost", "no response", "conflict", "slow")
 
-Act = Callable[[random.Random, int], None]
+StepAction = Callable[[random.Random, int], None]
 
 
-class GangWorld:
+class GangSteps:
     """Performs the steps.
 
     Attributes:
         jobs: Controllers that create members.
     """
 
-    def __init__(self, scene: Scene, groups: PodGroups) -> None:
-        self._seed = scene.seed
-        self._server = scene.server
-        self._network = scene.network
-        self._supervisor = scene.supervisor
-        self._counts = scene.counts
+    def __init__(self, context: StepContext, groups: PodGroups) -> None:
+        self._seed = context.seed
+        self._server = context.server
+        self._network = context.network
+        self._supervisor = context.supervisor
+        self._counts = context.counts
         self._groups = groups
-        self.jobs = GangJobs(scene.network.loop, scene.server)
+        self.jobs = GangJobs(context.network.loop, context.server)
         self._on_placed: list[Callable[[str], None]] = []
         self._kills = 0
-        self.acts: dict[str, Act] = {
+        self.actions: dict[str, StepAction] = {
             "create a gang": self._create,
             "delete a gang": self._delete_gang,
             "resize a gang": self._resize,
             "delete a waiting member": self._delete_waiting,
             "delete a running member": self._delete_running,
-            "ambush a placed member": self._ambush_member,
-            "break a gang's binds": self._ambush_binds,
-            "kill between binds": self._ambush_operator,
+            "delete a member before its bind": self._arm_member_deletion,
+            "fail a gang's binds": self._arm_bind_faults,
+            "kill the operator between binds": self._arm_operator_kill,
             "members succeed": lambda rng, _: self._end_members(rng, "Succeeded"),
             "members fail": lambda rng, _: self._end_members(rng, "Failed"),
             "lift a gang's gates": self._lift_gates,
-            "change minMember": self._change_least,
+            "change minMember": self._change_min_member,
             "change a group's priority": self._change_priority,
             "recreate a PodGroup": self._recreate_group,
         }
@@ -67,13 +67,13 @@ class GangWorld:
     # -- notifications --------------------------------------------------------------------------------------------
 
     def placed(self, uid: str) -> None:
-        """Take effect on a member that was placed with its gang and is about to be bound."""
+        """Apply armed faults to a member that was scheduled with its gang and is about to be bound."""
         waiting, self._on_placed = self._on_placed, []
         for each in waiting:
             each(uid)
 
     def bound(self, pod: Pod) -> None:
-        """Take effect when the operator has bound a pod."""
+        """Apply armed faults after the operator has bound a pod."""
         key = group_key_of(pod)
         group = None if key is None else self._groups.objects.get(key)
         if not self._kills or key is None or group is None:
@@ -85,7 +85,7 @@ class GangWorld:
             self._network.loop.call_soon(self._supervisor.kill)
 
     def heal(self) -> None:
-        """Disarm all faults, and lift all gates."""
+        """Disarm all faults."""
         self._on_placed.clear()
         self._kills = 0
 
@@ -103,35 +103,37 @@ class GangWorld:
         free = [key for key in KEYS if key not in self.jobs.jobs]
         if not free:
             return
-        key, least = one_of(rng, free), one_of(rng, _LEAST_MEMBERS)
-        size = least + one_of(rng, (0, 0, 0, 0, 1, 2, -1))
-        job = draw_job(rng, f"g{number}", key, size)
+        key, min_member = one_of(rng, free), one_of(rng, _MIN_MEMBERS)
+        size = min_member + one_of(rng, (0, 0, 0, 0, 1, 2, -1))
+        job = generate_job(rng, f"g{number}", key, size)
         if has_gang_devices(self._seed) and happens(random.Random(f"{job.seed}/devices"), 0.6):
             job.templates = ("gpu",)
         priority = one_of(rng, (None, None, job.priority, 5, 100))
         uid, is_native = self._groups.new_uid(key), key.source is GroupSource.NATIVE
         topology = _topology(rng)
-        group = PodGroup(key, uid, least, generation=1, priority=priority, topology=topology, waits_for_gated=is_native)
-        group = replace(group, min_resources=self._min_resources(job, least, number))
+        group = PodGroup(
+            key, uid, min_member, generation=1, priority=priority, topology=topology, waits_for_gated=is_native
+        )
+        group = replace(group, min_resources=self._min_resources(job, min_member, number))
         first = size if happens(rng, 0.6) else rng.randrange(size)
         if happens(rng, 0.6):
             self._groups.put(group)
         else:
             self._network.loop.call_later(4.0 * rng.random(), self._create_group, job, group)
         self.jobs.begin(job, first)
-        self._network.loop.call_later(0.5 + 3.0 * rng.random(), self.jobs.look_after, job)
+        self._network.loop.call_later(0.5 + 3.0 * rng.random(), self.jobs.reconcile, job)
 
-    def _min_resources(self, job: GangJob, least: int, number: int) -> dict[str, int]:
-        """Return at times what the quorum needs; a generator of its own leaves other draws unchanged."""
+    def _min_resources(self, job: GangJob, min_member: int, number: int) -> dict[str, int]:
+        """Return the quorum's requests or nothing; a separate generator leaves other random values unchanged."""
         rng = random.Random(f"{self._seed}/minResources {number}")
-        return {"cpu": least * max(job.sizes)} if happens(rng, 0.4) else {}
+        return {"cpu": min_member * max(job.sizes)} if happens(rng, 0.4) else {}
 
     def _create_group(self, job: GangJob, group: PodGroup) -> None:
         if self.jobs.jobs.get(job.key) is job and job.key not in self._groups.objects:
             self._groups.put(group)
 
     def _delete_gang(self, rng: random.Random, number: int) -> None:
-        """Delete a job with its members; its group is deleted a little earlier, or stays."""
+        """Delete a job with its members, and mostly also its group."""
         del number
         job = self._job(rng)
         if job is None:
@@ -145,7 +147,7 @@ class GangWorld:
         job = self._job(rng)
         if job is not None:
             job.size = max(1, job.size + one_of(rng, (-1, 1, 2)))
-            self.jobs.look_after(job)
+            self.jobs.reconcile(job)
 
     # -- groups -------------------------------------------------------------------------------------------------
 
@@ -153,16 +155,16 @@ class GangWorld:
         groups = list(self._groups.objects.values())
         return one_of(rng, groups) if groups else None
 
-    def _change_least(self, rng: random.Random, number: int) -> None:
+    def _change_min_member(self, rng: random.Random, number: int) -> None:
         del number
         group = self._group(rng)
         if group is not None:
-            least = max(1, group.min_member + one_of(rng, (-2, -1, 1)))
+            min_member = max(1, group.min_member + one_of(rng, (-2, -1, 1)))
             self._counts.add("minMember changed")
-            self._groups.put(replace(group, min_member=least, generation=group.generation + 1))
+            self._groups.put(replace(group, min_member=min_member, generation=group.generation + 1))
 
     def _change_priority(self, rng: random.Random, number: int) -> None:
-        """Set the priority to the members' or another one, or unset it."""
+        """Set the priority to that of the members or another one, or unset it."""
         del number
         job = self._job(rng)
         group = None if job is None else self._groups.objects.get(job.key)
@@ -171,7 +173,7 @@ class GangWorld:
             self._groups.put(replace(group, priority=priority, generation=group.generation + 1))
 
     def _recreate_group(self, rng: random.Random, number: int) -> None:
-        """Delete a group and mostly create it again: without its group, members wait."""
+        """Delete a group and mostly create it again; members without a group wait."""
         del number
         group = self._group(rng)
         if group is None:
@@ -189,7 +191,7 @@ class GangWorld:
     # -- members ------------------------------------------------------------------------------------------------
 
     def _some_member(self, rng: random.Random, which: Callable[[Pod], bool]) -> Pod | None:
-        """Return a member for which ``which`` is true and that is not being deleted."""
+        """Return a random member that meets the condition and is not being deleted."""
         found = [
             pod
             for pod in self._server.pods()
@@ -199,13 +201,13 @@ class GangWorld:
 
     def _delete(self, pod: Pod, fault: str) -> None:
         self._counts.add(fault)
-        self._network.say(f"delete member {pod.metadata.uid}")
-        self._server.end_pod(pod.metadata.name)
+        self._network.log(f"delete member {pod.metadata.uid}")
+        self._server.delete_pod(pod.metadata.name)
 
     def _delete_waiting(self, rng: random.Random, number: int) -> None:
         del number
-        held = self._supervisor.held()
-        pod = self._some_member(rng, lambda pod: not pod.spec.node_name and pod.metadata.uid not in held)
+        reserved_nodes = self._supervisor.reserved_nodes()
+        pod = self._some_member(rng, lambda pod: not pod.spec.node_name and pod.metadata.uid not in reserved_nodes)
         if pod is not None:
             self._delete(pod, "gang member deleted while it waits")
 
@@ -236,12 +238,12 @@ class GangWorld:
         for each in self._members(key) if happens(rng, 0.5) else [pod]:
             if each.spec.scheduling_gates:
                 self._counts.add("gang member's gate lifted")
-                self._server.put(PODS, opened(each))
+                self._server.put(PODS, without_gates(each))
 
-    # -- ambushes -----------------------------------------------------------------------------------------------
+    # -- armed faults -----------------------------------------------------------------------------------------------
 
-    def _ambush_member(self, rng: random.Random, number: int) -> None:
-        """Delete a member of the next gang that is placed, before it is bound."""
+    def _arm_member_deletion(self, rng: random.Random, number: int) -> None:
+        """Delete a member of the next gang that is scheduled, before the member is bound."""
         del number
         seconds, share = one_of(rng, (0.0, 0.01, 0.05, 1.0, 3.0)), rng.random()
         self._on_placed.append(lambda uid: self._delete_one_placed(uid, seconds, share))
@@ -251,20 +253,20 @@ class GangWorld:
 
     def _delete_placed(self, uid: str, share: float) -> None:
         """Delete the member, or another one of its gang that has a reservation."""
-        held = self._supervisor.held()
+        reserved_nodes = self._supervisor.reserved_nodes()
         first = next((pod for pod in self._server.pods() if pod.metadata.uid == uid), None)
         key = None if first is None else group_key_of(first)
         if key is not None:
-            found = [pod for pod in self._members(key) if pod.metadata.uid in held and not pod.spec.node_name]
+            found = [pod for pod in self._members(key) if pod.metadata.uid in reserved_nodes and not pod.spec.node_name]
             if found:
-                self._delete(found[int(share * len(found))], "gang member deleted half-way")
+                self._delete(found[int(share * len(found))], "gang member deleted before its bind")
 
-    def _ambush_binds(self, rng: random.Random, number: int) -> None:
+    def _arm_bind_faults(self, rng: random.Random, number: int) -> None:
         del number
-        how, count = one_of(rng, _BIND_FAULTS), rng.randrange(1, 3)
-        self._on_placed.append(lambda _: self._network.arm("bind", how, count))
+        fault, count = one_of(rng, _BIND_FAULTS), rng.randrange(1, 3)
+        self._on_placed.append(lambda _: self._network.arm("bind", fault, count))
 
-    def _ambush_operator(self, rng: random.Random, number: int) -> None:
+    def _arm_operator_kill(self, rng: random.Random, number: int) -> None:
         del rng, number
         self._kills = 1
 

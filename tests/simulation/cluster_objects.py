@@ -1,4 +1,4 @@
-"""Draws pods, nodes, volumes and budgets of the simulated cluster.
+"""Generates pods, nodes, volumes and budgets of the simulated cluster.
 
 Nodes are few and small, so that pods wait, preempt and conflict.
 """
@@ -52,7 +52,7 @@ from scheduler_core.model.workloads import (
 )
 from tests.simulation.api_server import NAMESPACE
 from tests.simulation.plain_fit import APP
-from tests.simulation.plugins import DOOR, TURN, TURNS
+from tests.simulation.plugins import FAULT_LABEL, GATE_LABEL, INJECTED_FAULTS
 from tests.simulation.profiles import PROFILES
 
 ZONE = "topology.kubernetes.io/zone"
@@ -60,29 +60,29 @@ HOST = "kubernetes.io/hostname"
 ZONES = ("a", "b", "c")
 APPS = ("web", "db", "job")
 TAINT = Taint("dedicated", "NoSchedule", "batch")
-MADE_TO_ORDER = "made-to-order"
-ON_THE_SHELF = "on-the-shelf"
+DYNAMIC_CLASS = "dynamic"
+STATIC_CLASS = "static"
 
 T = TypeVar("T")
 
 
 def happens(rng: random.Random, share: float) -> bool:
-    """Return true with this probability."""
+    """Return true with probability *share*."""
     return rng.random() < share
 
 
 def one_of(rng: random.Random, choices: Sequence[T]) -> T:
-    """Draw one of several."""
+    """Return a random element."""
     return choices[rng.randrange(len(choices))]
 
 
-def has_claims(shown: Pod) -> bool:
-    """Return whether a pod needs a volume or devices, which no rival writes."""
-    return bool(shown.spec.volumes or shown.spec.resource_claims)
+def has_claims(pod: Pod) -> bool:
+    """Return whether a pod needs volumes or devices, which the rival does not write."""
+    return bool(pod.spec.volumes or pod.spec.resource_claims)
 
 
 def node(rng: random.Random, name: str, uid: str) -> Node:
-    """Draw a small node."""
+    """Return a random small node."""
     amounts: Quantities = {
         "cpu": f"{one_of(rng, (1500, 2000, 3000, 4000))}m",
         "memory": f"{one_of(rng, (2048, 4096, 8192))}Mi",
@@ -96,12 +96,12 @@ def node(rng: random.Random, name: str, uid: str) -> Node:
 
 
 def pod(rng: random.Random, name: str, uid: str) -> Pod:
-    """Draw a pending pod; a claim of its volume has the pod's name."""
+    """Return a random pending pod; the claim of its volume has the pod's name."""
     labels = {APP: one_of(rng, APPS)}
     if happens(rng, 0.4):
-        labels[TURN] = one_of(rng, TURNS).replace(" ", "-")
+        labels[FAULT_LABEL] = one_of(rng, INJECTED_FAULTS).replace(" ", "-")
     if happens(rng, 0.08):
-        labels[DOOR] = "closed"
+        labels[GATE_LABEL] = "closed"
     spec = PodSpec(
         scheduler_name=PROFILES[happens(rng, 0.4)],
         priority=one_of(rng, (0, 0, 0, 5, 10, 100)),
@@ -117,12 +117,12 @@ def pod(rng: random.Random, name: str, uid: str) -> Pod:
     return Pod(ObjectMeta(name, NAMESPACE, uid=uid, generation=1, labels=labels), spec)
 
 
-def with_requests(shown: Pod, cpu_milli: int) -> Pod:
-    """Return the same pod with another CPU request."""
-    [main] = shown.spec.containers
+def with_requests(old: Pod, cpu_milli: int) -> Pod:
+    """Return the pod with another CPU request."""
+    [main] = old.spec.containers
     requests = {**main.resources.requests, "cpu": f"{cpu_milli}m"}
     changed = replace(main, resources=ResourceRequirements(requests))
-    return replace(shown, spec=replace(shown.spec, containers=(changed,)))
+    return replace(old, spec=replace(old.spec, containers=(changed,)))
 
 
 def _container(rng: random.Random) -> Container:
@@ -153,24 +153,24 @@ def _spread(rng: random.Random, app: str) -> tuple[TopologySpreadConstraint, ...
     return (TopologySpreadConstraint(1, one_of(rng, (ZONE, HOST)), label_selector=LabelSelector({APP: app})),)
 
 
-# -- storage and surroundings ---------------------------------------------------------------------------------------
+# -- storage, budgets and namespaces ---------------------------------------------------------------------------------
 
 
 def classes() -> tuple[StorageClass, ...]:
-    """Return two classes: volumes provisioned on demand, and existing ones; both wait for the first consumer."""
+    """Return two storage classes: dynamic and static provisioning; both wait for the first consumer."""
     mode = "WaitForFirstConsumer"
     return (
-        StorageClass(ObjectMeta(MADE_TO_ORDER, uid=MADE_TO_ORDER), "csi.example.com", mode),
-        StorageClass(ObjectMeta(ON_THE_SHELF, uid=ON_THE_SHELF), "kubernetes.io/no-provisioner", mode),
+        StorageClass(ObjectMeta(DYNAMIC_CLASS, uid=DYNAMIC_CLASS), "csi.example.com", mode),
+        StorageClass(ObjectMeta(STATIC_CLASS, uid=STATIC_CLASS), "kubernetes.io/no-provisioner", mode),
     )
 
 
 def claim(rng: random.Random, name: str, uid: str) -> PersistentVolumeClaim:
-    """Draw a claim of a waiting class."""
+    """Return a pending claim of a random class."""
     spec = PersistentVolumeClaimSpec(
         ("ReadWriteOnce",),
         resources=ResourceRequirements({"storage": "1Gi"}),
-        storage_class_name=one_of(rng, (MADE_TO_ORDER, ON_THE_SHELF)),
+        storage_class_name=one_of(rng, (DYNAMIC_CLASS, STATIC_CLASS)),
     )
     return PersistentVolumeClaim(AnnotatedMeta(name, NAMESPACE, uid=uid), spec, VolumePhase("Pending"))
 
@@ -181,14 +181,14 @@ def volume(name: str, uid: str, zone: str) -> PersistentVolume:
     spec = PersistentVolumeSpec(
         {"storage": "2Gi"},
         ("ReadWriteOnce",),
-        storage_class_name=ON_THE_SHELF,
+        storage_class_name=STATIC_CLASS,
         node_affinity=VolumeNodeAffinity(NodeSelector((term,))),
     )
     return PersistentVolume(AnnotatedMeta(name, uid=uid), spec, VolumePhase("Available"))
 
 
 def budget(app: str, allowed: int) -> PodDisruptionBudget:
-    """Return a budget of the pods of an app."""
+    """Return a PodDisruptionBudget for the pods of an app."""
     return PodDisruptionBudget(
         ObjectMeta(f"keep-{app}", NAMESPACE, uid=f"keep-{app}"),
         PodDisruptionBudgetSpec(LabelSelector({APP: app})),

@@ -1,7 +1,7 @@
-"""Steps that act on devices: pods with claims, drivers that come and go, and faults at the worst moment.
+"""Steps that act on devices: pods with claims, drivers, and faults after an allocation.
 
-Faults between the write of an allocation and the bind are armed in advance and take effect at that write: the moment
-lasts milliseconds, and no step would meet it by chance.
+Faults between the write of an allocation and the bind are armed in advance and take effect at that write, because a
+step would rarely meet these milliseconds.
 """
 
 from __future__ import annotations
@@ -15,74 +15,83 @@ from msgspec.structs import replace
 from scheduler_core.model.device_claims import ResourceClaim
 from scheduler_core.model.devices import ResourceSlice
 from scheduler_core.model.pod import Pod
-from tests.simulation import device_objects, inhabitants
-from tests.simulation.api_server import NODES, PODS, US
+from tests.simulation import cluster_objects, device_objects
+from tests.simulation.api_server import NODES, OPERATOR, PODS
+from tests.simulation.cluster_objects import happens, one_of
 from tests.simulation.device_api import DeviceApi
 from tests.simulation.device_conditions import DevicePreparation
 from tests.simulation.device_contention import DeviceContention
 from tests.simulation.device_controller import ClaimController
 from tests.simulation.device_objects import DEVICE_CLASSES, RESOURCE_CLAIMS, SLICES, claim_names
-from tests.simulation.inhabitants import happens, one_of
 from tests.simulation.steps import has_contention
 
 if TYPE_CHECKING:
-    from tests.simulation.world import Scene
+    from tests.simulation.cluster_steps import StepContext
 
 _WATCHED = (RESOURCE_CLAIMS, RESOURCE_CLAIMS, SLICES, DEVICE_CLASSES)
-_WRITE_FAULTS = ("refused", "failed", "lost before", "lost after", "lost after", "unanswered", "conflict", "slow")
+_WRITE_FAULTS = (
+    "error before",
+    "error after",
+    "request lost",
+    "response lost",
+    "response lost",
+    "no response",
+    "conflict",
+    "slow",
+)
 _NAMED = ("team-a", "team-b", "team-c")
-"""Names of the claims that several pods share."""
+"""Names of claims that several pods share."""
 
-Act = Callable[[random.Random, int], None]
+StepAction = Callable[[random.Random, int], None]
 
 
-class DeviceWorld:
+class DeviceSteps:
     """Performs the steps.
 
     Args:
-        scene: The parts of the simulation.
-        api: The API server's part for claims.
+        context: Parts of the simulation.
+        api: API of resource claims.
     """
 
-    def __init__(self, scene: Scene, api: DeviceApi) -> None:
-        self._scene = scene
-        self._server = scene.server
-        self._network = scene.network
-        self._supervisor = scene.supervisor
-        self._counts = scene.counts
+    def __init__(self, context: StepContext, api: DeviceApi) -> None:
+        self._context = context
+        self._server = context.server
+        self._network = context.network
+        self._supervisor = context.supervisor
+        self._counts = context.counts
         self._api = api
         self._generations: dict[str, int] = {}
-        self._ambushes: list[Callable[[ResourceClaim], None]] = []
-        self.acts: dict[str, Act] = {
+        self._armed: list[Callable[[ResourceClaim], None]] = []
+        self.actions: dict[str, StepAction] = {
             "create pods with devices": self._create_pods,
             "create pods with extended resources": self._create_extended,
             "create a shared claim": self._create_shared,
             "delete a claim": self._delete_claim,
             "replace devices": self._replace_some,
-            "driver gone": self._withdraw_some,
-            "break claim writes": self._break_writes,
-            "ambush an allocation": self._ambush,
-            "kill after an allocation": lambda *_: self._ambushes.append(self._kill),
-            "delete a class": self._delete_class,
+            "withdraw devices": self._withdraw_some,
+            "fail claim writes": self._fail_writes,
+            "change an allocated claim": self._arm_change,
+            "kill the operator after an allocation": lambda *_: self._armed.append(self._kill),
+            "delete a device class": self._delete_class,
             "stall a watch of devices": self._stall,
-            "drop a watch of devices": lambda rng, _: self._network.drop(one_of(rng, _WATCHED), in_order=False),
+            "drop a watch of devices": lambda rng, _: self._network.drop(one_of(rng, _WATCHED), graceful=False),
             "expire a watch of devices": lambda rng, _: self._network.expire(one_of(rng, _WATCHED)),
         }
-        self._contention = DeviceContention(scene, api)
-        self._preparation = DevicePreparation(scene, api)
-        self.acts |= self._contention.acts
+        self._contention = DeviceContention(context, api)
+        self._preparation = DevicePreparation(context, api)
+        self.actions |= self._contention.actions
 
     def begin(self) -> None:
         """Create drivers and classes, and start the controller of claims."""
-        ClaimController(self._network.loop, self._server, self._api, self._scene.seed)
+        ClaimController(self._network.loop, self._server, self._api, self._context.seed)
         for each in device_objects.device_classes():
             self._server.put(DEVICE_CLASSES, each)
         for node in self._server.objects(NODES):
             self._publish(node.metadata.name)
 
     def heal(self) -> None:
-        """Disarm the faults, and let every driver and class come back."""
-        self._ambushes.clear()
+        """Disarm the faults, and create missing slices and classes."""
+        self._armed.clear()
         self._contention.heal()
         for each in device_objects.device_classes():
             if each.metadata.name not in self._server.collection(DEVICE_CLASSES).objects:
@@ -91,21 +100,21 @@ class DeviceWorld:
             if f"{node.metadata.name}-devices" not in self._server.collection(SLICES).objects:
                 self._publish(node.metadata.name)
 
-    def written(self, old: ResourceClaim, new: ResourceClaim, who: str) -> None:
-        """Take effect when the operator has written an allocation."""
-        if who != US or old.status.allocation is not None or new.status.allocation is None:
+    def written(self, old: ResourceClaim, new: ResourceClaim, client: str) -> None:
+        """Apply armed faults when the operator has written an allocation."""
+        if client != OPERATOR or old.status.allocation is not None or new.status.allocation is None:
             return
         self._contention.written(new)
         self._preparation.written(new)
-        if self._ambushes:
-            self._network.loop.call_soon(self._ambushes.pop(0), new)
+        if self._armed:
+            self._network.loop.call_soon(self._armed.pop(0), new)
 
     # -- pods and claims ----------------------------------------------------------------------------------------
 
     def _create_pods(self, rng: random.Random, number: int) -> None:
         for index in range(rng.randrange(1, 4)):
             name = f"d{number}-{index}"
-            pod = inhabitants.pod(rng, name, self._server.new_uid(name))
+            pod = cluster_objects.pod(rng, name, self._server.new_uid(name))
             named = tuple(each for each in _NAMED if happens(rng, 0.15))
             templates = ("gpu", "nic")[: 1 + happens(rng, 0.2)] if not named or happens(rng, 0.3) else ()
             self._server.put(PODS, device_objects.with_claims(pod, named, templates))
@@ -113,7 +122,7 @@ class DeviceWorld:
     def _create_extended(self, rng: random.Random, number: int) -> None:
         for index in range(rng.randrange(1, 4)):
             name = f"e{number}-{index}"
-            pod = inhabitants.pod(rng, name, self._server.new_uid(name))
+            pod = cluster_objects.pod(rng, name, self._server.new_uid(name))
             self._server.put(PODS, device_objects.with_extended_resource(pod, 2 if happens(rng, 0.25) else 1))
 
     def _create_shared(self, rng: random.Random, number: int) -> None:
@@ -129,32 +138,32 @@ class DeviceWorld:
         used = {name for pod in self._server.pods() if not pod.is_terminal for name in claim_names(pod)}
         claims = [claim for claim in self._api.claims() if claim.metadata.name in used]
         if claims:
-            self._end(one_of(rng, claims))
+            self._delete(one_of(rng, claims))
 
-    def _end(self, claim: ResourceClaim) -> None:
+    def _delete(self, claim: ResourceClaim) -> None:
         self._counts.add("claim deleted")
-        self._network.say(f"delete claim {claim.metadata.uid}")
-        self._api.end(claim)
+        self._network.log(f"delete claim {claim.metadata.uid}")
+        self._api.delete(claim)
 
     # -- drivers --------------------------------------------------------------------------------------------------
 
     def _publish(self, node_name: str, delay: float = 0.0) -> None:
-        """Publish the two slices of a node's pool; the second one after a delay, until which the pool is incomplete."""
+        """Publish the two slices of a node's pool; with a delay, the pool is incomplete until the second one."""
         generation = self._generations[node_name] = self._generations.get(node_name, 0) + 1
-        rng = random.Random(f"{self._scene.seed}/devices {node_name} {generation}")
-        prepared = has_contention(self._scene.seed)
+        rng = random.Random(f"{self._context.seed}/devices {node_name} {generation}")
+        prepared = has_contention(self._context.seed)
         pair = list(device_objects.slices(rng, node_name, generation, prepared=prepared))
         rng.shuffle(pair)
-        self._network.say(f"devices of {node_name}, generation {generation}")
+        self._network.log(f"publish devices of {node_name}, generation {generation}")
         self._server.put(SLICES, pair[0])
         if delay:
             self._network.loop.call_later(delay, self._put_current, pair[1])
         else:
             self._server.put(SLICES, pair[1])
 
-    def _put_current(self, shown: ResourceSlice) -> None:
-        if shown.spec.pool.generation == self._generations[shown.spec.pool.name]:
-            self._server.put(SLICES, shown)
+    def _put_current(self, new: ResourceSlice) -> None:
+        if new.spec.pool.generation == self._generations[new.spec.pool.name]:
+            self._server.put(SLICES, new)
 
     def _replace_some(self, rng: random.Random, number: int) -> None:
         del number
@@ -169,11 +178,11 @@ class DeviceWorld:
         self._withdraw(one_of(rng, self._server.objects(NODES)).metadata.name, 1.0 + 8.0 * rng.random())
 
     def _withdraw(self, node_name: str, seconds: float) -> None:
-        self._counts.add("driver gone")
-        self._network.say(f"no devices of {node_name}")
+        self._counts.add("devices withdrawn")
+        self._network.log(f"withdraw devices of {node_name}")
         for name in (f"{node_name}-devices", f"{node_name}-counters"):
             self._server.remove(SLICES, name)
-        # A slice that was about to be published belongs to an older generation now.
+        # A slice whose publication is still delayed belongs to an older generation now.
         self._generations[node_name] = self._generations.get(node_name, 0) + 1
         self._network.loop.call_later(seconds, self._publish, node_name)
 
@@ -181,13 +190,13 @@ class DeviceWorld:
         del number
         classes = self._server.objects(DEVICE_CLASSES)
         if classes:
-            gone = one_of(rng, classes)
-            self._server.remove(DEVICE_CLASSES, gone.metadata.name)
-            self._network.loop.call_later(0.5 + 4.0 * rng.random(), self._server.put, DEVICE_CLASSES, gone)
+            deleted = one_of(rng, classes)
+            self._server.remove(DEVICE_CLASSES, deleted.metadata.name)
+            self._network.loop.call_later(0.5 + 4.0 * rng.random(), self._server.put, DEVICE_CLASSES, deleted)
 
     # -- faults -------------------------------------------------------------------------------------------------
 
-    def _break_writes(self, rng: random.Random, number: int) -> None:
+    def _fail_writes(self, rng: random.Random, number: int) -> None:
         del number
         self._network.arm("claim", one_of(rng, _WRITE_FAULTS), rng.randrange(1, 3))
 
@@ -200,17 +209,17 @@ class DeviceWorld:
         self._counts.add("operator killed after an allocation")
         self._supervisor.kill()
 
-    def _ambush(self, rng: random.Random, number: int) -> None:
-        how = one_of(rng, (self._end, self._touch, self._change_devices, self._delete_node, self._delete_pod))
+    def _arm_change(self, rng: random.Random, number: int) -> None:
+        change = one_of(rng, (self._delete, self._touch, self._change_devices, self._delete_node, self._delete_pod))
         del number
 
         def strike(claim: ResourceClaim) -> None:
             self._counts.add("devices changed after an allocation")
             current = self._api.claim(claim.metadata.name)
             if current is not None and current.metadata.uid == claim.metadata.uid:
-                how(current)
+                change(current)
 
-        self._ambushes.append(strike)
+        self._armed.append(strike)
 
     def _touch(self, claim: ResourceClaim) -> None:
         """Change a claim, so that a write with its earlier version is a conflict."""
@@ -231,8 +240,8 @@ class DeviceWorld:
         pools = sorted({each.pool for each in allocation.devices.results}) if allocation is not None else []
         nodes = self._server.collection(NODES).objects
         if pools and pools[0] in nodes and len(nodes) > 1:
-            gone = self._server.remove(NODES, pools[0])
-            self._scene.controllers.collect(gone.metadata.name, gone.metadata.uid)
+            deleted = self._server.remove(NODES, pools[0])
+            self._context.controllers.collect(deleted.metadata.name, deleted.metadata.uid)
 
     def _delete_pod(self, claim: ResourceClaim) -> None:
         users: list[Pod] = [
@@ -241,4 +250,4 @@ class DeviceWorld:
             if any(pod.metadata.uid == each.uid for each in claim.status.reserved_for)
         ]
         if users:
-            self._server.end_pod(users[-1].metadata.name)
+            self._server.delete_pod(users[-1].metadata.name)

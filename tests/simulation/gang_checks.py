@@ -1,12 +1,11 @@
-"""Checks that the members of a gang that were placed together are bound together.
+"""Checks that members of a gang that were scheduled together are bound together.
 
-The checks run when a placement is passed to binding, when a bind is sent, and when a member releases its reservation.
-They compare with what the scheduler has received and with the ledger, not with the core's gangs. From the core they
-take only which members a placement names as its quorum, which they count themselves, and why a gang is rejected.
+The checks compare with what the scheduler has received and with the ledger. From the core they read only which members
+a decision lists as the gang's quorum, and why a gang is rejected.
 
-A quorum, as the core writes its rule (``scheduler_core/cycle/gang_bind_barrier.py``)::
+A quorum, as in ``scheduler_core/cycle/gang_bind_barrier.py``::
 
-    placed ──▶ each passes Permit and PreBind ──all have──▶ begun: binds are sent, each may fail alone
+    scheduled ──▶ each passes Permit and PreBind ──all have passed──▶ begun: binds are sent, each may fail alone
                      │ one fails, or is deleted
                      └──▶ all release their reservations
 """
@@ -30,11 +29,11 @@ from tests.simulation.tree_quorum import TreeState
 
 @dataclass(slots=True)
 class Quorum:
-    """Members that were placed together.
+    """Members that were scheduled together.
 
     Attributes:
-        key: Its group.
-        uids: UIDs of the members that are all bound or none.
+        key: Key of the group.
+        uids: UIDs of the members of which all or none are bound.
         has_begun: Whether a bind was sent.
     """
 
@@ -45,30 +44,30 @@ class Quorum:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """State of a gang that a cycle decided by.
+    """State of a gang on which a cycle decided.
 
     Attributes:
-        least: minMember of its group; 0 if there was no group.
-        counted: UIDs of the members that it could count; true if the member was placed before the cycle, which may have
-            waited for an extender while the member ended.
+        min_member: minMember of the group; 0 without a group.
+        counted: UIDs of the members that count. The value is true if the member counted before the cycle: it may have
+            terminated while the cycle waited for an extender.
         is_listed: Whether the first list of the group's API was complete.
     """
 
-    least: int
+    min_member: int
     counted: dict[str, bool]
     is_listed: bool
 
 
 @dataclass(slots=True)
-class GangAccount:
-    """The checks of one life of the operator.
+class GangChecks:
+    """Checks of one operator process.
 
     Attributes:
-        ledger: Current reservations.
+        ledger: Reservations.
         received: Pods that the scheduler has received.
-        groups: PodGroups that it has received.
-        context: Its parts; pods that wait at Permit or are in PreBind are read there.
-        on_placed: Called with each member that was placed with its gang.
+        groups: PodGroups that the scheduler has received.
+        context: The scheduler's context, which has the pods that wait at Permit or are in PreBind.
+        on_placed: Called with the UID of each member that was scheduled with its gang.
     """
 
     ledger: ReservationLedger
@@ -83,39 +82,41 @@ class GangAccount:
     _trees: dict[str, tuple[TreeState, dict[GroupKey, dict[str, bool]]]] = field(default_factory=dict)
     _failed: dict[str, None] = field(default_factory=dict)
     _placed: dict[str, None] = field(default_factory=dict)
-    _judged: dict[GroupKey, GangOutcome] = field(default_factory=dict)
+    _checked_outcomes: dict[GroupKey, GangOutcome] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Check every gang at the moment when it is rejected."""
+        """Register the check of rejected gangs."""
         self.context.queue.gangs.on_change.append(self._changed)
 
     def _changed(self, gang: Gang) -> None:
-        """Check by plain sums over the nodes that a gang rejected for its ``minResources`` lacks them."""
+        """Check that a gang that is rejected for its ``minResources`` lacks them, by a plain sum over nodes."""
         outcome = gang.outcome
-        if outcome is None or gang.group is None or self._judged.get(gang.key) is outcome:
+        if outcome is None or gang.group is None or self._checked_outcomes.get(gang.key) is outcome:
             return
-        self._judged[gang.key] = outcome
+        self._checked_outcomes[gang.key] = outcome
         wanted = gang.group.min_resources.get("cpu", 0)
         if "minResources are not free" in outcome.message and not self.ledger.is_closed:
             free = self.ledger.free_cpu()
             if free >= wanted:
-                self.ledger.complain(f"gang {gang.key} is rejected for {wanted} milli-CPU although {free} are free")
+                self.ledger.report_problem(
+                    f"gang {gang.key} is rejected for {wanted} milli-CPU although {free} are free"
+                )
 
-    # -- placing ------------------------------------------------------------------------------------------------
+    # -- scheduling ------------------------------------------------------------------------------------------------
 
     def reserved(self, pod: Pod, problem: str) -> bool:
-        """Record the state that a cycle decides by when a node is reserved for a pod.
+        """Record the state on which a cycle decides, when a node is reserved for a pod.
 
-        A cycle that waits for an extender receives nothing; the events queued meanwhile are delivered before its pods
-        are passed to binding.
+        A cycle that waits for an extender receives nothing; events queued meanwhile are delivered before its pods are
+        bound.
 
         Args:
             pod: The pod.
-            problem: Why the reservation is wrong, "" if it is right; a gang's cycle may only simulate what would fit
-                without the victims, so this counts when the pod is placed.
+            problem: Why the reservation is wrong, or "". A gang's cycle may only dry-run the preemption of victims, so
+                the problem counts only if the pod is bound afterwards.
 
         Returns:
-            Whether the pod is checked here because it is a member.
+            Whether the pod is a member and is checked here.
         """
         key = group_key_of(pod)
         if key is None:
@@ -132,52 +133,56 @@ class GangAccount:
         return True
 
     def placed(self, attempt: Attempt) -> None:
-        """Check a pod that is passed to binding; everything placed in the same cycle is reserved now."""
+        """Check a pod whose binding starts; all pods of the same decision are reserved now."""
         pod, uid = attempt.info.pod, attempt.info.uid
         key = group_key_of(pod)
         if key is None:
             return
         if self._problems[uid]:
-            self.ledger.complain(self._problems[uid])
-        least, known = self._decided[key].least, self._decided[key].counted
+            self.ledger.report_problem(self._problems[uid])
+        min_member, known = self._decided[key].min_member, self._decided[key].counted
         if not self._decided[key].is_listed:
-            self.ledger.complain(f"{uid} is placed before the first list of PodGroups of {key.source.value}")
-        if not least:
-            self.ledger.complain(f"{uid} is placed, whose PodGroup the scheduler does not know")
+            self.ledger.report_problem(f"{uid} is scheduled before the first list of PodGroups of {key.source.value}")
+        if not min_member:
+            self.ledger.report_problem(f"{uid} is scheduled, and the scheduler has not received its PodGroup")
             return
-        # The member that was tried last may have been rejected.
-        counted = [each for each, was_placed in known.items() if was_placed or each in self.ledger.holds]
-        if len(counted) < least:
-            self.ledger.complain(
-                f"{uid} is placed for a gang that stays incomplete: {len(counted)} of {least} of {key}"
+        # The last member of the decision may have been rejected.
+        counted = [each for each, was_placed in known.items() if was_placed or each in self.ledger.reservations]
+        if len(counted) < min_member:
+            self.ledger.report_problem(
+                f"{uid} is scheduled, and its gang is incomplete: {len(counted)} of {min_member} of {key}"
             )
         if key.namespace in self._trees:
             self._placed_in_tree(key, uid)
         if attempt.gang is not None:
-            self._placed_together(attempt.gang, key, uid, counted, least)
+            self._placed_together(attempt.gang, key, uid, counted, min_member)
             self.on_placed(uid)
         self._placed[uid] = None
 
     def _placed_in_tree(self, key: GroupKey, uid: str) -> None:
-        """Check the groups above the gang of a member, if there are any."""
+        """Check the groups above the gang of a member."""
         state, counted = self._trees[key.namespace]
         counts = {
-            leaf: sum(was_placed or each in self.ledger.holds for each, was_placed in known.items())
+            leaf: sum(was_placed or each in self.ledger.reservations for each, was_placed in known.items())
             for leaf, known in counted.items()
         }
         problem = state.problem(key, counts)
         if problem:
-            self.ledger.complain(f"{uid} is placed, and {problem}")
+            self.ledger.report_problem(f"{uid} is scheduled, and {problem}")
 
-    def _placed_together(self, binding: GangBinding, key: GroupKey, uid: str, counted: list[str], least: int) -> None:
+    def _placed_together(
+        self, binding: GangBinding, key: GroupKey, uid: str, counted: list[str], min_member: int
+    ) -> None:
         known = self._of_binding.get(id(binding))
         if known is None or known[0] is not binding:
             quorum = Quorum(key, tuple(sorted(binding._quorum)))
             self._of_binding[id(binding)] = known = binding, quorum
-            before = [each for each in counted if each not in self.ledger.holds or each in self._placed]
+            before = [each for each in counted if each not in self.ledger.reservations or each in self._placed]
             together = [each for each in counted if each in quorum.uids]
-            if len({*before, *together}) < least:
-                self.ledger.complain(f"the quorum of {key} is too small: {len(together)} beside {len(before)}")
+            if len({*before, *together}) < min_member:
+                self.ledger.report_problem(
+                    f"the quorum of {key} is too small: {len(together)} new and {len(before)} earlier members"
+                )
         self._quorums[uid] = known[1]
 
     def _counted(self, key: GroupKey) -> Iterator[tuple[str, bool]]:
@@ -189,51 +194,51 @@ class GangAccount:
             if pod.is_terminal:
                 if pod.status.phase == "Succeeded":
                     yield uid, True
-            elif pod.metadata.deletion_timestamp is None and (pod.spec.node_name or uid in self.ledger.holds):
+            elif pod.metadata.deletion_timestamp is None and (pod.spec.node_name or uid in self.ledger.reservations):
                 yield uid, bool(pod.spec.node_name) or uid in self._placed
 
     # -- binding ------------------------------------------------------------------------------------------------
 
-    def prepares(self, uid: str) -> None:
-        """Check a pod whose PreBind begins."""
+    def pre_bind_started(self, uid: str) -> None:
+        """Check a pod whose PreBind starts."""
         quorum = self._quorums.get(uid)
         if quorum is not None and quorum.has_begun and uid in quorum.uids:
-            self.ledger.complain(f"{uid} begins its PreBind, and others of its gang's quorum are being bound")
+            self.ledger.report_problem(f"{uid} starts PreBind after binds of its gang's quorum were sent")
 
-    def sends(self, uid: str) -> None:
-        """Check a pod whose bind is being sent."""
+    def bind_sent(self, uid: str) -> None:
+        """Check a pod whose bind is sent."""
         quorum = self._quorums.get(uid)
         self._failed.pop(uid, None)
         if quorum is None or quorum.has_begun:
             return
         quorum.has_begun = True
         for member in quorum.uids:
-            problem = self._hindrance(member)
+            problem = self._not_ready_reason(member)
             if problem:
-                self.ledger.complain(f"{uid} is bound, and {member} of its gang's quorum {problem}")
+                self.ledger.report_problem(f"{uid} is bound, and {member} of its gang's quorum {problem}")
 
-    def _hindrance(self, uid: str) -> str:
-        hold = self.ledger.holds.get(uid)
-        if hold is None:
-            # A member that a rival has bound releases its reservation and runs on the rival's node.
+    def _not_ready_reason(self, uid: str) -> str:
+        reservation = self.ledger.reservations.get(uid)
+        if reservation is None:
+            # A member that another scheduler has bound releases its reservation and runs on the other node.
             runs = any(pod.metadata.uid == uid and pod.spec.node_name for pod in self.received.pods.values())
-            return "" if runs else "has no place"
-        known = self._known(hold.pod)
+            return "" if runs else "has no reservation"
+        known = self._known(reservation.pod)
         if known is not None and known.spec.node_name:
-            # A rival has bound it; from then on it may end at any time.
+            # Another scheduler has bound the member, which may terminate at any time.
             return ""
         if known is None or known.metadata.deletion_timestamp is not None:
-            return "is gone"
+            return "is deleted"
         if self.context.waiting.get(uid) is not None:
             return "waits at Permit"
         return "is in PreBind" if self.context.services.in_pre_bind.get(uid) is not None else ""
 
     def bind_failed(self, uid: str) -> None:
-        """Note that the bind of a pod failed, or that its outcome is unknown."""
+        """Record that a bind failed, or that its outcome is unknown."""
         self._failed[uid] = None
 
     def ended(self, pod: Pod, *, is_bound: bool) -> None:
-        """Note that a pod was bound, or has released its reservation."""
+        """Record that a pod was bound, or has released its reservation."""
         uid = pod.metadata.uid
         quorum = self._quorums.pop(uid, None)
         if is_bound:
@@ -242,16 +247,18 @@ class GangAccount:
         if quorum is None or self.ledger.is_stopping:
             return
         if not quorum.has_begun:
-            self.ledger.count("gang gave back")
+            self.ledger.count("gang reservation released")
             return
         known = self._known(pod)
         if uid in self._failed or (known is not None and known.spec.node_name):
             self.ledger.count("gang bind failed")
         elif uid in quorum.uids and known is not None and not known.metadata.deletion_timestamp:
-            self.ledger.complain(f"{uid} releases its node after its gang's binds were sent, and its own did not fail")
+            self.ledger.report_problem(
+                f"{uid} releases its node after the binds of its gang were sent, and its own bind did not fail"
+            )
 
-    def returned(self, uid: str) -> None:
-        """Note that a read has shown that the bind of a pod never took effect."""
+    def found_unbound(self, uid: str) -> None:
+        """Record that the bind of a pod never took effect, as a read has shown."""
         self._placed.pop(uid, None)
 
     def _known(self, pod: Pod) -> Pod | None:

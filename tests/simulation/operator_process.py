@@ -1,7 +1,6 @@
-"""One life of the operator: its real cluster I/O and a scheduler core, from start to kill or stop.
+"""One operator process: its real cluster I/O and a scheduler core, from start to stop or kill.
 
-The parts start and stop in the order of ``bayplan.app``. Informers, writer, dispatcher, event recorder, storage writes
-and the whole core are real; only the lowest layer of the connection is simulated.
+The parts start and stop in the order of ``bayplan.app``. Only the lowest layer of the connection is simulated.
 """
 
 from __future__ import annotations
@@ -35,14 +34,14 @@ from scheduler_core.runtime.framework_instance import FrameworkInstance, Profile
 from scheduler_core.scheduler import Scheduler, SchedulerOptions, SchedulerPorts
 from scheduler_core.shadows.shadow_settings import ShadowSettings
 from tests.simulation.extender import ModelExtender
-from tests.simulation.gang_account import GangAccount
-from tests.simulation.ledger import ReservationLedger, Surroundings
+from tests.simulation.gang_checks import GangChecks
+from tests.simulation.ledger import ReservationLedger, RunState
 from tests.simulation.network import ModelConnection, Network
 from tests.simulation.plugins import plugin_types
 from tests.simulation.pod_groups import GroupWatch, ReceivedGroups
 from tests.simulation.profiles import PROFILES, config_of, defaults
 from tests.simulation.received import ReceivedFeed
-from tests.simulation.virtual_loop import LIFE, LoopClock, VirtualLoop
+from tests.simulation.virtual_loop import PROCESS, LoopClock, VirtualLoop
 
 _REQUEST_SECONDS = 10.0
 _DISPATCHER = DispatcherOptions(retry_maximum_seconds=5.0)
@@ -51,27 +50,27 @@ _SHADOW = "shadow"
 
 
 @dataclass(frozen=True, slots=True)
-class LifeOptions:
-    """Options of one life.
+class ProcessOptions:
+    """Options of one process.
 
     Attributes:
-        number: Counted from 1.
+        number: Number of the process, from 1.
         seed: Seed of the core and of jitter.
-        seconds_per_look: See :class:`LoopClock`.
+        seconds_per_read: See :class:`LoopClock`.
         bind_limit: Maximum number of concurrent binds.
     """
 
     number: int
     seed: int
-    seconds_per_look: float
+    seconds_per_read: float
     bind_limit: int
 
 
 class WatchedScheduler(Scheduler):
-    """A core that reports its placements.
+    """Core that reports the start of each binding cycle.
 
     Attributes:
-        ledger: Receives them.
+        ledger: Receives the reports.
     """
 
     ledger: ReservationLedger
@@ -83,10 +82,10 @@ class WatchedScheduler(Scheduler):
 
 
 class WatchedWriter(KubeWriter):
-    """The operator's writer, which reports its binds and what reads show of bound pods.
+    """The operator's writer, which reports binds, and reads that show a bound pod.
 
     Attributes:
-        ledger: Receives them.
+        ledger: Receives the reports.
     """
 
     ledger: ReservationLedger
@@ -95,7 +94,7 @@ class WatchedWriter(KubeWriter):
         """Bind a pod."""
         gangs = self.ledger.gangs
         assert gangs is not None
-        gangs.sends(binding.uid)
+        gangs.bind_sent(binding.uid)
         try:
             await super().bind(binding)
         except Exception as error:
@@ -112,54 +111,58 @@ class WatchedWriter(KubeWriter):
         return pod
 
 
-class OperatorLife:
+class OperatorProcess:
     """One process.
 
     Attributes:
         scheduler: The core.
-        ledger: Its reservations.
+        ledger: Reservations of the process.
         received: Pods and nodes that the core has received.
         received_groups: PodGroups that the core has received.
-        informers: Its informers.
-        instances: Every framework instance that was built.
-        is_scheduling: Whether its first cycle may have begun.
-        is_over: Whether it was killed or has stopped.
-        reads_delayed_until: When a cycle that waited for an extender was last seen to delay what was read, in seconds.
+        informers: Informers of the process.
+        instances: All framework instances that were built.
+        is_scheduling: Whether the first cycle may have begun.
+        is_over: Whether the process was killed or has stopped.
+        reads_delayed_until: Last time at which a cycle that waited for an extender delayed the effect of reads.
     """
 
-    def __init__(self, loop: VirtualLoop, network: Network, around: Surroundings, options: LifeOptions) -> None:
+    def __init__(self, loop: VirtualLoop, network: Network, run_state: RunState, options: ProcessOptions) -> None:
         self.number = options.number
-        self._shadow = around.shadow
+        self._shadow = run_state.shadow
         self._loop = loop
         self._context = contextvars.copy_context()
-        self._context.run(LIFE.set, options.number)
-        self._clock = clock = LoopClock(loop, options.seconds_per_look)
+        self._context.run(PROCESS.set, options.number)
+        self._clock = clock = LoopClock(loop, options.seconds_per_read)
         self._connection = connection = ModelConnection(network, clock)
-        network.current_life = options.number
-        around.ours.clear()
-        self.ledger = ReservationLedger(around)
+        network.current_process = options.number
+        run_state.ours.clear()
+        self.ledger = ReservationLedger(run_state)
         self._writer = self._context.run(self._make_writer, options.bind_limit)
         self._writer.ledger = self.ledger
         ports = SchedulerPorts(
             storage=StorageWrites(connection, _REQUEST_SECONDS),
             claims=ClaimWrites(connection, _REQUEST_SECONDS),
-            make_extender=lambda _, __: ModelExtender(network, around.counts),
+            make_extender=lambda _, __: ModelExtender(network, run_state.counts),
         )
-        self.scheduler, self._recorder = self._make_scheduler(clock, around, options, ports)
+        self.scheduler, self._recorder = self._make_scheduler(clock, run_state, options, ports)
         self.received = ReceivedFeed(self.scheduler, clock)
         self.scheduler.feed = self.received
         self.scheduler.group_feed = self.received_groups = ReceivedGroups(self.scheduler, clock)
         if self._recorder is not None:
             record_feeds(self._recorder, self.scheduler)
         self.ledger.watch(self.received)
-        self.ledger.gangs = GangAccount(
-            self.ledger, self.received, self.received_groups, self.scheduler.context, around.on_placed
+        self.ledger.gangs = GangChecks(
+            self.ledger, self.received, self.received_groups, self.scheduler.context, run_state.on_placed
         )
-        self._groups = GroupWatch(loop, clock, around.groups, self.received_groups, f"{options.seed}/{options.number}")
-        of_informers = InformerOptions(backoff_maximum_seconds=3.0, slice_seconds=float("inf"), seed=options.seed * 100)
-        self.informers = ClusterInformers(connection, self.scheduler, clock, options=of_informers)
+        self._groups = GroupWatch(
+            loop, clock, run_state.groups, self.received_groups, f"{options.seed}/{options.number}"
+        )
+        informer_options = InformerOptions(
+            backoff_maximum_seconds=3.0, slice_seconds=float("inf"), seed=options.seed * 100
+        )
+        self.informers = ClusterInformers(connection, self.scheduler, clock, options=informer_options)
         self._devices: DeviceInformers | None = None
-        if around.has_devices:
+        if run_state.has_devices:
             self._devices = DeviceInformers(connection, self.informers, self.scheduler.device_feed, clock)
         self.instances: list[FrameworkInstance] = []
         self.is_scheduling = False
@@ -168,11 +171,13 @@ class OperatorLife:
         self._run: asyncio.Task[Any] | None = None
 
     def _make_scheduler(
-        self, clock: LoopClock, around: Surroundings, options: LifeOptions, ports: SchedulerPorts
+        self, clock: LoopClock, run_state: RunState, options: ProcessOptions, ports: SchedulerPorts
     ) -> tuple[WatchedScheduler, Recorder | None]:
-        if around.records is None:
+        if run_state.records is None:
             return make_scheduler(clock, self._writer, self.ledger, options, ports), None
-        record = around.records.begin(core_options(options), ports, registry_of(self.ledger), around.turns)
+        record = run_state.records.begin(
+            core_options(options), ports, registry_of(self.ledger), run_state.injected_faults
+        )
         recorder = Recorder(clock, record)
         writer, ports = RecordedWriter(self._writer, recorder), recorded_ports(recorder, clock, ports)
         return make_scheduler(recorder.clock, writer, self.ledger, options, ports), recorder
@@ -185,7 +190,7 @@ class OperatorLife:
         """Start the informers, and schedule when all lists are complete.
 
         Args:
-            profiles: The revision by scheduler name; it is read when the first cycle begins.
+            profiles: The revision by scheduler name; read when scheduling starts.
         """
         for _, informer in self.informers:
             self._spawn(informer.run())
@@ -208,14 +213,14 @@ class OperatorLife:
         """Build revisions of profiles and activate them together.
 
         Raises:
-            ConfigError: A revision is not valid; nothing was changed.
+            ConfigError: A revision is invalid; nothing has changed.
         """
         built = [self.scheduler.build_planned(plan_of(name, revision)) for name, revision in profiles]
         self.instances += built
         self.scheduler.activate(built)
 
     def kill(self) -> None:
-        """Kill the process; requests that were sent still arrive."""
+        """Kill the process; requests that it has sent still arrive."""
         if self._recorder is not None:
             self._recorder.close()
         self.is_over = self.ledger.is_closed = self._connection.is_dead = self._clock.is_dead = True
@@ -238,14 +243,14 @@ class OperatorLife:
 
     @property
     def fault(self) -> str:
-        """Return why the scheduler's loop has ended by itself; "" if it has not."""
+        """Return why the scheduler's loop has ended unexpectedly; "" if it has not."""
         if self._run is None or not self._run.done() or self._run.cancelled():
             return ""
         return repr(self._run.exception())
 
     @property
     def queued_writes(self) -> int:
-        """Return the number of writes that wait or are being sent."""
+        """Return the number of writes that are queued or in flight."""
         return self._writer.dispatcher.queued + self._writer.dispatcher.in_flight + self._writer.pending_binds
 
     def _spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
@@ -256,24 +261,24 @@ def make_scheduler(
     clock: Clock,
     writer: Any,
     ledger: ReservationLedger,
-    options: LifeOptions,
+    options: ProcessOptions,
     ports: SchedulerPorts | None = None,
 ) -> WatchedScheduler:
-    """Return a core with the simulation's plugins and without any periodic retry."""
-    made = WatchedScheduler(clock, writer, core_options(options), registry_of(ledger), defaults(), ports=ports)
-    made.ledger = ledger
-    return made
+    """Return a core with the simulation's plugins and without periodic retries."""
+    scheduler = WatchedScheduler(clock, writer, core_options(options), registry_of(ledger), defaults(), ports=ports)
+    scheduler.ledger = ledger
+    return scheduler
 
 
-def core_options(options: LifeOptions) -> SchedulerOptions:
-    """Return the options of the core of a life."""
+def core_options(options: ProcessOptions) -> SchedulerOptions:
+    """Return the options of a process's core."""
     return SchedulerOptions(
         seed=options.seed, max_unschedulable_seconds=float("inf"), confirm_after_seconds=SETTLE_SECONDS
     )
 
 
 def registry_of(ledger: ReservationLedger) -> Registry:
-    """Return the built-in plugins and the simulation's."""
+    """Return the registry of the built-in plugins and the simulation's."""
     registry = in_tree_registry()
     for kind in plugin_types(ledger):
         registry.register(kind)
@@ -282,16 +287,16 @@ def registry_of(ledger: ReservationLedger) -> Registry:
 
 @lru_cache(maxsize=64)
 def plan_of(name: str, revision: str) -> ProfilePlan:
-    """Return the plan of a revision, cached per process."""
+    """Return the plan of a profile revision."""
     config: ProfileConfig = config_of(name, revision)
-    return plan_profile(config, registry_of(_NOBODY), defaults())
+    return plan_profile(config, registry_of(_NULL_LEDGER), defaults())
 
 
 class _NullLedger(ReservationLedger):
-    """Null ledger for code that only names plugins."""
+    """Ledger of plugins that are only planned and never called."""
 
     def __init__(self) -> None:
-        """Take no arguments."""
+        """Create a ledger without a run."""
 
 
-_NOBODY = _NullLedger()
+_NULL_LEDGER = _NullLedger()

@@ -1,6 +1,6 @@
-"""Steps that act on trees of groups: users who create and delete CompositePodGroups with gangs below them.
+"""Steps that act on trees of groups: creation and deletion of CompositePodGroups with gangs below them.
 
-The members and PodGroups of a tree are also acted upon by the steps for gangs.
+The steps for gangs also act on members and PodGroups of trees.
 """
 
 from __future__ import annotations
@@ -11,25 +11,25 @@ from dataclasses import replace
 
 from scheduler_core.model.pod_group import CompositePodGroup, GroupKey, GroupSource, GroupTopology, PodGroup
 from tests.simulation.api_server import NAMESPACE
-from tests.simulation.gang_jobs import GangJob, GangJobs, draw_job
-from tests.simulation.inhabitants import ZONE, happens, one_of
+from tests.simulation.cluster_objects import ZONE, happens, one_of
+from tests.simulation.gang_jobs import GangJob, GangJobs, generate_job
 from tests.simulation.network import Network
 from tests.simulation.pod_groups import PodGroups
 from tests.simulation.profiles import PROFILES
 
-Act = Callable[[random.Random, int], None]
+StepAction = Callable[[random.Random, int], None]
 
 NAMESPACES = (NAMESPACE, "other")
 ROOT, BRANCH = "root", "branch"
 _PARENTS = ((ROOT, ROOT), (ROOT, ROOT, ROOT), (ROOT, BRANCH, BRANCH))
-"""Shapes of trees: the parent of each gang; BRANCH is a child of ROOT."""
+"""Parents of the gangs of each shape of tree; BRANCH is a child of ROOT."""
 
 
-class TreeWorld:
+class TreeSteps:
     """Performs the steps.
 
     Args:
-        network: Its loop delays what is created.
+        network: Provides the event loop.
         groups: The objects.
         jobs: Controllers that create members.
     """
@@ -38,15 +38,15 @@ class TreeWorld:
         self._network = network
         self._groups = groups
         self._jobs = jobs
-        self.acts: dict[str, Act] = {
+        self.actions: dict[str, StepAction] = {
             "create a tree": self._create,
             "delete a tree": self._delete,
-            "change minGroupCount": self._change_least,
+            "change minGroupCount": self._change_quorum,
             "recreate a CompositePodGroup": self._recreate,
         }
 
     def _create(self, rng: random.Random, number: int) -> None:
-        """Create a tree; each object comes at once or seconds later, and members before their groups."""
+        """Create a tree; each object is created now or seconds later, in any order."""
         namespace, parents = one_of(rng, NAMESPACES), one_of(rng, _PARENTS)
         keys = [GroupKey(GroupSource.NATIVE, namespace, f"t{index}") for index in range(3)]
         if any(key in self._jobs.jobs for key in keys) or _composite(namespace, ROOT) in self._groups.composites:
@@ -59,11 +59,11 @@ class TreeWorld:
             later.append(lambda: self._put(branch))
         for index, (key, parent) in enumerate(zip(keys, parents, strict=False)):
             job, group = self._leaf(rng, f"t{number}-{index}", key, parent)
-            # An attempt fails if members differ in these from each other or from the root.
+            # An attempt fails if these differ among members or from the root.
             job.profile, job.priority = profile, priority
             first = job.size if happens(rng, 0.7) else rng.randrange(job.size)
             self._jobs.begin(job, first)
-            self._network.loop.call_later(0.5 + 3.0 * rng.random(), self._jobs.look_after, job)
+            self._network.loop.call_later(0.5 + 3.0 * rng.random(), self._jobs.reconcile, job)
             later.append(lambda group=group: self._put(group))  # type: ignore[misc]
         for put in later:
             if happens(rng, 0.5):
@@ -79,12 +79,12 @@ class TreeWorld:
         )
 
     def _leaf(self, rng: random.Random, name: str, key: GroupKey, parent: str) -> tuple[GangJob, PodGroup]:
-        least = one_of(rng, (1, 2, 2, 3))
-        job = draw_job(rng, name, key, least + one_of(rng, (0, 0, 1)))
-        # A gated member holds its whole tree back.
+        quorum = one_of(rng, (1, 2, 2, 3))
+        job = generate_job(rng, name, key, quorum + one_of(rng, (0, 0, 1)))
+        # A gated member gates its whole tree.
         job.is_gated = job.is_gated and happens(rng, 0.4)
         topology = GroupTopology(ZONE, prefers_allocated=True) if happens(rng, 0.2) else None
-        group = PodGroup(key, self._groups.new_uid(key), least, generation=1, topology=topology, waits_for_gated=True)
+        group = PodGroup(key, self._groups.new_uid(key), quorum, generation=1, topology=topology, waits_for_gated=True)
         return job, replace(group, parent=parent)
 
     def _put(self, group: PodGroup | CompositePodGroup) -> None:
@@ -96,7 +96,7 @@ class TreeWorld:
         return one_of(rng, found) if found else None
 
     def _delete(self, rng: random.Random, number: int) -> None:
-        """Delete a tree; its gangs are deleted with it, or are left without a parent."""
+        """Delete a tree; its gangs are deleted too, or remain without a parent."""
         del number
         chosen = self._some(rng)
         if chosen is None:
@@ -110,15 +110,15 @@ class TreeWorld:
                 self._groups.remove(job.key)
                 self._jobs.end(job)
 
-    def _change_least(self, rng: random.Random, number: int) -> None:
+    def _change_quorum(self, rng: random.Random, number: int) -> None:
         del number
         group = self._some(rng)
         if group is not None:
-            least = max(1, group.min_groups + one_of(rng, (-1, 1)))
-            self._groups.put(replace(group, min_groups=least, generation=group.generation + 1))
+            quorum = max(1, group.min_groups + one_of(rng, (-1, 1)))
+            self._groups.put(replace(group, min_groups=quorum, generation=group.generation + 1))
 
     def _recreate(self, rng: random.Random, number: int) -> None:
-        """Delete a CompositePodGroup and mostly create it again: without it, the members below wait."""
+        """Delete a CompositePodGroup and mostly create it again; members below a missing one wait."""
         del number
         group = self._some(rng)
         if group is None:
