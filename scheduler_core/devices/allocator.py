@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from uuid import uuid4
 
 from scheduler_core.devices.allocated_devices import AllocatedDevices, PoolUsage
 from scheduler_core.devices.behaviours import BehaviourRow, BehaviourTable, DeviceKnowledge, KnowledgeBounds
@@ -25,13 +24,8 @@ from scheduler_core.devices.results import NodeAllocation
 from scheduler_core.devices.search import Search, SearchLimits, Solution
 from scheduler_core.devices.shortage import lacks_devices
 from scheduler_core.errors import AllocationError, AllocationTimeoutError, InvalidPoolsError
-from scheduler_core.model.device_claims import MAX_RESULTS, AllocationResult, ResourceClaim
+from scheduler_core.model.device_claims import MAX_RESULTS, ResourceClaim
 from scheduler_core.model.devices import DeviceClass
-
-
-def random_share_id() -> str:
-    """Return a random UUID."""
-    return str(uuid4())
 
 
 @dataclass(slots=True)
@@ -51,7 +45,7 @@ class SearchTally:
 
 @dataclass(frozen=True, slots=True)
 class ClusterDevices:
-    """The long-lived state of the devices of a cluster; feeds keep it current.
+    """The long-lived state of the devices of a cluster; feeds update it.
 
     Attributes:
         features: Feature gates.
@@ -84,7 +78,6 @@ class Allocator:
         classes: Device classes by name.
         devices: Devices of the cluster.
         limits: Bounds of the search on one node.
-        new_share_id: Returns a random UUID for a share of a device.
         best_fit: Whether each request takes the smallest device that serves it, and not the first one.
     """
 
@@ -94,7 +87,6 @@ class Allocator:
         classes: Mapping[str, DeviceClass],
         devices: ClusterDevices,
         limits: SearchLimits,
-        new_share_id: Callable[[], str] = random_share_id,
         *,
         best_fit: bool = False,
     ) -> None:
@@ -105,7 +97,6 @@ class Allocator:
         self._table = devices.knowledge.table(self._plans)
         self._best_fit = BestFit(self._plans, devices.knowledge.selectors) if best_fit else None
         self._limits = limits
-        self._new_share_id = new_share_id
         key = search_key(self._plans, best_fit=best_fit)
         self._solutions: dict[Hashable, Solution | None] = {} if key is None else self._table.searches(key)
         self.steps = 0
@@ -113,10 +104,10 @@ class Allocator:
         self.searches = 0
         """Number of searches; other nodes, and pods with equal claims, shared a result."""
 
-    def allocate(
+    def find(
         self, node: str, labels: Mapping[str, str], declared_features: Collection[str] = ()
-    ) -> list[AllocationResult] | None:
-        """Return the allocation of each claim on a node, None if the claims cannot be allocated there.
+    ) -> NodeAllocation | None:
+        """Return the devices of the claims on a node, None if the claims cannot be allocated there.
 
         Args:
             node: Name of the node.
@@ -128,13 +119,6 @@ class Allocator:
             AllocationTimeoutError: The search reached a limit.
             InvalidPoolsError: The claims cannot be allocated on the node, which has invalid pools.
         """
-        found = self.find(node, labels, declared_features)
-        return None if found is None else found.results(self._new_share_id)
-
-    def find(
-        self, node: str, labels: Mapping[str, str], declared_features: Collection[str] = ()
-    ) -> NodeAllocation | None:
-        """Return the devices on a node like :meth:`allocate`, without the results, which cost more than the search."""
         pools = self._inventory.pools(node, labels, declared_features)
         rows, usages, key = self._described(pools)
         if key not in self._solutions:
@@ -165,7 +149,7 @@ class Allocator:
             declared_features: Features that the node declares.
 
         Raises:
-            AllocationError: As :meth:`allocate`.
+            AllocationError: As :meth:`find`.
         """
         pools = self._inventory.pools(node, labels, declared_features)
         rows, usages, _ = self._described(pools)

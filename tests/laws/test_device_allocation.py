@@ -19,6 +19,7 @@ from tests.support.devices import (
     allocator,
     alternative,
     claim,
+    claim_results,
     cluster,
     device,
     device_class,
@@ -169,7 +170,7 @@ def check(
     found = allocator(cluster(*slices, allocated_claim(*results), features=ALPHA, bounds=bounds), wanted, classes)
     for node in NODES:
         try:
-            result = found.allocate(node, {}, DECLARED.get(node, ()))
+            result = claim_results(found.find(node, {}, DECLARED.get(node, ())))
         except AllocationError:
             actual: object = "error"
         else:
@@ -196,7 +197,7 @@ def check_best_fit(
     """Check that best fit finds devices where first fit does; selectors may fail on devices that it tries earlier."""
     found = allocator(cluster(*slices, allocated_claim(*results), features=ALPHA), wanted, classes, best_fit=True)
     with suppress(AllocationError):
-        assert (found.allocate(node, {}, DECLARED.get(node, ())) is not None) == is_feasible
+        assert (found.find(node, {}, DECLARED.get(node, ())) is not None) == is_feasible
 
 
 @given(data=st.data())

@@ -19,6 +19,7 @@ from tests.support.devices import (
     allocator,
     alternative,
     claim,
+    claim_results,
     cluster,
     device,
     device_class,
@@ -161,7 +162,7 @@ def test_finds_what_the_plain_recursion_finds(data: st.DataObject, lists: bool) 
         expected = plain(wanted, slices, use, node, lists=lists)
         event(f"outcome {'found' if isinstance(expected, list) else expected}")
         try:
-            result = found.allocate(node, {})
+            result = claim_results(found.find(node, {}))
         except AllocationError:
             actual: object = "error"
         else:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from scheduler_core.devices.allocator import Allocator, ClusterDevices
 from scheduler_core.devices.behaviours import KnowledgeBounds
 from scheduler_core.devices.records import DeviceFeatures
+from scheduler_core.devices.results import NodeAllocation
 from scheduler_core.devices.search import SearchLimits
 from scheduler_core.model.device_claims import AllocationResult, ClaimConsumer, ResourceClaim
 from scheduler_core.model.devices import DeviceClass, DeviceTaintRule, ResourceSlice
@@ -125,9 +126,9 @@ def allocator(
     *,
     best_fit: bool = False,
 ) -> Allocator:
-    """Return an allocator; without classes, the class ``gpu`` without selectors exists. Share IDs are ``share``."""
+    """Return an allocator; without classes, the class ``gpu`` without selectors exists."""
     known = {one.metadata.name: one for one in classes or (device_class(),)}
-    return Allocator(claims, known, devices, limits, lambda: "share", best_fit=best_fit)
+    return Allocator(claims, known, devices, limits, best_fit=best_fit)
 
 
 def allocate(
@@ -138,7 +139,12 @@ def allocate(
     labels: Mapping[str, str] | None = None,
 ) -> list[AllocationResult] | None:
     """Allocate claims on a node."""
-    return allocator(devices, claims, classes).allocate(node, labels or {})
+    return claim_results(allocator(devices, claims, classes).find(node, labels or {}))
+
+
+def claim_results(found: NodeAllocation | None) -> list[AllocationResult] | None:
+    """Return the allocation of each claim, with the share ID ``share``; None for no allocation."""
+    return None if found is None else found.results(lambda: "share")
 
 
 def names(results: Sequence[AllocationResult] | None) -> list[str] | None:

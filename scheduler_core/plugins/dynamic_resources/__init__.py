@@ -145,7 +145,7 @@ class DynamicResources(
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
         """Look up the claims and their classes; reject the pod if one is missing or being allocated to another pod."""
         devices = nodes.devices
-        attempt = PodDevices(pod, nodes, new_uid=self.handle.new_uid)
+        attempt = PodDevices(pod, nodes, self.handle.new_uid)
         state.write(ATTEMPT, attempt)
         amounts = served_amounts(pod, devices)
         if not pod.pod.spec.resource_claims and not amounts:

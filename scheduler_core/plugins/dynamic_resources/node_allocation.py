@@ -13,7 +13,7 @@ import numpy as np
 from msgspec import Struct, field
 from numpy.typing import NDArray
 
-from scheduler_core.devices.allocator import Allocator, random_share_id
+from scheduler_core.devices.allocator import Allocator
 from scheduler_core.devices.results import NodeAllocation
 from scheduler_core.errors import AllocationError, AllocationTimeoutError, DeviceError, InvalidPoolsError
 from scheduler_core.framework.claims_filter import NodeClaims, UnavailableClaim
@@ -96,6 +96,7 @@ class PodDevices(Struct):
     Attributes:
         pod: The pod.
         nodes: The columns.
+        new_uid: Returns a random UUID for a share of a device.
         consumers: What each claim of ``spec.resourceClaims`` is reserved for: the pod, or its PodGroup.
         claims: Its claims, the one for extended resources last; PreBind replaces them by what it wrote.
         extended_claim: The last claim as PreFilter found or made it; None without extended resources.
@@ -107,11 +108,11 @@ class PodDevices(Struct):
         unavailable: Indices of allocated claims that some node cannot reach, or whose devices failed.
         searches: Searches of Filter, by the extended resources that nodes provide through devices.
         reserved_extended: What stands for the extended resources on the node of Reserve; None before, or for nothing.
-        new_uid: Returns a random UUID for a share of a device.
     """
 
     pod: PodInfo
     nodes: NodeColumns
+    new_uid: Callable[[], str]
     consumers: list[ClaimConsumer] = field(default_factory=list)
     claims: list[ResourceClaim] = field(default_factory=list)
     extended_claim: ResourceClaim | None = None
@@ -123,7 +124,6 @@ class PodDevices(Struct):
     unavailable: set[int] = field(default_factory=set)
     searches: dict[frozenset[str], NodeSearch] = field(default_factory=dict)
     reserved_extended: ExtendedClaim | None = None
-    new_uid: Callable[[], str] = random_share_id
     _requests: dict[frozenset[str], ExtendedClaim] = field(default_factory=dict)
     _allocators: dict[str, Allocator] = field(default_factory=dict)
 

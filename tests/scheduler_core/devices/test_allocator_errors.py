@@ -226,7 +226,7 @@ def test_an_invalid_pool_is_ignored_if_another_pool_suffices() -> None:
 def test_limits_stop_the_search(limits: SearchLimits) -> None:
     limited = allocator(cluster(THREE), [claim(*(exactly(f"r{index}") for index in range(3)))], limits=limits)
     with pytest.raises(AllocationTimeoutError):
-        limited.allocate("n0", {})
+        limited.find("n0", {})
 
 
 def test_many_claims_need_no_deep_recursion() -> None:

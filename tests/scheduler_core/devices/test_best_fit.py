@@ -12,6 +12,7 @@ from tests.support.devices import (
     allocated_claim,
     allocator,
     claim,
+    claim_results,
     cluster,
     device,
     device_class,
@@ -37,7 +38,9 @@ def allocated(
 ) -> list[str] | None:
     """Return ``request=device`` of all results."""
     world = cluster(slice_of(devices), allocated_claim(*use))
-    return names(allocator(world, [claim(*requests)], [device_class()], best_fit=best_fit).allocate("n0", {}))
+    return names(
+        claim_results(allocator(world, [claim(*requests)], [device_class()], best_fit=best_fit).find("n0", {}))
+    )
 
 
 @pytest.mark.parametrize(
@@ -91,5 +94,5 @@ def test_a_larger_device_is_used_if_a_constraint_excludes_the_smallest() -> None
     devices += [sized(f"large-{number}", "80Gi", attributes={"root": {"int": 2}}) for number in range(2)]
     world = cluster(slice_of(devices))
     wanted = claim(exactly("r"), exactly("s"), constraints=[{"matchAttribute": f"{DRIVER}/root"}])
-    found = allocator(world, [wanted], [device_class()], best_fit=True).allocate("n0", {})
+    found = claim_results(allocator(world, [wanted], [device_class()], best_fit=True).find("n0", {}))
     assert names(found) == ["r=large-0", "s=large-1"]

@@ -176,7 +176,7 @@ def test_incompatible_devices_are_not_searched() -> None:
     """Devices that are incompatible with a device in use cost no search steps."""
     wanted: list[ResourceClaim] = [claim(exactly("r", count=2))]
     found = allocator(pool_of(A, *([B] * 20), used=[0]), wanted)
-    assert found.allocate("n0", {}) is None
+    assert found.find("n0", {}) is None
     assert found.steps == 0
 
 

@@ -14,6 +14,7 @@ from tests.support.devices import (
     allocator,
     alternative,
     claim,
+    claim_results,
     cluster,
     device,
     exactly,
@@ -43,7 +44,7 @@ def strings(*values: str) -> Body:
 
 
 def allocated(features: DeviceFeatures, devices: list[Body], *wanted: ResourceClaim) -> list[str] | None:
-    return names(allocator(cluster(slice_of(devices), features=features), list(wanted)).allocate("n0", {}))
+    return names(claim_results(allocator(cluster(slice_of(devices), features=features), list(wanted)).find("n0", {})))
 
 
 def deriving(name: str, expression: str, *, attribute: str = LINK, **fields: Any) -> Body:
@@ -238,7 +239,9 @@ def test_equal_devices_are_evaluated_once() -> None:
     for node in ("n0", "n1"):
         for count in (2, 3):
             wanted = claim(deriving("r", f"{AT}.link[0]", count=count), constraints=MATCH)
-            assert names(allocator(devices, [wanted]).allocate(node, {})) == [f"r=d{each}" for each in range(count)]
+            assert names(claim_results(allocator(devices, [wanted]).find(node, {}))) == [
+                f"r=d{each}" for each in range(count)
+            ]
     assert devices.knowledge.attributes.derived.evaluations == 1
 
 
@@ -251,5 +254,9 @@ def test_nodes_share_a_search_if_the_same_values_are_equal() -> None:
     }
     devices = cluster(*(slice_of(rows(*links), node=node) for node, links in per_node.items()), features=LISTS)
     found = allocator(devices, [claim(exactly("r", count=2), constraints=DISTINCT)])
-    assert [names(found.allocate(node, {})) for node in per_node] == [["r=d0", "r=d2"], ["r=d0", "r=d2"], None]
+    assert [names(claim_results(found.find(node, {}))) for node in per_node] == [
+        ["r=d0", "r=d2"],
+        ["r=d0", "r=d2"],
+        None,
+    ]
     assert found.searches == 2

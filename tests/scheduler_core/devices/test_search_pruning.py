@@ -14,6 +14,7 @@ from tests.support.devices import (
     allocated_claim,
     allocator,
     claim,
+    claim_results,
     cluster,
     device,
     exactly,
@@ -157,7 +158,7 @@ def test_nodes_that_do_not_share_a_search(
     objects: list[ResourceSlice | ResourceClaim], wanted: ResourceClaim, expected: list[list[str] | None]
 ) -> None:
     found = allocator(cluster(*objects), [wanted])
-    assert [names(found.allocate(node, {})) for node in ("n0", "n1")] == expected
+    assert [names(claim_results(found.find(node, {}))) for node in ("n0", "n1")] == expected
 
 
 LINK = f"{DRIVER}/link"
@@ -209,7 +210,7 @@ def match(*requests: str, kind: str = "matchAttribute") -> list[dict[str, Any]]:
 def test_impossible_without_a_search(objects: list[ResourceSlice], wanted: ResourceClaim) -> None:
     """A claim that no combination can satisfy, by count, costs no search steps."""
     found = allocator(cluster(*objects), [wanted])
-    assert found.allocate("n0", {}) is None
+    assert found.find("n0", {}) is None
     assert found.steps == 0
 
 
@@ -246,5 +247,5 @@ def test_nodes_with_other_values(slices: list[ResourceSlice], searches: int) -> 
     """Nodes with other values share a search if the same devices have equal values."""
     found = allocator(cluster(*slices), [claim(exactly("r", count=2), constraints=match())])
     for node in ("n0", "n1"):
-        assert found.allocate(node, {}) is not None
+        assert found.find(node, {}) is not None
     assert found.searches == searches

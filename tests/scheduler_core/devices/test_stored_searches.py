@@ -11,7 +11,17 @@ from scheduler_core.devices.behaviours import DeviceKnowledge, KnowledgeBounds
 from scheduler_core.devices.search import SearchLimits
 from scheduler_core.model.device_claims import ResourceClaim
 from tests.support.device_world import DeviceWorld
-from tests.support.devices import allocator, claim, cluster, device, device_class, exactly, names, slice_of
+from tests.support.devices import (
+    allocator,
+    claim,
+    claim_results,
+    cluster,
+    device,
+    device_class,
+    exactly,
+    names,
+    slice_of,
+)
 
 STEPS = 80
 BOUNDS = {"ample": KnowledgeBounds(), "small": KnowledgeBounds(tables=2, records=3, shapes=3, verdicts=4)}
@@ -32,13 +42,13 @@ def test_cached_outcomes_equal_new_ones(seed: int, bounds: str, skips_operations
         fresh = replace(hardware, knowledge=DeviceKnowledge(hardware.features))
         for each in wanted:
             found, expected = (
-                Allocator([each], world.devices.classes, devices, SearchLimits(lambda: 0.0), lambda: "share")
+                Allocator([each], world.devices.classes, devices, SearchLimits(lambda: 0.0))
                 for devices in (cached, fresh)
             )
             for node in filter(None, world.nodes.nodes):
                 where = node.metadata.name, node.metadata.labels, node.status.declared_features
-                result = found.allocate(*where)
-                assert result == expected.allocate(*where), f"step {step}"
+                result = claim_results(found.find(*where))
+                assert result == claim_results(expected.find(*where)), f"step {step}"
                 outcomes.add(result is None)
     assert outcomes == {True, False}
 
@@ -49,7 +59,7 @@ def test_pods_with_equal_claims_share_a_search() -> None:
 
     def search(wanted: ResourceClaim) -> tuple[list[str] | None, int]:
         found = allocator(devices, [wanted])
-        return names(found.allocate("n0", {})), found.searches
+        return names(claim_results(found.find("n0", {}))), found.searches
 
     assert search(claim(exactly("r"), name="first")) == (["r=d0"], 1)
     assert search(claim(exactly("r"), name="second")) == (["r=d0"], 0)
@@ -66,4 +76,4 @@ def test_the_order_of_devices_is_part_of_a_search() -> None:
         Allocator([claim(exactly("r"))], classes, devices, SearchLimits(lambda: 0.0), best_fit=best_fit)
         for best_fit in (False, True, False)
     ]
-    assert [names(each.allocate("n0", {})) for each in found] == [["r=d0"], ["r=d1"], ["r=d0"]]
+    assert [names(claim_results(each.find("n0", {}))) for each in found] == [["r=d0"], ["r=d1"], ["r=d0"]]

@@ -53,7 +53,7 @@ class World:
         if is_stored:
             self.columns.devices.assign(self.claim)
         user = self.columns.compile_pod(pod("p", namespace="ns"))
-        self.attempt = PodDevices(user, self.columns, claims=[self.claim])
+        self.attempt = PodDevices(user, self.columns, lambda: "share", claims=[self.claim])
         self.attempt.pending = [None]
         binder = ClaimBinder(self.handle, self.writer)
         self.binding = PodBinding(self.handle, binder, self.attempt, "n0")
