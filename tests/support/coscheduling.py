@@ -27,7 +27,7 @@ class RecordedWaitingPod:
 
     pod: PodInfo
     node_name: str = "n"
-    is_rejected: bool = False
+    is_refused: bool = False
     calls: list[str] = field(default_factory=list)
 
     def pending_plugins(self) -> list[str]:
@@ -79,7 +79,7 @@ class CoschedulingStage:
         if state in ("bound", "waiting", "rejected"):
             group.placed[info.uid] = info
         if state in ("waiting", "rejected"):
-            wait = self.waits[name] = RecordedWaitingPod(info, is_rejected=state == "rejected")
+            wait = self.waits[name] = RecordedWaitingPod(info, is_refused=state == "rejected")
             self.handle.waiting_pods.by_uid[info.uid] = wait
         if state == "queued":
             group.queued[info.uid] = info

@@ -20,7 +20,7 @@ def test_refreshed_counts_equal_new_ones(seed: int) -> None:
     refreshed = DeviceUses(max_classes=1)
     seen = set()
     for step in range(STEPS):
-        for _ in range(world.dice.choice([1, 1, 2, 5])):
+        for _ in range(world.random.choice([1, 1, 2, 5])):
             world.step()
         (found,) = refreshed.uses(demand, world.nodes, ALL_ROWS)
         (expected,) = DeviceUses().uses(demand, world.nodes, ALL_ROWS)

@@ -22,7 +22,7 @@ def test_refreshed_classes_equal_new_ones(seed: int, skips_operations: bool) -> 
     classes = NodeClasses(world.nodes)
     hardware = world.devices.hardware
     for step in range(STEPS):
-        for _ in range(world.dice.choice([1, 1, 1, 2, 5])):
+        for _ in range(world.random.choice([1, 1, 1, 2, 5])):
             world.step()
         allocator = Allocator([device_claim(99)], world.devices.classes, hardware, SearchLimits(lambda: 0.0))
         found = classes.refresh(allocator).tolist()
