@@ -2,7 +2,7 @@
 
 The operator implements them with HTTP, the simulator in memory, and tests on virtual time. Only these protocols await.
 
-Binds await because a binding cycle must know whether its bind happened. Conditions, events and nominations are queued
+Binds await because a binding cycle needs the outcome of its bind. Conditions, events and nominations are queued
 instead, because the writer may merge, delay or drop them when newer ones replace them.
 """
 

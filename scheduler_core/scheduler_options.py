@@ -74,7 +74,7 @@ class SchedulerPorts(Struct, frozen=True):
             it no extender is called.
         journal: Receives the order of the scheduler's steps, for a record.
         timing: Clock of durations in metrics and of shadows; None for the scheduler's clock.
-        attempts: Receives every ended attempt of a pod; None if they are not kept.
+        attempts: Receives every ended attempt of a pod; None if they are not stored.
     """
 
     storage: StorageWriter | None = None

@@ -28,7 +28,7 @@ _ALLOWED = Path(__file__).with_name("audit_allowed.toml")
 _TIMEOUT_SECONDS = 300
 
 Report = Mapping[str, Any]
-Ask = Callable[[Path], "Report | None"]
+Run = Callable[[Path], "Report | None"]
 """Audits a requirements file and returns the report, or None if no service can be reached."""
 
 
@@ -79,7 +79,7 @@ def sees_vulnerabilities(canary: Report | None) -> bool:
     return canary is not None and any(found.get("vulns") for found in canary.get("dependencies", ()))
 
 
-def judge(report: Report | None, allowed: Sequence[Allowance], today: date) -> Verdict:
+def evaluate(report: Report | None, allowed: Sequence[Allowance], today: date) -> Verdict:
     """Evaluate a report of pip-audit.
 
     Args:
@@ -122,11 +122,11 @@ def judge(report: Report | None, allowed: Sequence[Allowance], today: date) -> V
     return Verdict(passes=True, lines=(f"{count} locked dependencies, no known vulnerability that is not allowed",))
 
 
-def audit(ask: Ask, requirements: Callable[[], str], allowed: Sequence[Allowance], today: date) -> Verdict:
+def audit(run: Run, requirements: Callable[[], str], allowed: Sequence[Allowance], today: date) -> Verdict:
     """Audit the canary first, then the locked dependencies if the canary is reported.
 
     Args:
-        ask: Audits a requirements file.
+        run: Audits a requirements file.
         requirements: Returns the locked dependencies with their hashes.
         allowed: The accepted vulnerabilities.
         today: The current day.
@@ -134,10 +134,10 @@ def audit(ask: Ask, requirements: Callable[[], str], allowed: Sequence[Allowance
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "requirements.txt"
         file.write_text(f"{CANARY}\n", encoding="utf-8")
-        if not sees_vulnerabilities(ask(file)):
-            return judge(None, allowed, today)
+        if not sees_vulnerabilities(run(file)):
+            return evaluate(None, allowed, today)
         file.write_text(requirements(), encoding="utf-8")
-        return judge(ask(file), allowed, today)
+        return evaluate(run(file), allowed, today)
 
 
 def _ask_pip_audit(file: Path) -> Report | None:

@@ -191,7 +191,7 @@ class Operator:
         """Wait for the Lease with everything loaded, then read what changed while this process was a standby."""
         parts = self._parts
         self._may_serve.set()
-        parts.readiness.stand_by(lambda: f"standby, {election.holder or 'nobody'} leads")
+        parts.readiness.stand_by(lambda: f"standby, {election.holder or 'no process'} leads")
         await election.leading.wait()
         parts.readiness.lead()
         if self._delays_caches:

@@ -119,7 +119,7 @@ def _less_specific(one: Type, two: Type) -> bool:
 
 
 def substitute(known: Substitutions, kind: Type, *, params_to_dyn: bool = False) -> Type:
-    """Return *kind* with all type parameters replaced that have a substitution, the others by dyn if asked for."""
+    """Return *kind* with all type parameters replaced that have a substitution, the others by dyn if requested."""
     current = known.get(kind)
     if current is not None:
         return substitute(known, current, params_to_dyn=params_to_dyn)

@@ -14,7 +14,7 @@ from scheduler_core.cel.values import MISSING, Mapping, Optional, Semver, type_n
 
 
 def list_builder(elements: list[tuple[Run, bool]]) -> Run:
-    """Return a function that builds a list; each element says whether it is optional."""
+    """Return a function that builds a list; each element has a flag for optional elements."""
 
     def evaluate(frame: Frame) -> tuple[Any, ...]:
         values = []
@@ -37,7 +37,7 @@ def list_builder(elements: list[tuple[Run, bool]]) -> Run:
 
 
 def map_builder(entries: list[tuple[Run, Run, bool]]) -> Run:
-    """Return a function that builds a map; each entry says whether it is optional."""
+    """Return a function that builds a map; each entry has a flag for optional entries."""
 
     def evaluate(frame: Frame) -> Mapping:
         built = Mapping()

@@ -62,11 +62,11 @@ def _reverse(elements: Any, _frame: Frame) -> Any:
 def _distinct(elements: Any, frame: Frame) -> Any:
     if len(elements) ** 2 * 2 > COST_LIMIT:
         raise CostLimitError
-    kept: list[Any] = []
+    distinct: list[Any] = []
     for element in elements:
-        if not contains(tuple(kept), element, frame):
-            kept.append(element)
-    return tuple(kept)
+        if not contains(tuple(distinct), element, frame):
+            distinct.append(element)
+    return tuple(distinct)
 
 
 def _sort(elements: Any, frame: Frame) -> Any:

@@ -1,4 +1,4 @@
-"""Validation of literals that the type checker cannot judge: durations, timestamps, patterns, mixed lists and maps."""
+"""Validation of literals that the type checker skips: durations, timestamps, patterns, mixed lists and maps."""
 
 from __future__ import annotations
 

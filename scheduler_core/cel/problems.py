@@ -101,8 +101,8 @@ class Problems:
         """
         if not self._reports:
             return
-        kept = sorted(self._reports[: self._LIMIT], key=lambda report: (report[0].line, report[0].column))
-        texts = [self._text(position, message) for position, message in kept]
+        shown = sorted(self._reports[: self._LIMIT], key=lambda report: (report[0].line, report[0].column))
+        texts = [self._text(position, message) for position, message in shown]
         if len(self._reports) > self._LIMIT:
             texts.append(f"{len(self._reports) - self._LIMIT} more errors were truncated")
         raise InvalidExpressionError("compilation failed: " + "\n".join(texts))

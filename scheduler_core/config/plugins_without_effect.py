@@ -78,7 +78,7 @@ def disabled_problems(plugins: Plugins) -> Iterator[Problem]:
     """Find disabled plugins whose work cannot be switched off.
 
     Args:
-        plugins: Plugins of a profile. ``*`` is not judged: it stands for the plugins of the default set.
+        plugins: Plugins of a profile. ``*`` is ignored: it stands for the plugins of the default set.
 
     Yields:
         A problem for each entry, with a path from the profile's root.

@@ -28,7 +28,7 @@ class CycleRecording:
         recorders: Pool of recorders.
         slow_cycles: Logs cycles that take too long.
         tracer: Receives every cycle; None for no tracing.
-        attempts: Receives every ended attempt of a pod; None if they are not kept.
+        attempts: Receives every ended attempt of a pod; None if they are not stored.
     """
 
     recorders: RecorderPool

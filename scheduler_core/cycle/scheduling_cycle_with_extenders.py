@@ -34,7 +34,7 @@ _NO_ROWS: NDArray[np.intp] = np.empty(0, dtype=np.intp)
 
 
 class ExtendedChoice:
-    """The steps in which extenders take part: they filter and score nodes, and judge preemptions.
+    """The steps in which extenders take part: they filter and score nodes, and select preemption candidates.
 
     Args:
         selection: The full search.

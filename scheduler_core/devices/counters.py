@@ -1,4 +1,4 @@
-"""Shared counters of a pool: what allocated devices leave, what a search takes of it, and who may share a set."""
+"""Shared counters of a pool: what allocated devices leave, what a search takes of it, and what may share a set."""
 
 from __future__ import annotations
 

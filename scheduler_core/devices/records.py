@@ -1,6 +1,6 @@
 """Interned records of devices: devices that differ only in their name, pool or slice share one record.
 
-Records are compared by identity. An interner holds them weakly: a record lives as long as a slice refers to it.
+Records are compared by identity. An interner refers to them weakly: a record exists as long as a slice refers to it.
 """
 
 from __future__ import annotations

@@ -129,7 +129,7 @@ def _published(device: NearestDevice, node_name: str) -> Candidate:
     for problem in device.problems:
         read, value = problem.read, problem.suitable
         if not problem.required_by:
-            # A new device is not in use and has no taint; amounts that a request asks of the device stay too small.
+            # A new device is not in use and has no taint; amounts that a request needs from the device stay too small.
             is_complete = is_complete and (problem.is_use or problem.is_taint)
             continue
         if read is None or value is None or read.kind not in (ATTRIBUTES, CAPACITY, DRIVER):

@@ -35,7 +35,7 @@ class Lack(Struct, frozen=True):
         reasons: Its reasons.
         is_resolvable: Whether removing pods may help.
         shortages: Missing amounts, if the plugin returns them.
-        details: What exactly is missing, if the reasons do not say it: for each request the problems of a device.
+        details: What exactly is missing, if the reasons do not contain it: for each request the problems of a device.
         gap: How much of it is missing; larger is more.
     """
 

@@ -172,7 +172,7 @@ class _Search:
             try:
                 hint = registration.hint
                 answer = Hint.QUEUE if hint is None else hint(self._found.pod.pod, candidate.old, candidate.new)
-            except Exception:  # logged; a hint that raises names no event here, and the others are still asked
+            except Exception:  # logged; a hint that raises names no event here, and the other hints are still called
                 log.exception("queueing hint of plugin %s raised for pod %s", plugin, self._found.pod.key)
                 continue
             if answer is Hint.QUEUE:

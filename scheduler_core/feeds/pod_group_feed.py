@@ -115,7 +115,7 @@ class GroupFeed:
             self._end_nominations(gang)
 
     def group_refused(self, key: GroupKey, problems: Iterable[Problem]) -> None:
-        """Handle an object whose spec is invalid and never was valid: its members are gated and say why.
+        """Handle an object whose spec is invalid and never was valid: its members are gated with the reason.
 
         Args:
             key: The key of the group, which is not known.

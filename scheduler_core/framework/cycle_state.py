@@ -1,6 +1,6 @@
 """Typed store for the data that plugins pass from one extension point to the next within one scheduling attempt.
 
-A plugin declares a :class:`StateKey` and reads back the value that it wrote, with its type. The state lives from
+A plugin declares a :class:`StateKey` and reads back the value that it wrote, with its type. The state exists from
 PreFilter to PostBind and is dropped when the attempt ends.
 """
 

@@ -174,7 +174,7 @@ class FilterPlugin(Plugin):
         return self.reasons[code - 1]
 
     def shortages(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, row: int) -> tuple[Shortage, ...]:
-        """Return the insufficient resources of a rejected row; () (the default) if the reason says everything."""
+        """Return the insufficient resources of a rejected row; () (the default) if the reason is complete."""
         del state, pod, nodes, row
         return ()
 

@@ -1,6 +1,6 @@
 """Pods that a plugin activates when the current attempt makes progress.
 
-The list lives in the cycle state and a plugin may add to it at any extension point. The pods are activated when the
+The list is in the cycle state and a plugin may add to it at any extension point. The pods are activated when the
 scheduling cycle succeeds and again when the pod is bound; a failed attempt activates none. Use ``Handle.activate`` to
 activate pods immediately.
 

@@ -44,7 +44,7 @@ _ENOUGH_PLANS = 8
 """Number of plans after which the search over domains ends, unless all of them violate a budget."""
 _NO_PLUGIN = "the profile enables no plugin that preempts for gangs"
 _TURNED_OFF = "preemption for gangs is turned off"
-_HAS_EXTENDERS = "extenders of the profile judge nodes, and would have no say in the choice of victims"
+_HAS_EXTENDERS = "extenders of the profile filter nodes or preempt, and cannot take part in the choice of victims"
 _CONSTRAINED = "pod groups of scheduling.k8s.io/v1alpha2 with a topology constraint do not preempt"
 _BY_POLICY = "not eligible due to preemptionPolicy=Never."
 _UNDER_WAY = "waiting for the preemption for this gang to be finished"

@@ -1,4 +1,4 @@
 """Arithmetic on arrays, with the same results as kube-scheduler's per node.
 
-The formulas know no columns, plugins or configuration, so tests can compare them with their plain form on any numbers.
+The formulas use no columns, plugins or configuration, so tests can compare them with their plain form on any numbers.
 """

@@ -1,4 +1,4 @@
-"""The last attempts of pods and gangs, in memory; kept only for an operator that serves its page.
+"""The last attempts of pods and gangs, in memory; stored only if the operator serves its page.
 
 Pods that were bound by their first attempt are most of all pods, so they have a table of their own: they must not
 displace the pods that wait.

@@ -39,7 +39,7 @@ _K = TypeVar("_K")
 _MANY_ATTEMPTS = 15
 _SUCCESS, _ERROR = "success", "error"
 _SETTLING_INTERVAL = 500
-"""Backlogs are counted after this many cycles, even if nobody reads the metrics."""
+"""Backlogs are counted after this many cycles, even if the metrics are not read."""
 
 
 class _Profiles(dict[str, ProfileMetrics]):

@@ -54,7 +54,7 @@ class AffinityTerm(Struct, gc=False, frozen=True):
 
 
 class AffinityTerms(Struct, gc=False, frozen=True):
-    """All terms of one pod; ``problem`` says why some are invalid, which leaves the list of that kind empty."""
+    """All terms of one pod; ``problem`` is the reason why some are invalid; the list of their kind is then empty."""
 
     required: tuple[AffinityTerm, ...] = ()
     required_anti: tuple[AffinityTerm, ...] = ()

@@ -205,7 +205,7 @@ _STATUS_NAMES = {"share_id": "shareID", "condition_list": "conditions", "network
 class AllocatedDeviceStatus(Struct, gc=False, frozen=True, omit_defaults=True, rename=_STATUS_NAMES):
     """State of an allocated device as its driver reports it; ``condition_list`` may be null on the wire.
 
-    ``data`` and ``network_data`` are only compared: a driver that changes them wakes the pods that wait for the claim.
+    ``data`` and ``network_data`` are only compared: a change of them requeues the pods that wait for the claim.
     """
 
     driver: str

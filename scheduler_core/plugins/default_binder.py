@@ -30,7 +30,7 @@ class DefaultBinder(BindPlugin):
 
         Raises:
             BoundElsewhereError: The pod is already bound to another node; the cycle drops it.
-            WriteTimeoutError: It is unknown whether the pod was bound; the cycle keeps the pod assumed until it knows.
+            WriteTimeoutError: The outcome of the bind is unknown; the pod stays assumed until it is known.
         """
         metadata, annotations = pod.pod.metadata, tuple(bind_annotations(state).items())
         try:

@@ -70,10 +70,10 @@ class DeferredPodScheduling(PreFilterPlugin, FilterPlugin, PermitPlugin):
         if not pod.pod.has_deferred_resize:
             return None
         home = nodes.row_of(pod.pod.spec.node_name)
-        asked = np.arange(nodes.size)[rows]
-        codes: Codes = np.full(len(asked), _OTHER_NODE, dtype=np.int16)
+        row_array = np.arange(nodes.size)[rows]
+        codes: Codes = np.full(len(row_array), _OTHER_NODE, dtype=np.int16)
         node = nodes.nodes[home] if home >= 0 else None
-        codes[asked == home] = _DISABLED if node is not None and node.spec.disables_resize_preemption else 0
+        codes[row_array == home] = _DISABLED if node is not None and node.spec.disables_resize_preemption else 0
         return codes
 
     def permit(self, state: CycleState, pod: PodInfo, node_name: str) -> PermitResult:

@@ -317,7 +317,7 @@ class GangEntries:
                 self.moves.reorder(entry)
 
     def _withdraw(self, gang: Gang) -> None:
-        """Remove the entry from the queue without its quorum; its backoff is kept for the next quorum."""
+        """Remove the entry from the queue without its quorum; its backoff is retained for the next quorum."""
         entry = gang.entry
         if entry is None:
             return

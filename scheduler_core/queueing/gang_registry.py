@@ -1,8 +1,8 @@
 """All gangs, and the gang of each pod.
 
 A gang exists here while its PodGroup or any member exists. Membership depends on the pod alone, never on which
-PodGroups are known: a pod that names a group is a member from its first event on, and :meth:`Gangs.obstacle` says why
-it must not be decided yet.
+PodGroups are known: a pod that names a group is a member from its first event on, and :meth:`Gangs.obstacle` returns
+why it must not be decided yet.
 
     source: unread (not listed yet, not served, refused) <--> readable     ignored: its labels and fields do not count
 """

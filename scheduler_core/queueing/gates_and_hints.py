@@ -64,7 +64,7 @@ class Interest:
         """Return whether the event can requeue any pod."""
         return self.is_wildcard or bool(self.registrations)
 
-    def judge(self, pod: QueuedPod, old: object | None, new: object | None) -> Requeue:
+    def evaluate(self, pod: QueuedPod, old: object | None, new: object | None) -> Requeue:
         """Return the verdict on a pod, by the hints of the plugins that rejected it.
 
         Args:
@@ -169,9 +169,9 @@ class QueueingRules:
         """Return the registrations that cover an event, with their plugins."""
         return self.interest(event).registrations
 
-    def judge(self, pod: QueuedPod, event: ClusterEvent, old: object | None, new: object | None) -> Requeue:
-        """Return the verdict on a pod after an event; see :meth:`Interest.judge`."""
-        return self.interest(event).judge(pod, old, new)
+    def evaluate(self, pod: QueuedPod, event: ClusterEvent, old: object | None, new: object | None) -> Requeue:
+        """Return the verdict on a pod after an event; see :meth:`Interest.evaluate`."""
+        return self.interest(event).evaluate(pod, old, new)
 
     def backoff(self, pod: QueuedPod) -> float:
         """Return the backoff of a pod in seconds; it doubles with failures, and errors count separately."""

@@ -130,7 +130,7 @@ class SchedulingQueue:
     def _wake_by_own(self, pod: QueuedPod, events: Sequence[ClusterEvent], old: object | None, new: object) -> None:
         rules = self._rules(pod.profile)
         for event in events:
-            verdict = Requeue.STAY if rules is None else rules.judge(pod, event, old, new)
+            verdict = Requeue.STAY if rules is None else rules.evaluate(pod, event, old, new)
             if verdict is not Requeue.STAY:
                 self._moves.requeue(pod, verdict, event.name)
                 if pod.place not in _ASIDE:
@@ -234,9 +234,9 @@ class SchedulingQueue:
         for seen in events or ():
             if rules is None or (verdict is not Requeue.STAY and not pod.pending_on):
                 break
-            judged = rules.judge(pod, seen.event, seen.old, seen.new)
-            if judged is not Requeue.STAY:
-                verdict = judged
+            by_event = rules.evaluate(pod, seen.event, seen.old, seen.new)
+            if by_event is not Requeue.STAY:
+                verdict = by_event
             if verdict is Requeue.AT_ONCE:
                 break
         self._moves.requeue(pod, verdict, ATTEMPT_FAILED)
@@ -315,7 +315,7 @@ class SchedulingQueue:
             if pod.gated_by and not interest.is_wildcard and pod.gated_by not in registered:
                 # An event for which its gate is not registered cannot open the gate.
                 continue
-            verdict = interest.judge(pod, old, new)
+            verdict = interest.evaluate(pod, old, new)
             if verdict is not Requeue.STAY:
                 self._places.take(pod)
                 self._moves.requeue(pod, verdict, label)

@@ -158,10 +158,10 @@ def redacted(shown: Any) -> Any:
 
 
 def _redacted_claim(claim: ResourceClaim) -> ResourceClaim:
-    asked, status = claim.spec.devices, claim.status
-    if asked.config:
-        config = _without_parameters(asked.config)
-        claim = replace(claim, spec=replace(claim.spec, devices=replace(asked, config=config)))
+    devices, status = claim.spec.devices, claim.status
+    if devices.config:
+        config = _without_parameters(devices.config)
+        claim = replace(claim, spec=replace(claim.spec, devices=replace(devices, config=config)))
     allocation = status.allocation
     if allocation is not None and allocation.devices.config:
         allocated = replace(allocation.devices, config=_without_parameters(allocation.devices.config))

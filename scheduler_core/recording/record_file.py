@@ -34,7 +34,7 @@ _MOST_BYTES = 256 << 20
 
 
 class RecordError(SchedulerCoreError):
-    """A file is not a record that this version can read; the message says why and what to do."""
+    """A file is not a record that this version can read; the message has the reason and the remedy."""
 
 
 class RecordHeader(msgspec.Struct, frozen=True, kw_only=True):

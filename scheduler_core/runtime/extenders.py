@@ -116,8 +116,8 @@ async def run_extender_filters(
     return left
 
 
-def _check_known(extender: ExtenderRunner, verdict: ExtenderVerdict, asked: Sequence[str]) -> None:
-    unknown = set(verdict.node_names).difference(asked)
+def _check_known(extender: ExtenderRunner, verdict: ExtenderVerdict, requested: Sequence[str]) -> None:
+    unknown = set(verdict.node_names).difference(requested)
     if unknown:
         raise extender.fault(f'it returned node "{min(unknown)}", which was not in the request; correct its filter')
 
@@ -133,12 +133,12 @@ async def run_extender_scores(extenders: Sequence[ExtenderRunner], pod: PodInfo,
     Returns:
         int64 per node: the sum of the scores, scaled from 0..10 to 0..100 and weighted. It wraps around as int64 does.
     """
-    asked = list(_interested(extenders, "prioritize_verb", pod.pod))
+    called = list(_interested(extenders, "prioritize_verb", pod.pod))
     totals = dict.fromkeys(node_names, 0)
-    if asked:
+    if called:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(_prioritized(extender, pod, node_names)) for extender in asked]
-        for extender, task in zip(asked, tasks, strict=True):
+            tasks = [group.create_task(_prioritized(extender, pod, node_names)) for extender in called]
+        for extender, task in zip(called, tasks, strict=True):
             factor = extender.config.weight * (MAX_NODE_SCORE // _MAX_EXTENDER_PRIORITY)
             for name, score in task.result().items():
                 if name in totals:
@@ -188,12 +188,12 @@ class PreemptionConsultation:
         for extender in _interested(self._extenders, "preempt_verb", pod.pod):
             if not left:
                 break
-            asked = {
+            requested = {
                 name: NodeVictims(tuple(info.pod for info in candidate.victims), candidate.pdb_violations)
                 for name, candidate in left.items()
             }
             try:
-                answered = await extender.client.preempt(pod.pod, asked)
+                answered = await extender.client.preempt(pod.pod, requested)
                 candidates = [self._candidate(extender, name, victims) for name, victims in answered.items()]
             except ExtenderError as error:
                 if not extender.config.ignorable:

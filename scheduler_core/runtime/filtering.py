@@ -149,19 +149,19 @@ def run_filters(
     verdicts: Verdicts = np.zeros(count, dtype=np.int32)
     untouched = True
     left, now, evaluated = state.recorder.plugin_left, state.recorder.now, instance.evaluations.filter
-    judged = nodes.count if isinstance(rows, slice) else count
+    node_count = nodes.count if isinstance(rows, slice) else count
     for position, plugin in enumerate(instance.filters) if among is None else among:
         if plugin.name in state.skip_filter:
             continue
         if plugin.remaining_rows_only:
             remaining = _remaining(verdicts, position, beside)
             call = _FilterCall(state, pod, nodes, rows)
-            changed, asked = _filter_remaining(plugin, position, (verdicts, remaining), call)
+            changed, row_count = _filter_remaining(plugin, position, (verdicts, remaining), call)
             untouched = untouched and not changed
-            evaluated[plugin.name] += asked
+            evaluated[plugin.name] += row_count
             left((plugin.name, _UNSCHEDULABLE if changed else _SUCCESS, now()))
             continue
-        evaluated[plugin.name] += judged
+        evaluated[plugin.name] += node_count
         try:
             codes = _codes(plugin, _FilterCall(state, pod, nodes, rows), count)
         except UndecidedRowsError as undecided:
@@ -236,10 +236,10 @@ def _check_codes(plugin: str, codes: object, count: int) -> None:
 
 
 def _filter_remaining(
-    plugin: FilterRunner, position: int, judged: tuple[Verdicts, NDArray[np.bool_]], call: _FilterCall
+    plugin: FilterRunner, position: int, state: tuple[Verdicts, NDArray[np.bool_]], call: _FilterCall
 ) -> tuple[bool, int]:
     """Filter the rows that remain; return whether a row was rejected, and the number of rows."""
-    verdicts, is_left = judged
+    verdicts, is_left = state
     left = np.flatnonzero(is_left)
     if isinstance(call.rows, slice):
         left = left[call.nodes.alive[left]]

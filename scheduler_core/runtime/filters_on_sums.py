@@ -81,6 +81,6 @@ def sum_filters(
             return None
         else:
             others.append((position, plugin))
-    asked = np.array(rows, dtype=np.intp)
-    verdicts = run_filters(instance, state, pod, nodes, asked, among=others)
-    return SumFilters(state, pod, summing, asked, verdicts)
+    row_array = np.array(rows, dtype=np.intp)
+    verdicts = run_filters(instance, state, pod, nodes, row_array, among=others)
+    return SumFilters(state, pod, summing, row_array, verdicts)

@@ -46,7 +46,7 @@ class PluginTimeBudget:
     """Puts what is not built in under a watchdog, as an instance is built.
 
     Args:
-        registry: Says which plugins are built in.
+        registry: Contains the built-in plugins.
         watchdog: Interrupts calls that take too long; None for no limit.
     """
 

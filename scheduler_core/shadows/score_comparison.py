@@ -16,7 +16,7 @@ _SHOWN_PLUGINS = 3
 
 
 class Preference(NamedTuple):
-    """What a profile says of its own node and of another one.
+    """Comparison of a profile's own node with another node.
 
     Attributes:
         points: Total score of its own node minus that of the other; None if the other is rejected.
@@ -37,22 +37,26 @@ class ScoreComparison:
     def __init__(self, selection: NodeSelection) -> None:
         self._selection = selection
 
-    def preference(self, who: str, instance: FrameworkInstance, pod: DecidedPod, own: str, other: str) -> Preference:
+    def preference(
+        self, profile_name: str, instance: FrameworkInstance, pod: DecidedPod, own: str, other: str
+    ) -> Preference:
         """Return why a profile prefers one node to another.
 
         Args:
-            who: Name of the profile in the text.
+            profile_name: Name of the profile in the text.
             instance: The profile; its extenders are not called.
             pod: The pod, which is on no node.
             own: The node that the profile chose.
             other: The node that the other profile chose.
         """
         try:
-            return self._preference(who, instance, pod, own, other)
+            return self._preference(profile_name, instance, pod, own, other)
         except SchedulerCoreError as error:
-            return Preference(None, f"{who}: the scores cannot be compared: {error}")
+            return Preference(None, f"{profile_name}: the scores cannot be compared: {error}")
 
-    def _preference(self, who: str, instance: FrameworkInstance, pod: DecidedPod, own: str, other: str) -> Preference:
+    def _preference(
+        self, profile_name: str, instance: FrameworkInstance, pod: DecidedPod, own: str, other: str
+    ) -> Preference:
         nodes = self._selection.nodes
         attempt = Attempt(pod.queued, pod.info, instance, 0.0, number=pod.number)
         attempt.among, attempt.among_reason = pod.among, pod.among_reason
@@ -62,13 +66,13 @@ class ScoreComparison:
         if second not in rows:
             status = feasible.diagnosis.status_of(second)
             if feasible.nominated_only:
-                return Preference(None, f"{who} uses the nominated node {own}")
+                return Preference(None, f"{profile_name} uses the nominated node {own}")
             reason = (
                 status.message or feasible.diagnosis.pre_filter.message or "outside the nodes that PreFilter allows"
             )
-            return Preference(None, f"{who} rejects {other}: {reason}")
+            return Preference(None, f"{profile_name} rejects {other}: {reason}")
         if first not in rows or not instance.scores:
-            return Preference(None, f"{who} has no scores for {own}")
+            return Preference(None, f"{profile_name} has no scores for {own}")
         table = score_feasible(nodes, attempt, rows, keep_parts=True)
         places = np.searchsorted(rows, (first, second)).tolist()
         points = int(table.totals[places[0]] - table.totals[places[1]])
@@ -78,5 +82,5 @@ class ScoreComparison:
         largest = sorted((each for each in by_plugin.items() if each[1]), key=lambda each: -abs(each[1]))
         shown = ", ".join(f"{name} {value:+d}" for name, value in largest[:_SHOWN_PLUGINS])
         if not points:
-            return Preference(0, f"{who} scores {own} and {other} equally")
-        return Preference(points, f"{who} prefers {own} to {other} by {points} ({shown})")
+            return Preference(0, f"{profile_name} scores {own} and {other} equally")
+        return Preference(points, f"{profile_name} prefers {own} to {other} by {points} ({shown})")

@@ -1,6 +1,6 @@
 """Hypothetical pods, nodes and objects of devices on the live columns.
 
-Everything that asks "what if" changes the columns through one class, reads them as in any cycle, and undoes the changes
+All dry runs change the columns through one class, reads them as in any cycle, and undoes the changes
 in reverse order. No other code runs meanwhile, because a cycle does not await. A copy of the columns was rejected: for
 5,000 nodes it costs more than all dry runs of a preemption.
 

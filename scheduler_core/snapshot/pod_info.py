@@ -1,7 +1,7 @@
 """A pod compiled once, when it first arrives: what every cycle reads of it, in the form that columns take.
 
-Owns what depends on the pod alone and on the numbers of the interners. Must not know plugins; what one plugin derives
-from a pod it keeps in the cycle state or in a memo of its own.
+It contains only data that depend on the pod and on the numbers of the interners. A plugin stores the data that it
+derives from a pod in the cycle state, or in its own cache.
 """
 
 from __future__ import annotations

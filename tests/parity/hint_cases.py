@@ -1,8 +1,7 @@
-"""Evaluates which plugins would requeue a waiting pod after a change of an object.
+"""Evaluation of the plugins that requeue a waiting pod after a change of an object.
 
-It uses the scheduler's own path: the feeds derive the events from the change, the profile's registrations and queueing
-hints decide for each plugin, and the queue's rules combine them. Unlike the queue, it calls every plugin, not only
-those that rejected the pod.
+The change passes through the scheduler's feeds, the profile's registrations and queueing hints, and the queue's rules.
+Unlike in the queue, every plugin is called, not only those that rejected the pod.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ SKIP = "Skip"
 
 
 class Change(msgspec.Struct, frozen=True, gc=False):
-    """Change of an object: added if there is no old one, deleted if there is no new one."""
+    """Change of an object: an addition if there is no old object, a deletion if there is no new object."""
 
     kind: str
     old: msgspec.Raw = msgspec.Raw(b"null")
@@ -84,7 +83,7 @@ class Change(msgspec.Struct, frozen=True, gc=False):
 
 
 class HintCase(Case, frozen=True, gc=False, kw_only=True):
-    """A case whose pod waits, and the change."""
+    """Case with a waiting pod and a change."""
 
     change: Change
 
@@ -95,8 +94,8 @@ class Hints:
 
     Attributes:
         name: The case's name.
-        events: Events for the queue that concern the waiting pod.
-        verdicts: Queue or Skip by plugin; a plugin that registered none of the events is absent.
+        events: Events for the queue that include the waiting pod.
+        verdicts: Queue or Skip by plugin; plugins that registered none of the events are absent.
     """
 
     name: str
@@ -113,7 +112,7 @@ class _RecordedEvent:
 
 
 class _RecordingQueue(SchedulingQueue):
-    """A queue that records the events that concern one pod."""
+    """Scheduling queue that records the events for one pod."""
 
     def __init__(self, waiting: PodInfo, clock: SimulatedClock) -> None:
         super().__init__(lambda _: None, clock)
@@ -121,7 +120,7 @@ class _RecordingQueue(SchedulingQueue):
         self._waiting = waiting
 
     def on_event(self, event: ClusterEvent, old: object | None, new: object | None, **limits: Any) -> None:
-        """Record an event for all pods, unless its limits exclude the waiting one."""
+        """Record an event for all pods, unless its limits exclude the waiting pod."""
         pod = QueuedPod(self._waiting, 0.0, 0)
         if limits.get("exclude") == pod.uid:
             return
@@ -130,13 +129,13 @@ class _RecordingQueue(SchedulingQueue):
             self.recorded.append(_RecordedEvent(event, self._waiting, old, new))
 
     def update(self, info: PodInfo, events: Sequence[ClusterEvent] = (), old: object | None = None) -> None:
-        """Record the events of a pod's own change with its new version."""
+        """Record the events of the waiting pod's own change with its new version."""
         if info.uid == self._waiting.uid:
             self.recorded.extend(_RecordedEvent(event, info, old, info.pod) for event in events)
 
 
 def hints_of(case: HintCase, registry: Registry, defaults: Plugins) -> Hints:
-    """Apply the change of a case and call every plugin.
+    """Apply the change of a case and return the verdict of every plugin.
 
     Raises:
         ConfigError: The case's profile is invalid, or its change is of an unknown kind.
@@ -146,7 +145,7 @@ def hints_of(case: HintCase, registry: Registry, defaults: Plugins) -> Hints:
     scheduler = Scheduler(clock, MemoryCluster(), registry=registry, defaults=defaults)
     instance = scheduler.build(profile_of(case, registry).config)
     scheduler.activate([instance])
-    _show(scheduler, case)
+    _add_objects(scheduler, case)
     queue = _RecordingQueue(scheduler.context.cache.columns.compile_pod(case.pod), clock)
     context = scheduler.context
     scheduler.feed = PodAndNodeFeed(
@@ -167,10 +166,10 @@ def hints_of(case: HintCase, registry: Registry, defaults: Plugins) -> Hints:
 
 
 def evaluate_hints(lines: Iterable[bytes], registry: Registry, defaults: Plugins) -> Iterator[Hints]:
-    """Evaluate many cases, each a line of JSON, or a line with the case under ``case``.
+    """Evaluate cases from lines of JSON; a line is a case or has the case under ``case``.
 
     Raises:
-        ConfigError: A line is not such a case.
+        ConfigError: A line is not a case.
     """
     for line in lines:
         yield hints_of(decode_hint_case(line), registry, defaults)
@@ -198,11 +197,11 @@ def decode_hint_case(line: bytes) -> HintCase:
 _CASES = msgspec.json.Decoder(HintCase)
 
 
-def _show(scheduler: Scheduler, case: HintCase) -> None:
+def _add_objects(scheduler: Scheduler, case: HintCase) -> None:
     for surrounding in case.surroundings:
         scheduler.workload_feed.added(surrounding)
-    for shown in case.storage:
-        scheduler.storage_feed.added(shown)
+    for stored in case.storage:
+        scheduler.storage_feed.added(stored)
     for device_object in case.devices:
         scheduler.device_feed.added(device_object)
     for node in case.nodes:
@@ -215,27 +214,27 @@ def _apply(scheduler: Scheduler, change: Change) -> None:
     kind = change.kind
     if kind == "Pod":
         feed = scheduler.feed
-        _deliver(_pair(change, Pod), feed.pod_added, feed.pod_updated, feed.pod_deleted)
+        _deliver(_decode_objects(change, Pod), feed.pod_added, feed.pod_updated, feed.pod_deleted)
     elif kind == "Node":
         feed = scheduler.feed
-        _deliver(_pair(change, Node), feed.node_added, feed.node_updated, feed.node_deleted)
+        _deliver(_decode_objects(change, Node), feed.node_added, feed.node_updated, feed.node_deleted)
     elif kind in _STORAGE:
         storage = scheduler.storage_feed
-        _deliver(_pair(change, _STORAGE[kind]), storage.added, storage.updated, storage.deleted)
+        _deliver(_decode_objects(change, _STORAGE[kind]), storage.added, storage.updated, storage.deleted)
     elif kind in _DEVICES:
         devices = scheduler.device_feed
-        _deliver(_pair(change, _DEVICES[kind]), devices.added, devices.updated, devices.deleted)
+        _deliver(_decode_objects(change, _DEVICES[kind]), devices.added, devices.updated, devices.deleted)
     elif kind in _SURROUNDINGS:
         workloads = scheduler.workload_feed
-        _deliver(_pair(change, _SURROUNDINGS[kind]), workloads.added, workloads.updated, workloads.deleted)
+        _deliver(_decode_objects(change, _SURROUNDINGS[kind]), workloads.added, workloads.updated, workloads.deleted)
     else:
         known = ", ".join(["Pod", "Node", *_STORAGE, *_DEVICES, *_SURROUNDINGS])
         raise ConfigError([Problem("change.kind", f"unknown kind {kind}; use one of {known}")])
 
 
-def _pair(change: Change, kind: type[Any]) -> tuple[Any, Any]:
-    wanted = kind | None
-    return msgspec.json.decode(change.old, type=wanted), msgspec.json.decode(change.new, type=wanted)
+def _decode_objects(change: Change, kind: type[Any]) -> tuple[Any, Any]:
+    optional = kind | None
+    return msgspec.json.decode(change.old, type=optional), msgspec.json.decode(change.new, type=optional)
 
 
 def _deliver(pair: tuple[Any, Any], added: Any, updated: Any, deleted: Any) -> None:
@@ -249,7 +248,7 @@ def _deliver(pair: tuple[Any, Any], added: Any, updated: Any, deleted: Any) -> N
 
 
 def _verdicts(instance: FrameworkInstance, events: Iterable[_RecordedEvent]) -> dict[str, str]:
-    """Call the plugins that may reject a pod; a profile may have disabled all extension points of a plugin."""
+    """Call the plugins that can reject a pod; a profile can disable all extension points of a plugin."""
     rejecting = {entry.name for point in _REJECTING_POINTS for entry in instance.resolved[point]}
     rules = QueueingRules(instance.pre_enqueue, instance.registrations, instance.queue_sort.sort_key)
     verdicts: dict[str, str] = {}
@@ -257,7 +256,7 @@ def _verdicts(instance: FrameworkInstance, events: Iterable[_RecordedEvent]) -> 
         for plugin in rejecting.intersection(name for name, _ in rules.interested(recorded.event)):
             pod = QueuedPod(recorded.pod, 0.0, 0)
             pod.rejected_by = frozenset({plugin})
-            helps = rules.judge(pod, recorded.event, recorded.old, recorded.new) is not Requeue.STAY
-            if helps or plugin not in verdicts:
-                verdicts[plugin] = QUEUE if helps else SKIP
+            requeues = rules.evaluate(pod, recorded.event, recorded.old, recorded.new) is not Requeue.STAY
+            if requeues or plugin not in verdicts:
+                verdicts[plugin] = QUEUE if requeues else SKIP
     return verdicts

@@ -18,7 +18,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* Cluster-scoped names contain the namespace: two releases of one name may live in two namespaces. */}}
+{{/* Cluster-scoped names contain the namespace: two releases may have the same name in two namespaces. */}}
 {{- define "bayplan.clusterName" -}}
 {{- printf "%s:%s" .Release.Namespace (include "bayplan.fullname" .) -}}
 {{- end -}}

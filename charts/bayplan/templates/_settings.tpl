@@ -23,7 +23,7 @@
 {{- toYaml $given -}}
 {{- end -}}
 
-{{/* Name of the Lease as bayplan/settings.py computes it: each selector of profiles has its own Lease. */}}
+{{/* Name of the Lease as bayplan/settings computes it: each selector of profiles has its own Lease. */}}
 {{- define "bayplan.leaseName" -}}
 {{- $settings := .Values.settings -}}
 {{- if $settings.leaderElection.resourceName -}}

@@ -24,7 +24,7 @@ EXIT_ERROR = 1
 EXIT_BAD_INPUT = 2
 
 _ALWAYS_BAD_INPUT = ("diff", "replay")
-"""Commands whose exit code 1 says something else, as of diff(1): every error has exit code 2."""
+"""Commands whose exit code 1 has another meaning, as of diff(1): every error has exit code 2."""
 
 _SUBCOMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {

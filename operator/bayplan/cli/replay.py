@@ -85,7 +85,7 @@ def replay_command(context: click.Context, /, *, path: Path, output: str, intera
 
 
 def _look(output: str, moment: Moment, decided: Explanation | None) -> None:
-    """Show the pod that was decided, then what is asked for, until an empty line."""
+    """Explain the pod that was decided, then the names that are entered, until an empty line."""
     if decided is not None:
         _show(output, pod_rendering.RENDERERS[output](decided))
     click.echo(

@@ -21,7 +21,7 @@ from bayplan.explanation.gang_model import (
 )
 from bayplan.explanation.shared_building import ExplanationOptions, convert_events, convert_misses, convert_victims
 from bayplan.extenders.http_extender import extenders_skipped_notice
-from bayplan.gangs.group_phase import Phase, Tally, judge
+from bayplan.gangs.group_phase import Phase, Tally, evaluate_gang
 from bayplan.resources.resource_model import format_time
 from scheduler_core.cycle.cycle_context import CycleContext
 from scheduler_core.explain.gang_dry_run import ExaminedPlace, GangExamination
@@ -82,21 +82,25 @@ def explain_gang(scheduler: Scheduler, gang: Gang, options: ExplanationOptions |
         names = _counted(bare.members.existing, "pod")
         headline = f"gang {gang.key} with {names} waits for its PodGroup: {obstacle}"
         return replace(bare, verdict=GangVerdict.NO_GROUP, headline=headline)
-    judged = judge(gang, Tally.of(gang), gang.group.min_member)
-    bare = replace(bare, phase=judged.phase.value)
-    if judged.phase is Phase.FINISHED:
-        return replace(bare, verdict=GangVerdict.FINISHED, headline=f"gang {gang.key} has finished: {judged.message}")
+    phase_verdict = evaluate_gang(gang, Tally.of(gang), gang.group.min_member)
+    bare = replace(bare, phase=phase_verdict.phase.value)
+    if phase_verdict.phase is Phase.FINISHED:
+        return replace(
+            bare, verdict=GangVerdict.FINISHED, headline=f"gang {gang.key} has finished: {phase_verdict.message}"
+        )
     if gang.is_held:
         return _not_tried(context, gang, bare, gang.why_held)
     if not gang.needed:
-        return replace(bare, verdict=GangVerdict.PLACED, headline=f"gang {gang.key} is scheduled: {judged.message}")
+        return replace(
+            bare, verdict=GangVerdict.PLACED, headline=f"gang {gang.key} is scheduled: {phase_verdict.message}"
+        )
     unit = gang.unit
     entry = unit.entry
     if entry is None or not unit.has_quorum or gang.binding or not gang.waiting:
-        return _not_tried(context, gang, bare, judged.message)
+        return _not_tried(context, gang, bare, phase_verdict.message)
     instance = context.profiles.get(entry.profile)
     if instance is None:
-        return _not_tried(context, gang, bare, judged.message)
+        return _not_tried(context, gang, bare, phase_verdict.message)
     explainers = Explainers(context, scheduler.cycles, scheduler.reservations)
     cycle = GroupCycle(entry, unit, instance)
     found = explainers.gangs.examine(cycle, limits.nearest) if unit is gang else explainers.trees.examine(cycle, gang)
@@ -145,7 +149,7 @@ def _bare(gang: Gang, held: Reservation | None) -> GangExplanation:
 # -- a gang that is not tried ---------------------------------------------------------------------------------------
 
 
-def _not_tried(context: CycleContext, gang: Gang, bare: GangExplanation, judged: str) -> GangExplanation:
+def _not_tried(context: CycleContext, gang: Gang, bare: GangExplanation, phase_message: str) -> GangExplanation:
     """Explain a gang that lacks members, or whose members are not scheduled together."""
     unplaced = [pod for uid, pod in Tally.of(gang).alive.items() if uid not in gang.placed]
     names = sorted({pod.spec.scheduler_name for pod in unplaced})
@@ -164,9 +168,9 @@ def _not_tried(context: CycleContext, gang: Gang, bare: GangExplanation, judged:
         return replace(bare, verdict=GangVerdict.ONE_BY_ONE, scheduler_name=name, headline=headline)
     held = _held_by_plugins(context, gang, unplaced)
     if held and gang.is_held:
-        return replace(bare, headline=f"gang {gang.key} is not attempted: {judged}; {held}")
+        return replace(bare, headline=f"gang {gang.key} is not attempted: {phase_message}; {held}")
     why = f"{len(gang.waiting)} of {_counted(gang.needed, 'member')} that must be placed together wait; {held}"
-    return replace(bare, headline=f"gang {gang.key} is not attempted: {why if held else judged}")
+    return replace(bare, headline=f"gang {gang.key} is not attempted: {why if held else phase_message}")
 
 
 def _held_by_plugins(context: CycleContext, gang: Gang, unplaced: list[Pod]) -> str:
@@ -201,7 +205,7 @@ def _examined(bare: GangExplanation, gang: Gang, found: GangExamination, extende
         placement=() if chosen is None else tuple(MemberNode(*pair) for pair in chosen.nodes.items()),
         places=tuple(map(_convert_place, found.places)),
         preemption=None if found.preemption is None else _convert_preemption(found.preemption),
-        kept_off=tuple(KeptOff(str(kept.key), kept.node_names) for kept in found.reserved_for_others),
+        kept_off=tuple(KeptOff(str(other.key), other.node_names) for other in found.reserved_for_others),
         notices=(*bare.notices, extenders) if extenders else bare.notices,
     )
 

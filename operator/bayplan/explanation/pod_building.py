@@ -270,7 +270,7 @@ def _unblocking(
 def _with_gang(built: Explanation, pod: Pod, gang: GangExplanation) -> Explanation:
     """Add the gang's explanation to the explanation of a member.
 
-    The pod's own nodes and scores stay, because users ask why a pod waits although it fits alone.
+    The pod's own nodes and scores stay, because users want to see why a pod waits although it fits alone.
 
     Args:
         built: The explanation of the pod alone.

@@ -19,7 +19,7 @@ class Lack(Struct, frozen=True, rename="camel"):
     Attributes:
         preemption_may_help: Whether the rejection may be resolved by removing pods from the node.
         amounts: Resources of which the node has too little; empty if the reasons are not about resources.
-        details: What exactly is missing, if the reasons do not say it: the problems of the nearest device of each
+        details: What exactly is missing, if the reasons do not contain it: the problems of the nearest device of each
             request, for example.
     """
 

@@ -196,11 +196,11 @@ class ExtenderClients:
             self._objects.raw_nodes.unsubscribe(nodes)
 
     def _changed(self, scheduler_name: str, extender: Extender, circuit: Circuit) -> None:
-        who = f"extender {extender.url_prefix} of profile {scheduler_name}"
+        subject = f"extender {extender.url_prefix} of profile {scheduler_name}"
         if circuit.state is CircuitState.OPEN:
-            log.warning("%s is not called until %s: %s", who, circuit.until, circuit.last_error)
+            log.warning("%s is not called until %s: %s", subject, circuit.until, circuit.last_error)
         elif circuit.state is CircuitState.CLOSED:
-            log.info("%s responds again", who)
+            log.info("%s responds again", subject)
         self._on_change()
 
 

@@ -1,6 +1,6 @@
 """Models of the PodGroups of scheduler-plugins and of Kubernetes, with the fields that Bayplan reads.
 
-They are structs and not models of :mod:`bayplan.resources`, because an API server that knows them has validated these
+They are structs and not models of :mod:`bayplan.resources`, because an API server that serves them has validated these
 objects, and there may be many. The spec of a native PodGroup is stored as received: its version decides how it is
 decoded, and a field that is not known here must not be dropped, because it may constrain the group.
 

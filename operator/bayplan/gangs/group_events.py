@@ -1,6 +1,6 @@
 """Events about PodGroups.
 
-A group that only waits, for example for members, gets no event: its condition says why. An event reports what the
+A group that only waits, for example for members, gets no event: its condition has the reason. An event reports what the
 scheduler did.
 
     Scheduled         Normal   all required members are scheduled
@@ -52,7 +52,7 @@ def recorded_event(status: Mapping[str, Any]) -> RecordedEvent | None:
 
 
 def current_event(verdict: Verdict, last: RecordedEvent | None) -> RecordedEvent | None:
-    """Return the last event, or None if it says Scheduled and the group is not scheduled any more."""
+    """Return the last event, or None if it is Scheduled and the group is not scheduled any more."""
     is_outdated = last is not None and last.reason == _SCHEDULED and not verdict.is_scheduled
     return None if is_outdated else last
 

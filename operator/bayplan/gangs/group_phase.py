@@ -112,7 +112,7 @@ class Tally(Struct, frozen=True):
         return cls(alive, members, gated, bound, running, len(gang.succeeded), failed)
 
 
-def judge(gang: Gang, tally: Tally, needed: int, last_phase: str = "") -> Verdict:
+def evaluate_gang(gang: Gang, tally: Tally, needed: int, last_phase: str = "") -> Verdict:
     """Return the verdict on a gang.
 
     Args:

@@ -17,7 +17,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from bayplan.gangs.group_phase import Phase, Tally, Verdict, judge
+from bayplan.gangs.group_phase import Phase, Tally, Verdict, evaluate_gang
 from bayplan.gangs.native_group_translation import NATIVE_VERSIONS, NativeVersion
 from bayplan.resources.conditions import (
     Condition,
@@ -172,7 +172,7 @@ def _verdicts(status: Mapping[str, Any]) -> list[tuple[Any, ...]]:
 def _verdict(seen: SeenGroup, gang: Gang | None, tally: Tally) -> Verdict:
     if gang is not None and gang.group is not None:
         last_phase = seen.written.get("phase") or ""
-        return judge(gang, tally, gang.group.min_member, last_phase)
+        return evaluate_gang(gang, tally, gang.group.min_member, last_phase)
     if seen.problems:
         return Verdict(Phase.PENDING, INVALID_SPEC, problems_message(seen.problems))
     return Verdict(Phase.PENDING, "Waiting", "The PodGroup has not been read yet.")

@@ -33,7 +33,7 @@ class OtherProcesses(Struct, frozen=True):
     """Other processes that write statuses of PodGroups; they communicate only through the objects.
 
     Only one process writes the status of a group if several processes serve different profiles, because only the
-    process whose queue holds the members knows their counts and why they wait.
+    process whose queue holds the members has their counts and the reasons why they wait.
 
     Attributes:
         status_of: Returns the status of an object as last received; None for an unknown object.

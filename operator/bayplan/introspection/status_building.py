@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import Struct, field
 
 import bayplan
-from bayplan.gangs.group_phase import Tally, judge
+from bayplan.gangs.group_phase import Tally, evaluate_gang
 from bayplan.gangs.group_status import INVALID_SPEC
 from bayplan.introspection.status_model import (
     CacheState,
@@ -216,7 +216,7 @@ def gang_state(gang: Gang, now: float) -> GangState:
     if gang.refusal:
         reason, message = INVALID_SPEC, gang.refusal
     if group is not None:
-        verdict = judge(gang, Tally.of(gang), group.min_member)
+        verdict = evaluate_gang(gang, Tally.of(gang), group.min_member)
         reason, message = verdict.reason, verdict.message
     unit = gang.unit
     entry = unit.entry

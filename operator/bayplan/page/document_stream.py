@@ -1,4 +1,4 @@
-"""Keeps the documents of the page current while somebody looks at them, and passes the changes to all viewers.
+"""Rebuilds the documents of the page while there are viewers, and sends the changes to all of them.
 
 Each document is built once for all viewers, not more often than its interval, and so rarely that it uses at most one
 percent of a core. A viewer that reads slowly receives only the newest document of each panel::

@@ -1,6 +1,6 @@
 """The stored revisions of a profile, read with the rights of the user.
 
-All namespaces are searched first: revisions are in the operator's namespace, which its users need not know. A user who
+All namespaces are searched first: revisions are in the operator's namespace, whose name users may not have. A user who
 may not list them everywhere names the namespace, or has it in the context of the kubeconfig.
 """
 
@@ -140,7 +140,7 @@ async def read_object(connection: ApiConnection, collection: str, kind: str, nam
             f'there is no {kind} "{name}", or the API server does not serve this resource; see: {listing}'
         ) from error
     except ForbiddenError as error:
-        raise ForbiddenError(f'you may not read {kind} "{name}"; ask for the right to get it: {error}') from error
+        raise ForbiddenError(f'you may not read {kind} "{name}"; request the permission to get it: {error}') from error
     body: Body = msgspec.json.decode(answer)
     return body
 
@@ -184,6 +184,6 @@ async def read_history(
 
 def _may_not_list(where: str, error: ForbiddenError) -> str:
     return (
-        f"you may not list controllerrevisions {where}; name the operator's namespace with --namespace, or ask for the "
+        f"you may not list controllerrevisions {where}; name the operator's namespace with --namespace, or request the "
         f"right to list them there: {error}"
     )

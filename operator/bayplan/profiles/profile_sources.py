@@ -177,7 +177,7 @@ class CustomResourceProfiles:
         return self._controller.conditions()
 
     def readings(self) -> Iterable[ProfileReading]:
-        """Yield what the controller knows about each profile."""
+        """Yield the state of each profile in the controller."""
         return self._controller.readings()
 
     async def finish(self) -> None:

@@ -199,7 +199,7 @@ async def write_spec(connection: ApiConnection, change: SpecWrite, *, dry_run: b
         raise RollbackError(f"the API server rejects {change.what}: {error}") from error
     except ForbiddenError as error:
         raise ForbiddenError(
-            f'you may not change SchedulerProfile "{name}"; ask for the right to update it: {error}'
+            f'you may not change SchedulerProfile "{name}"; request the permission to update it: {error}'
         ) from error
     written: Body = msgspec.json.decode(answer)
     return written

@@ -1,8 +1,8 @@
 """Bounds and CEL rules for the parts of a spec whose models are in the scheduler core; ``crd_generation`` adds them.
 
 Every rule is a rule of the core's models, too: the API server only rejects sooner. They are not in the models because
-the core does not know the API server, and a file has no such bounds. Every list and string has a bound, because the API
-server estimates a rule's cost from them.
+the core does not depend on the API server, and a file has no such bounds. Every list and string has a bound, because
+the API server estimates a rule's cost from them.
 """
 
 from typing import Any
@@ -57,7 +57,7 @@ EXTENDED_RESOURCE_RULE: JsonDict = {
     "message": 'must be an extended resource such as "example.com/foo", not one of Kubernetes itself or of a quota',
 }
 ARGS_SCHEMA: JsonDict = {"x-kubernetes-preserve-unknown-fields": True, "maxProperties": MAX_ARGS}
-"""Args are not validated here: only the plugin knows them, and the operator validates them with the plugin's model."""
+"""Args are not validated here: the plugin defines them, and the operator validates them with the plugin's model."""
 
 _BINDER_RULE: JsonDict = {
     "rule": "self.filter(e, has(e.bindVerb) && size(e.bindVerb) > 0).size() <= 1",

@@ -14,7 +14,7 @@ the API server is not accepted there, so permission to get all paths, which scra
 Three differences from the reference. There, a request without a token is reviewed as the user ``system:anonymous``;
 here it causes no request to the API server. There, a caller on the same host needs a token as well; here ``bayplan
 explain`` in the pod needs none, since the API server has authorized its exec or port-forward. There, an unavailable API
-server causes 401 or 500; here the response says so.
+server causes 401 or 500; here the response has the reason.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The certificate for HTTPS: from files that are reloaded when they change, or generated at start and kept in memory.
+"""The certificate for HTTPS: from files that are reloaded when they change, or generated at start and stored in memory.
 
 As in kube-scheduler, clients cannot verify a generated certificate; it only protects tokens from eavesdroppers.
 
@@ -130,9 +130,9 @@ def self_signed_pem() -> bytes:
     The key is ECDSA on P-256; the names are localhost, the host name (of the pod) and the loopback addresses.
     """
     # Imported here, because it is not needed with certificate files or for other commands.
-    from cryptography import x509  # noqa: PLC0415 - as said
-    from cryptography.hazmat.primitives import hashes, serialization  # noqa: PLC0415 - as said
-    from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415 - as said
+    from cryptography import x509  # noqa: PLC0415 - as above
+    from cryptography.hazmat.primitives import hashes, serialization  # noqa: PLC0415 - as above
+    from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415 - as above
 
     key = ec.generate_private_key(ec.SECP256R1())
     host = socket.gethostname()

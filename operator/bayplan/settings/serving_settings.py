@@ -29,11 +29,11 @@ class ServingSettings(ConfigModel):
         default=None,
         min_length=1,
         description="IP address at which other replicas reach the port of serveAddress. A leader writes it into its "
-        "Lease, so that commands which ask a standby follow it.",
+        "Lease, so that commands that query a standby follow it.",
     )
     secure_serving: bool = Field(
         default=False,
-        description="Serve HTTPS. Without tlsCertFile a certificate is generated at start and kept in memory.",
+        description="Serve HTTPS. Without tlsCertFile a certificate is generated at start and stored in memory.",
     )
     tls_cert_file: str | None = Field(
         default=None,

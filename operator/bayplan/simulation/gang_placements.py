@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from bayplan.gangs.group_phase import Phase, Tally, judge
+from bayplan.gangs.group_phase import Phase, Tally, evaluate_gang
 from scheduler_core.queueing.gang_members import Gang
 
 _WAITS_FOR_GROUP = "the PodGroup is not in the files; its members wait for it"
@@ -50,7 +50,7 @@ def unscheduled_reason(gang: Gang) -> str:
 def _phase_and_reason(gang: Gang) -> tuple[Phase, str]:
     if gang.group is None:
         return Phase.PENDING, gang.refusal or _WAITS_FOR_GROUP
-    verdict = judge(gang, Tally.of(gang), gang.group.min_member)
+    verdict = evaluate_gang(gang, Tally.of(gang), gang.group.min_member)
     return verdict.phase, "" if verdict.is_scheduled else verdict.message
 
 

@@ -122,8 +122,8 @@ class MemoryClaims:
             NotFoundError: The claim does not exist.
         """
         current = await self.read(claim)
-        kept = tuple(each for each in current.status.reserved_for if each.uid != consumer_uid)
-        return self._put(replace(current, status=replace(current.status, reserved_for=kept)))
+        remaining = tuple(each for each in current.status.reserved_for if each.uid != consumer_uid)
+        return self._put(replace(current, status=replace(current.status, reserved_for=remaining)))
 
     async def create(self, claim: ResourceClaim) -> ResourceClaim:
         """Create a claim for the extended resources of its owner."""

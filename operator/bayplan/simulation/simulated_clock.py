@@ -60,9 +60,9 @@ class SimulatedClock:
         if seconds <= 0:
             await asyncio.sleep(0)
             return
-        woken = asyncio.Event()
-        self.call_later(seconds, woken.set)
-        await woken.wait()
+        elapsed = asyncio.Event()
+        self.call_later(seconds, elapsed.set)
+        await elapsed.wait()
 
     def advance(self, until: float) -> bool:
         """Advance to the next timer and run it.

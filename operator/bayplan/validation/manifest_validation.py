@@ -2,7 +2,7 @@
 
 It has no rules of its own: the schema is that of the CustomResourceDefinitions, the other rules are those of the
 models, the plugins and ``desired_state``, so that it accepts exactly the files that a cluster would run. Each profile
-is validated alone: a file does not say which of two profiles that claim a name is the older one, so both get the
+is validated alone: a file does not contain which of two profiles that claim a name is older, so both get the
 problem.
 """
 

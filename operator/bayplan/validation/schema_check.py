@@ -1,7 +1,7 @@
 """Structural schema validation without the API server, for the keywords that Bayplan's CustomResourceDefinitions use.
 
-Bounds and keyed lists are only in the schema, because the scheduler core's models do not know the API server. CEL rules
-are not evaluated here: each of them is a rule of the models, too.
+Bounds and keyed lists are only in the schema, because the scheduler core's models do not depend on the API server. CEL
+rules are not evaluated here: each of them is a rule of the models, too.
 
 Follows apiextensions-apiserver v0.37.1: a null field is ignored, lengths count characters, and a list of type map has
 no two entries with the same keys.

@@ -294,8 +294,8 @@ def missing_resources(group: PodGroup, nodes: NodeColumns, own: Sequence[PodInfo
     Returns:
         Missing amounts by resource, CPU in millicores, the rest in whole units; empty if nothing is missing.
     """
-    asked = {**group.min_resources, PODS: group.min_member}
+    required = {**group.min_resources, PODS: group.min_member}
     with ColumnsOverlay(nodes) as overlay:
         overlay.remove(own)
-        missing = {name: amount - free_amount(nodes, name) for name, amount in asked.items()}
+        missing = {name: amount - free_amount(nodes, name) for name, amount in required.items()}
     return {name: amount_missing for name, amount_missing in missing.items() if amount_missing > 0}

@@ -59,7 +59,7 @@ class Evictions:
         if preemption is None:
             return False
         is_held = preemption.last is None or self._still_stays(preemption.last)
-        # One member that passes says nothing about members that were held back before.
+        # If one member passes, members that were held back before may still be held back.
         is_gang = preemption.preemptor.group is not None
         preemption.has_held = is_held or (is_gang and preemption.has_held)
         return is_held

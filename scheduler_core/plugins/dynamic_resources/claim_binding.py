@@ -61,7 +61,7 @@ class ClaimBinder:
     ) -> ResourceClaim:
         """Write a claim's new allocation, if there is one, and its reservation for the pod or its PodGroup.
 
-        Writes to one claim wait for each other, and a write reserves the claim for all who wait. A write whose outcome
+        Writes to one claim wait for each other, and a write reserves the claim for all that wait. A write whose outcome
         is unknown is settled by reading the claim: devices that are allocated must not be free for other pods until a
         watch shows the allocation. kube-scheduler does neither.
 
@@ -110,7 +110,7 @@ class ClaimBinder:
         return found
 
     async def _write(self, waiting: Sequence[WaitingConsumer], claim: ResourceClaim, *, is_new: bool) -> ResourceClaim:
-        """Write a claim for the first of those who wait; the others are reserved with it if they use its allocation."""
+        """Write a claim for the first waiting consumer; the others are reserved with it if they use its allocation."""
         if claim.metadata.deletion_timestamp is not None:
             raise DeviceError(f"claim {claim.key} got deleted in the meantime")
         status, first = claim.status, waiting[0]

@@ -105,7 +105,7 @@ def is_reserved_for(claim: ResourceClaim, pod: Pod, *, accepts_group: bool = Fal
     Args:
         claim: The claim.
         pod: The pod.
-        accepts_group: Whether its PodGroup may be named instead; pods know the name of their group alone.
+        accepts_group: Whether its PodGroup may be named instead; pods contain only the name of their group.
     """
     group = _group_name(pod) if accepts_group else ""
     of_group = (GroupSource.NATIVE.value, _PODGROUPS, group)

@@ -137,17 +137,17 @@ REQUIRED: StateKey[RequiredAffinity] = StateKey("InterPodAffinity/required")
 
 def joined(queries: Iterable[PodQuery], namespaces: NamespaceLabels) -> PodQuery | None:
     """Return one query for the pods that match all queries of an incoming pod; None if there is no query."""
-    asked = list(queries)
-    if not asked:
+    terms = list(queries)
+    if not terms:
         return None
     selector: LabelMatcher = MATCH_EVERYTHING
-    for query in asked:
+    for query in terms:
         selector = both(selector, query.selector)
-    first = asked[0]
-    if all(_same_namespaces(first, query) for query in asked):
+    first = terms[0]
+    if all(_same_namespaces(first, query) for query in terms):
         return PodQuery(selector, first.namespaces, first.namespace_selector)
     names: frozenset[str] | None = None
-    for query in asked:
+    for query in terms:
         if not query.namespace_selector.is_everything:
             own = query.namespaces | namespaces.selected(query.namespace_selector)
             names = own if names is None else names & own

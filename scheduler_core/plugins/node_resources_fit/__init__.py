@@ -142,8 +142,8 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, SumsFilter, PreScorePlugin
         amounts: Sequence[tuple[int, int]] = pod.fit
         names: Sequence[str] = pod.fit_names
         if self._ignored or self._ignored_groups:
-            kept = [pair for pair in zip(amounts, names, strict=True) if not self._is_ignored(pair[1])]
-            amounts, names = [amount for amount, _ in kept], [name for _, name in kept]
+            counted = [pair for pair in zip(amounts, names, strict=True) if not self._is_ignored(pair[1])]
+            amounts, names = [amount for amount, _ in counted], [name for _, name in counted]
         devices = self.handle.nodes.devices
         by_devices = frozenset[str]()
         if devices.classes and names and names[-1] not in FIXED_RESOURCES:

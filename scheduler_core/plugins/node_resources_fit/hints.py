@@ -43,8 +43,8 @@ def after_pod_change(pod: Pod, old: object | None, new: object | None) -> Hint:
     if _is_elsewhere(new, pod):
         return Hint.SKIP
     before, after = pod_requests(old).accounted, pod_requests(new).accounted
-    asked = pod_requests(pod).accounted
-    freed = any(amount and before.get(name, 0) > after.get(name, 0) for name, amount in asked.items())
+    requested = pod_requests(pod).accounted
+    freed = any(amount and before.get(name, 0) > after.get(name, 0) for name, amount in requested.items())
     return Hint.QUEUE if freed else Hint.SKIP
 
 
@@ -99,16 +99,18 @@ class FitHints:
             return Hint.SKIP if new is None else Hint.QUEUE
         if pod.has_deferred_resize and new.metadata.name != pod.spec.node_name:
             return Hint.SKIP
-        asked = {name: amount for name, amount in pod_requests(pod).fit.items() if amount}
+        requested = {name: amount for name, amount in pod_requests(pod).fit.items() if amount}
         room, places = _room(new)
         resolve = self._handle.nodes.devices.class_of_resource
-        by_devices = {name for name in asked if not room.get(name, 0) and resolve(name) is not None}
-        if places < 1 or any(amount > room.get(name, 0) for name, amount in asked.items() if name not in by_devices):
+        by_devices = {name for name in requested if not room.get(name, 0) and resolve(name) is not None}
+        if places < 1 or any(
+            amount > room.get(name, 0) for name, amount in requested.items() if name not in by_devices
+        ):
             return Hint.SKIP
         if not isinstance(old, Node) or by_devices:
             return Hint.QUEUE
         old_room, old_places = _room(old)
-        grown = places > old_places or any(room.get(name, 0) > old_room.get(name, 0) for name in asked)
+        grown = places > old_places or any(room.get(name, 0) > old_room.get(name, 0) for name in requested)
         return Hint.QUEUE if grown else Hint.SKIP
 
 
@@ -117,12 +119,12 @@ def after_class_change(pod: Pod, old: DeviceClass | None, new: DeviceClass | Non
     """Return whether a device class that was added or changed may serve an extended resource of the pod."""
     if new is None:
         return Hint.SKIP
-    asked, resource = pod_requests(pod).fit, new.spec.extended_resource_name
+    requested, resource = pod_requests(pod).fit, new.spec.extended_resource_name
     if old is not None and (old.spec.extended_resource_name or "") == (resource or ""):
         return Hint.SKIP
-    if old is None and new.implicit_resource_name in asked:
+    if old is None and new.implicit_resource_name in requested:
         return Hint.QUEUE
-    return Hint.QUEUE if resource is not None and resource in asked else Hint.SKIP
+    return Hint.QUEUE if resource is not None and resource in requested else Hint.SKIP
 
 
 _FREED = ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE | Action.UPDATE_POD_SCALE_DOWN)

@@ -3,7 +3,7 @@
 The attached volumes are counted by :mod:`scheduler_core.snapshot.indexes.volume_use`. A volume that has an attachment
 but is used by no running pod counts in addition to the pod's own claim on the same volume, because it may be detaching.
 
-If a CSIDriver says so, pods with its volumes also need nodes where the driver is installed.
+If a CSIDriver requires it, pods with its volumes also need nodes where the driver is installed.
 
 Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/plugins/nodevolumelimits/csi.go``.
 """

@@ -82,7 +82,7 @@ def assume(storage: StorageIndex, decided: NodeVolumes, node_name: str) -> NodeV
 
 
 def restore(storage: StorageIndex, held: NodeVolumes) -> None:
-    """Restore what is still assumed; objects that were written since have another version and are kept."""
+    """Restore objects that are still assumed; objects written since have another version and do not change."""
     for binding in held.bindings:
         storage.restore_volume(binding.volume)
     for claim in held.provisions:

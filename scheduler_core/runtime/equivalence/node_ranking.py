@@ -1,6 +1,6 @@
 """Ranking of all nodes for one pod class: where its pods fit, and how much each node scores.
 
-The ranking is kept current from the change log of the columns: only changed rows are filtered and scored again. A
+The ranking is updated from the change log of the columns: only changed rows are filtered and scored again. A
 changed Node object or a truncated change log ends it, because results that depend on Node objects are computed once.
 """
 

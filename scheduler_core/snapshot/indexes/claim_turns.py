@@ -60,10 +60,10 @@ class ClaimTurns:
 
         Args:
             claim: The claim.
-            reserver: Who is reserved by the write; an earlier turn may do it.
+            reserver: The consumer for which the write reserves the claim; an earlier turn may reserve it.
 
         Yields:
-            All who wait for a reservation when the turn begins, the reserver first.
+            All consumers that wait for a reservation when the turn begins, the reserver first.
         """
         writes = self._writes.setdefault(claim.metadata.uid, _Writes())
         writes.count += 1

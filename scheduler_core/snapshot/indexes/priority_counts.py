@@ -1,7 +1,7 @@
 """Number of pods of each priority per row.
 
 There is one column per priority in use; there are few, because priorities come from PriorityClasses. An infeasible pod
-needs to know for every node whether a pod of lower priority runs there, and usually there is none.
+checks for every node whether a pod of lower priority runs there, and usually there is none.
 """
 
 from __future__ import annotations

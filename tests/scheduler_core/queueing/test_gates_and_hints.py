@@ -76,7 +76,7 @@ def test_backoff(unschedulable_count: int, error_count: int, seconds: float) -> 
 
 def test_any_event_requeues_a_pod_that_no_plugin_rejected() -> None:
     """A pod that failed with an error has no rejecting plugin, so any event requeues it."""
-    assert rules(Journal()).judge(queued(), NODE_ADD, None, None) is Requeue.AFTER_BACKOFF
+    assert rules(Journal()).evaluate(queued(), NODE_ADD, None, None) is Requeue.AFTER_BACKOFF
 
 
 @pytest.mark.parametrize(
@@ -119,4 +119,4 @@ def test_a_wildcard_event(new: object, verdict: Requeue) -> None:
     """A wildcard event without an object requeues all pods, with a pod only that pod."""
     waiting = queued()
     waiting.rejected_by = frozenset(("A",))
-    assert rules(Journal()).judge(waiting, FORCE_ACTIVATE, None, new) is verdict
+    assert rules(Journal()).evaluate(waiting, FORCE_ACTIVATE, None, new) is verdict

@@ -77,7 +77,7 @@ def api_error(request: str, status: int, body: bytes) -> ClusterWriteError:
         body: Body of the response.
 
     Returns:
-        An error whose class says what to do next; its text contains the server's own message.
+        An error whose class defines what to do next; its text contains the server's own message.
     """
     found = _BY_STATUS.get(status)
     if found is None:

@@ -177,7 +177,7 @@ async def _connected(endpoint: Endpoint) -> socket.socket:
 
 async def _addresses(host: str, port: int) -> list[tuple[int, int, int, str, tuple[object, ...]]]:
     try:
-        # A literal address needs no name server, which would wake a thread.
+        # A literal address needs no name server, which would use a thread.
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
     except socket.gaierror:
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)

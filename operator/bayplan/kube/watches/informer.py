@@ -42,7 +42,7 @@ from scheduler_core.ports import Clock
 
 _logger = logging.getLogger(__name__)
 
-_SETTLED_SECONDS = 1.0  # a stream that lived this long, or delivered an event, counts as a success
+_SETTLED_SECONDS = 1.0  # a stream that lasted this long, or delivered an event, counts as a success
 _PAGES = DeepDecoder(ListPage[Raw])
 _STREAMED_LIST_TRIES = 3  # a server that ignores the request for a streamed list never ends it
 

@@ -73,7 +73,7 @@ class WatchEvent(Struct, Generic[T], frozen=True, gc=False):
 class Bookmark(Struct, frozen=True, gc=False):
     """Bookmark: the stream has delivered everything up to ``resource_version``.
 
-    ``ends_list`` says that the initial events of a streamed list are complete.
+    ``ends_list`` is True if the initial events of a streamed list are complete.
     """
 
     resource_version: str

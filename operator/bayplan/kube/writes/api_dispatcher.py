@@ -114,7 +114,7 @@ class ApiDispatcher:
             self.merged += 1
             return
         write.queued_at = self._clock.now()
-        # The event at the head of the queue has scheduled a wake-up, which serves this one too.
+        # The event at the head of the queue has scheduled a timer, which this event uses too.
         is_behind = write.rank is Rank.EVENT and bool(self._ready[Rank.EVENT])
         if write.rank is Rank.DELETION:
             self._drop_patches(entry)  # the status of a pod that is being deleted is not needed
@@ -259,7 +259,7 @@ class ApiDispatcher:
         return True
 
     def _wake_in(self, seconds: float) -> None:
-        # Rounding can put the due time before the timer's resolution, which would wake in an endless loop.
+        # Rounding can put the due time before the timer's resolution, which would restart the timer endlessly.
         seconds = max(seconds, _SHORTEST_WAIT_SECONDS)
         due = self._clock.now() + seconds
         if self._timer is not None:

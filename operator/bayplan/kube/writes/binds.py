@@ -1,6 +1,6 @@
 """Binds of pods: a bounded number in flight, each with a known outcome.
 
-An ambiguous response is settled by reading the pod: a 409, a timeout or a broken connection does not say whether the
+An ambiguous response is settled by reading the pod: a 409, a timeout or a broken connection does not show whether the
 pod is bound, and the scheduler reuses the pod's resources if the bind is reported as failed.
 
     sent --2xx--> bound

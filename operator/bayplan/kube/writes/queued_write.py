@@ -45,7 +45,7 @@ class Write(ABC):
         """Send the write.
 
         Raises:
-            SchedulerCoreError: It failed; the class says whether to retry.
+            SchedulerCoreError: It failed; the class defines whether to retry.
         """
 
     def absorb(self, later: Write) -> bool:

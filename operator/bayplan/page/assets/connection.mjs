@@ -49,7 +49,7 @@ function portOf(url) {
   }
 }
 
-/** Properties: connection, onLogin(token). The token is kept in memory until the page is closed. */
+/** Properties: connection, onLogin(token). The token is stored in memory until the page is closed. */
 export class Login extends Component {
   constructor(props) {
     super(props);

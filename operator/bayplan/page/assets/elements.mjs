@@ -94,18 +94,18 @@ export function Chip({ tone = 'quiet', children }) {
 export class Command extends Component {
   constructor(props) {
     super(props);
-    this.state = { said: '' };
+    this.state = { feedback: '' };
     this.copy = async () => {
       const text = printable(this.props.text);
-      let said = 'copied';
+      let feedback = 'copied';
       try {
         await navigator.clipboard.writeText(text);
       } catch {
-        said = this.select() ? 'selected: press Ctrl+C' : 'cannot copy';
+        feedback = this.select() ? 'selected: press Ctrl+C' : 'cannot copy';
       }
-      this.setState({ said });
+      this.setState({ feedback });
       clearTimeout(this.timeout);
-      this.timeout = setTimeout(() => this.setState({ said: '' }), 2000);
+      this.timeout = setTimeout(() => this.setState({ feedback: '' }), 2000);
     };
   }
 
@@ -120,14 +120,14 @@ export class Command extends Component {
     return true;
   }
 
-  render({ text }, { said }) {
+  render({ text }, { feedback }) {
     if (!text) return null;
     return html`<div class="command">
       <code tabindex="0" ref=${(code) => { this.code = code; }}>${text}</code>
       <button type="button" class="small" onClick=${this.copy} aria-label=${`Copy command: ${text}`}>
-        ${said || 'Copy'}
+        ${feedback || 'Copy'}
       </button>
-      <span class="hidden" role="status">${said}</span>
+      <span class="hidden" role="status">${feedback}</span>
     </div>`;
   }
 }

@@ -6,7 +6,7 @@ const FIRST_WAIT = 1000;
 const LONGEST_WAIT = 30000;
 // The server sends a comment every 15 s.
 const SILENCE = 40000;
-// A page that nobody looks at frees its place for another viewer.
+// A page that is not visible frees its place for another viewer.
 const HIDDEN = 300000;
 
 /** Response other than 200. */

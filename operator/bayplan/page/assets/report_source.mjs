@@ -33,10 +33,10 @@ class ReportSource {
   }
 
   async read(path) {
-    const asked = new URLSearchParams(path.slice(path.indexOf('?')));
-    const side = asked.get('side');
-    const kind = asked.has('podgroup') ? 'gang' : 'pod';
-    const [namespace, name, api] = [asked.get('namespace'), asked.get(kind === 'gang' ? 'podgroup' : 'pod'), asked.get('api')];
+    const params = new URLSearchParams(path.slice(path.indexOf('?')));
+    const side = params.get('side');
+    const kind = params.has('podgroup') ? 'gang' : 'pod';
+    const [namespace, name, api] = [params.get('namespace'), params.get(kind === 'gang' ? 'podgroup' : 'pod'), params.get('api')];
     const found = this.work.find(({ document, ...each }) => document.kind === kind && each.namespace === namespace && each.name === name
       && (!api || document.explanation.api === api) && (!side || each.side === side));
     if (!found) throw Object.assign(new Error('this report does not contain its explanation; use bayplan explain'), { status: 404 });

@@ -1,4 +1,4 @@
-// Light and dark: as the system says, or as the reader chose. The choice is stored in this browser only.
+// Light and dark: as in the system, or as the reader selected. The choice is stored in this browser only.
 
 const THEMES = ['auto', 'light', 'dark'];
 const KEY = 'bayplan-theme';

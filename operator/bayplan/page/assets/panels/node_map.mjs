@@ -160,7 +160,7 @@ function outline(pen, colour, x, y, size, width) {
 
 function cut(pen, text, width) {
   if (pen.measureText(text).width <= width) return text;
-  let kept = text.length;
-  while (kept > 1 && pen.measureText(`${text.slice(0, kept)}…`).width > width) kept -= 1;
-  return `${text.slice(0, kept)}…`;
+  let length = text.length;
+  while (length > 1 && pen.measureText(`${text.slice(0, length)}…`).width > width) length -= 1;
+  return `${text.slice(0, length)}…`;
 }

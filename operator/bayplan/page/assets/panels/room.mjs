@@ -17,10 +17,10 @@ export class Room extends Refreshing {
 
   path({ query }) {
     if (!query.room) return '';
-    const asked = new URLSearchParams({ requests: query.room });
-    if (query.count) asked.set('count', query.count);
-    if (query.key) asked.set('key', query.key);
-    return `room?${asked}`;
+    const params = new URLSearchParams({ requests: query.room });
+    if (query.count) params.set('count', query.count);
+    if (query.key) params.set('key', query.key);
+    return `room?${params}`;
   }
 
   componentDidUpdate(before, earlier) {

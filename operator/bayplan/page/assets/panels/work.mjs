@@ -27,10 +27,10 @@ export class Work extends Refreshing {
   }
 
   render({ source }, { doc, at, error, path }) {
-    const asked = new URLSearchParams(path.slice(5));
-    const isGang = asked.has('podgroup');
-    const side = source.sides?.find(({ id }) => id === asked.get('side'));
-    const shown = path ? `${asked.get('namespace')}/${asked.get(isGang ? 'podgroup' : 'pod')}` : '';
+    const params = new URLSearchParams(path.slice(5));
+    const isGang = params.has('podgroup');
+    const side = source.sides?.find(({ id }) => id === params.get('side'));
+    const shown = path ? `${params.get('namespace')}/${params.get(isGang ? 'podgroup' : 'pod')}` : '';
     return html`<${Panel} id="work" title="One pod or gang" busy=${Boolean(path && !doc && !error)} command=${doc?.command}
       note=${shown && html`${isGang ? 'gang' : 'pod'} <${Name}>${shown}<//>${side ? `, ${side.label}` : ''}`}>
       ${!source.isStatic && html`<form class="line" onSubmit=${this.show}>
