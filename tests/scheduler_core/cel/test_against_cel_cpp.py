@@ -83,7 +83,7 @@ def theirs(expression: str) -> object:
 @pytest.mark.parametrize("seed", range(4))
 def test_results_equal_the_cpp_implementation(seed: int) -> None:
     source = random.Random(seed)
-    answers = {text: (ours(text), theirs(text)) for text in [boolean(source, 3) for _ in range(500)]}
-    compared = {text: pair for text, pair in answers.items() if pair[0] is not None}
+    results = {text: (ours(text), theirs(text)) for text in [boolean(source, 3) for _ in range(500)]}
+    compared = {text: pair for text, pair in results.items() if pair[0] is not None}
     assert len(compared) > 300
     assert {text: pair for text, pair in compared.items() if pair[0] != pair[1]} == {}

@@ -93,7 +93,7 @@ THREE = slice_of([device("d0", "a"), device("d1", "b"), device("d2", "a")])
         ),
     ],
 )
-def test_errors_end_the_attempt(wanted: list[ResourceClaim], message: str) -> None:
+def test_allocation_errors(wanted: list[ResourceClaim], message: str) -> None:
     classes = [device_class(), device_class("broken", BROKEN)]
     with pytest.raises(AllocationError) as raised:
         allocate(cluster(THREE), wanted, classes)

@@ -115,28 +115,28 @@ def incoming(cluster: Cluster, **fields: Any) -> Pod:
 def plain_victims(cluster: Cluster, name: str) -> tuple[list[Running], int] | None:
     """Return the victims on a node and the number of budget violations, or None if the node is not a candidate."""
     here = [each for each in cluster.running if each.node == name]
-    stay = [each for each in here if each.priority >= cluster.priority]
+    remaining = [each for each in here if each.priority >= cluster.priority]
     nominated = sum(cpu for on, priority, cpu in cluster.nominated if on == name and priority >= cluster.priority)
 
     def fits(pods: list[Running]) -> bool:
         return sum(each.cpu for each in pods) + nominated + cluster.cpu <= CPUS
 
-    leaving = sorted((each for each in here if each not in stay), key=lambda each: (-each.priority, each.start))
-    if not leaving or not fits(stay):
+    removable = sorted((each for each in here if each not in remaining), key=lambda each: (-each.priority, each.start))
+    if not removable or not fits(remaining):
         return None
-    left = [allowed for _, allowed in cluster.allowed]
+    allowed_disruptions = [allowed for _, allowed in cluster.allowed]
     violating = []
-    for each in leaving:
+    for each in removable:
         for index, (app, _) in enumerate(cluster.allowed):
             if app and app == each.app:
-                left[index] -= 1
-                if left[index] < 0:
+                allowed_disruptions[index] -= 1
+                if allowed_disruptions[index] < 0:
                     violating.append(each)
                     break
     victims = []
-    for each in [*violating, *(each for each in leaving if each not in violating)]:
-        if fits([*stay, each]):
-            stay.append(each)
+    for each in [*violating, *(each for each in removable if each not in violating)]:
+        if fits([*remaining, each]):
+            remaining.append(each)
         else:
             victims.append(each)
     count = len([each for each in victims if each in violating])
