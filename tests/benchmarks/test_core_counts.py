@@ -1,10 +1,9 @@
-"""What a pod costs, counted and never timed: a busy machine does not change how often something is done.
+"""The cost of a pod in counts, which a busy machine does not change as it does durations.
 
-Counted are calls of functions, operations on vectors (arrays of as many elements as there are nodes, or more), elements
-that these go over and bytes that are allocated for them. The bounds of calls stand 3 % above what was counted when they
-were set, the others about a third; who raises one says in the change log what it buys. Two laws are the design's:
-nothing that is called for a pod is called once for each node, and what grows with the nodes are the lengths of vectors,
-not their number.
+Counted are function calls, operations on vectors (arrays with at least one element per node), their elements and the
+allocated bytes. The bounds on calls are 3 % above the counts when they were set, the other bounds about a third; the
+change log gives the reason for each raised bound. Two rules hold: no call for a pod is repeated for each node, and with
+more nodes vectors become longer, but not more.
 """
 
 from __future__ import annotations
@@ -23,33 +22,33 @@ _PODS = 300
 _FEW, _MANY = 500, 2000
 
 CALLS_PER_POD = [
-    pytest.param("basic", 502, id="all-alike"),
-    pytest.param("sizes", 730, id="every-pod-another-size"),
+    pytest.param("basic", 502, id="one-class"),
+    pytest.param("sizes", 730, id="different-sizes"),
     pytest.param("node-affinity", 515, id="node-affinity"),
     pytest.param("affinity", 751, id="required-affinity"),
     pytest.param("preferred-affinity", 701, id="preferred-affinity"),
     pytest.param("anti-affinity", 697, id="required-anti-affinity"),
     pytest.param("spread", 647, id="required-spread"),
     pytest.param("preferred-spread", 674, id="preferred-spread"),
-    pytest.param("unschedulable", 727, id="a-fifth-fits-nowhere"),
+    pytest.param("unschedulable", 727, id="a-fifth-infeasible"),
     pytest.param("churn", 556, id="churn"),
 ]
 
 CALLS_PER_PREEMPTION = 9800
 
 VECTORS_PER_POD = [
-    pytest.param("basic", (12, 13, 19), id="all-alike"),
-    pytest.param("sizes", (50, 61, 81), id="every-pod-another-size"),
+    pytest.param("basic", (12, 13, 19), id="one-class"),
+    pytest.param("sizes", (50, 61, 81), id="different-sizes"),
     pytest.param("node-affinity", (9, 12, 15), id="node-affinity"),
     pytest.param("affinity", (24, 33, 87), id="required-affinity"),
     pytest.param("preferred-affinity", (25, 44, 147), id="preferred-affinity"),
     pytest.param("anti-affinity", (40, 58, 130), id="required-anti-affinity"),
     pytest.param("spread", (29, 32, 42), id="required-spread"),
     pytest.param("preferred-spread", (45, 47, 139), id="preferred-spread"),
-    pytest.param("unschedulable", (21, 23, 27), id="a-fifth-fits-nowhere"),
+    pytest.param("unschedulable", (21, 23, 27), id="a-fifth-infeasible"),
     pytest.param("churn", (12, 13, 18), id="churn"),
 ]
-"""Operations on vectors, those of a ranking included; elements for each node that there is; bytes for each."""
+"""Operations on vectors, including those of a ranking; elements per node; bytes per node."""
 
 
 def _size(name: str, nodes: int) -> Size:
@@ -57,7 +56,7 @@ def _size(name: str, nodes: int) -> Size:
 
 
 def calls_per_pod(name: str, nodes: int) -> float:
-    """Calls of Python functions and of methods built in, for deciding and binding one pod."""
+    """Return the calls of Python functions and builtin methods for the decision and the bind of one pod."""
     profiler = cProfile.Profile()
     asyncio.run(measure(workload_named(name), _size(name, nodes), profiler))
     statistics = pstats.Stats(profiler)
@@ -65,7 +64,7 @@ def calls_per_pod(name: str, nodes: int) -> float:
 
 
 def vectors_per_pod(name: str, nodes: int) -> tuple[float, float, float]:
-    """Operations on vectors, elements and bytes, for deciding and binding one pod."""
+    """Return the operations on vectors, elements and bytes for the decision and the bind of one pod."""
     counts = VectorCounts(long=nodes)
     with counted_arrays():
         pods = asyncio.run(measure(workload_named(name), _size(name, nodes), counts)).created
@@ -74,20 +73,20 @@ def vectors_per_pod(name: str, nodes: int) -> tuple[float, float, float]:
 
 @pytest.mark.parametrize(("name", "bound"), CALLS_PER_POD)
 def test_calls_for_a_pod(name: str, bound: int) -> None:
-    """No more than the bound, and no more on four times the nodes."""
+    """The calls do not exceed the bound, and do not grow with four times the nodes."""
     few, many = calls_per_pod(name, _FEW), calls_per_pod(name, _MANY)
     assert few <= bound
     assert many <= 1.02 * few
 
 
 def test_calls_for_a_preemption() -> None:
-    """No more than the bound; on more nodes a preemption compares more candidates."""
+    """The calls do not exceed the bound; they grow with the nodes, because more candidates are compared."""
     assert calls_per_pod("preemption", _FEW) <= CALLS_PER_PREEMPTION
 
 
 @pytest.mark.parametrize(("name", "bounds"), VECTORS_PER_POD)
 def test_vectors_for_a_pod(name: str, bounds: tuple[int, int, int]) -> None:
-    """No more operations than the bound, over no more elements and bytes a node; and no more of them on more nodes."""
+    """Operations, elements and bytes do not exceed the bounds, and operations do not grow with the nodes."""
     few, many = vectors_per_pod(name, _FEW), vectors_per_pod(name, _MANY)
     elements, allocated = ((more - less) / (_MANY - _FEW) for less, more in zip(few[1:], many[1:], strict=True))
     assert 0 < many[0] <= bounds[0]

@@ -1,4 +1,4 @@
-"""What is made of many measurements of the core."""
+"""The report of measurements of the core."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ONE = Measured("basic", 100, 50, 50, 10.0, 60.0, 40.0, created=50, points={"Scor
 
 
 def other(**changed: object) -> Measured:
-    """The same with something else."""
+    """Return ONE with changed fields."""
     return dataclasses.replace(ONE, **changed)  # type: ignore[arg-type] # fields by name
 
 
@@ -31,36 +31,36 @@ def _text_of(table: Table) -> str:
 @pytest.mark.parametrize(
     ("measured", "rate"),
     [
-        pytest.param(ONE, 10_000.0, id="one-try-each"),
-        pytest.param(other(pods=100), 6250.0, id="two-tries-each"),
+        pytest.param(ONE, 10_000.0, id="one-attempt-each"),
+        pytest.param(other(pods=100), 6250.0, id="two-attempts-each"),
         pytest.param(other(bound=0), 1e6 / 60, id="none-bound"),
     ],
 )
 def test_pods_a_second(measured: Measured, rate: float) -> None:
-    """Of pods, by whatever tries and binds they took."""
+    """The rate counts created pods, whatever their attempts and binds."""
     assert measured.rate == pytest.approx(rate)
 
 
-def test_too_many_pods_beforehand_are_refused() -> None:
-    """With what to do."""
+def test_too_many_bound_pods_are_rejected() -> None:
+    """The error names the remedy."""
     with pytest.raises(ValueError, match=r"100\+5000: .* give it more nodes"):
         sizes("100+5000")
 
 
-def test_what_is_known_is_not_measured_again(capsys: pytest.CaptureFixture[str]) -> None:
-    """A run that was broken off goes on; what is new is kept."""
+def test_stored_results_are_not_measured_again(capsys: pytest.CaptureFixture[str]) -> None:
+    """A run that was interrupted continues, and new results are stored."""
     planned: list[tuple[Workload, Size]] = [(workload_named("basic"), Size(100, 50, 0, number)) for number in (1, 2)]
-    kept: list[Measured] = []
-    results = run(iter(planned), [ONE], kept.append)
-    assert [each.repetition for each in kept] == [2]
-    assert results == [ONE, *kept]
-    assert kept[0].bound == kept[0].created == 45
-    assert {"PreFilter", "Score", "Bind"} <= kept[0].points.keys()
+    stored: list[Measured] = []
+    results = run(iter(planned), [ONE], stored.append)
+    assert [each.repetition for each in stored] == [2]
+    assert results == [ONE, *stored]
+    assert stored[0].bound == stored[0].created == 45
+    assert {"PreFilter", "Score", "Bind"} <= stored[0].points.keys()
     assert "basic, 100 nodes, 0 pods beforehand, #2" in capsys.readouterr().err
 
 
 def test_tables_show_medians() -> None:
-    """Of repetitions; growth has a column for each size."""
+    """Tables have medians of repetitions, and the table of growth has a column for each size."""
     runs = [ONE, other(repetition=2, decided_us=160.0), other(repetition=3, decided_us=360.0)]
     found = cases([*runs, other(nodes=5000, occupied=20_000)])
     assert [case.rate for case in found] == [5000.0, 10_000.0]

@@ -1,4 +1,4 @@
-"""Workloads with devices: as many pods fit as their tables say, and bound pods are replaced in the steady state."""
+"""Workloads with devices: as many pods fit as the tables name, and bound pods are replaced in the steady state."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ NODES = 4
 
 @pytest.fixture
 async def api() -> AsyncIterator[FakeApi]:
-    """A server that answers as scripted."""
+    """Start a scripted API server."""
     async with FakeApi() as api:
         yield api
 
 
 @pytest.fixture
 async def connection(api: FakeApi) -> AsyncIterator[ApiConnection]:
-    """A connection to it."""
+    """Open a connection to it."""
     async with ApiConnection(api, ConnectionOptions(), SystemClock()) as connection:
         yield connection
 
@@ -75,8 +75,8 @@ def in_memory(workload: Workload) -> Workload:
         ("steady-capacity", 16),
     ],
 )
-async def test_devices_in_use_leave_room_for_so_many_pods(name: str, fits: int) -> None:
-    """One pod more stays pending."""
+async def test_unused_devices_fit_a_number_of_pods(name: str, fits: int) -> None:
+    """Of one pod more than fit, one stays pending."""
     (workload,) = (each for each in STEADY_DEVICE_WORKLOADS if each.name == name)
     tried = dataclasses.replace(in_memory(workload), bound_of=lambda _pods: fits)
     assert (await measure(tried, Size(NODES, fits + 1))).created > 0
@@ -84,22 +84,22 @@ async def test_devices_in_use_leave_room_for_so_many_pods(name: str, fits: int) 
 
 @pytest.mark.parametrize("workload", DEVICE_WORKLOADS, ids=lambda workload: workload.name)
 async def test_backlogs_fit_exactly(workload: Workload) -> None:
-    """No pod beyond the most that fit is bound."""
+    """Of one pod more than the backlog, one stays pending."""
     fits = hardware.NETWORK_DEVICES if workload.name == "device-network" else workload.at_most(NODES)
     tried = dataclasses.replace(in_memory(workload), bound_of=lambda _pods: fits)
     nodes = 10 * NODES if workload.name == "device-network" else NODES
     assert (await measure(tried, Size(nodes, fits + 1))).created > 0
 
 
-def test_every_workload_is_listed_once() -> None:
-    """They are chosen by name."""
+def test_workload_names_are_unique() -> None:
+    """Workloads are selected by name, so names are unique."""
     names = [each.name for each in (*DEVICE_WORKLOADS, *STEADY_DEVICE_WORKLOADS)]
     assert len(names) == len(set(names))
     assert all(each.in_flight == IN_FLIGHT for each in STEADY_DEVICE_WORKLOADS if each.name.startswith("steady-"))
 
 
 async def test_bound_pods_are_replaced(api: FakeApi, connection: ApiConnection) -> None:
-    """Each bound pod is deleted once, and the next one is created until there are no more."""
+    """Each bound pod is deleted once, and the next one is created until none is left."""
     workload = next(each for each in STEADY_DEVICE_WORKLOADS if each.name == "steady-empty")
     turnover = PodTurnover(workload, IN_FLIGHT + 1)
     for number in range(2):
@@ -113,7 +113,7 @@ async def test_bound_pods_are_replaced(api: FakeApi, connection: ApiConnection) 
 
 
 async def test_half_of_the_pods_are_deleted_for_churn(api: FakeApi, connection: ApiConnection) -> None:
-    """Their claims, which no controller deletes, go with them, and no pod is created."""
+    """The claims of deleted pods are deleted too, since no controller does so, and no pod is created."""
     workload = next(each for each in DEVICE_WORKLOADS if each.churn)
     turnover = PodTurnover(workload, 10)
     api.on("DELETE", f"{PODS_PATH}/pod-000004", Answer(body={}))

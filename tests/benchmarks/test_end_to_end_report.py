@@ -1,4 +1,4 @@
-"""What is made of many drains."""
+"""The report of drains."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ ONE = Drain("basic", 100, 1000, BAYPLAN, 1, 1000, 2.0, 4.0, 1000, 1.5, 100.0, 20
 
 
 def other(**changed: object) -> Drain:
-    """The same with something else."""
+    """Return ONE with changed fields."""
     return dataclasses.replace(ONE, **changed)  # type: ignore[arg-type] # fields by name
 
 
 def test_medians_and_ratios() -> None:
-    """Of each side the median; only workloads that both have drained are compared."""
+    """Each side has its median; only workloads that both schedulers have drained are compared."""
     drains = [ONE, other(repetition=2, seconds=1.0), other(repetition=3, seconds=4.0)]
     drains += [other(scheduler=KUBE_SCHEDULER, seconds=5.0), other(workload="spread")]
     (found,) = compared(drains)
@@ -33,7 +33,7 @@ def test_medians_and_ratios() -> None:
 
 
 def test_load_by_process() -> None:
-    """Of the pods that were bound after the first bindings; a process that did not run has none."""
+    """CPU time is divided by the pods bound after the first bindings; a process that did not run has none."""
     drain = other(busy={BAYPLAN: 1.0, "etcd": 0.5, "machine": 3.0, "seconds": 2.0}, first_bound=500)
     assert [drain.busy_ms_per_pod(name) for name in (BAYPLAN, "etcd", "kube-controller-manager")] == [2.0, 1.0, 0.0]
     assert drain.busy_processors == 1.5
@@ -41,13 +41,13 @@ def test_load_by_process() -> None:
 
 
 def test_backlogs_of_other_sizes_are_compared_apart() -> None:
-    """A short look is no repetition of a long one."""
+    """Backlogs of different sizes are not repetitions of each other."""
     drains = [each for pods in (10, 1000) for each in (other(pods=pods), other(pods=pods, scheduler=KUBE_SCHEDULER))]
     assert [each.pods for each in compared(drains)] == [10, 1000]
 
 
 def test_cpu_is_reported_with_and_without_the_start() -> None:
-    """Without it, of the pods that were left when the first bindings were seen."""
+    """CPU time without the start is divided by the pods that were pending at the first bindings."""
     drain = other(cpu_seconds=3.0, first_cpu_seconds=1.2, first_bound=100)
     assert drain.cpu_ms_per_pod == 3.0
     assert drain.later_cpu_ms_per_pod == pytest.approx(2.0)
@@ -61,8 +61,8 @@ def test_cpu_is_reported_with_and_without_the_start() -> None:
         pytest.param(1002, True, id="too-many"),
     ],
 )
-def test_other_numbers_of_events_are_reported(events: int, *, is_reported: bool) -> None:
-    """Each pod that was bound has one event of reason Scheduled from either scheduler."""
+def test_wrong_numbers_of_events_are_reported(events: int, *, is_reported: bool) -> None:
+    """Each bound pod must have one event of reason Scheduled from either scheduler."""
     drains = [ONE, other(scheduler=KUBE_SCHEDULER, events=events)]
     found = [f"basic, 100 nodes, #1: kube-scheduler bound 1,000 pods and wrote {events:,} events of reason Scheduled"]
     assert without_events(drains) == (found if is_reported else [])
@@ -71,7 +71,7 @@ def test_other_numbers_of_events_are_reported(events: int, *, is_reported: bool)
 
 
 def test_the_summary_has_medians_and_spread() -> None:
-    """Of both sides, and the ratio."""
+    """The summary has medians, lowest and highest values of both sides, and the ratio."""
     drains = [ONE, other(repetition=2, seconds=1.0), other(scheduler=KUBE_SCHEDULER, seconds=4.0)]
     (row,) = summary(drains)
     rates = row["counted"]["pods/s"]
@@ -80,7 +80,7 @@ def test_the_summary_has_medians_and_spread() -> None:
 
 
 def test_the_audit_log_is_read_as_it_grows(tmp_path: Path) -> None:
-    """Whole lines alone, each once."""
+    """Only complete lines are read, each once."""
     log = tmp_path / "audit.log"
 
     def entry(resource: str, name: str, code: int, **more: str) -> str:

@@ -1,4 +1,4 @@
-"""What is asked of both schedulers in the benchmark of gangs, and what is read off them."""
+"""Values that the gang benchmark reads from pods and metrics."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benchmarks.gangs_workload import longest_partial, partial_gangs
 
 
 def member(name: str, node: str = "") -> dict[str, Any]:
-    """A pod as the API server has it."""
+    """Return a pod as from the API server."""
     return {"metadata": {"name": name}, "spec": {"nodeName": node} if node else {}}
 
 
@@ -24,13 +24,13 @@ def member(name: str, node: str = "") -> dict[str, Any]:
         pytest.param([member("gang-1-0", "a"), member("gang-11-0", "a")], ["gang-1", "gang-11"], id="similar names"),
     ],
 )
-def test_gangs_that_are_placed_in_part(pods: list[dict[str, Any]], partial: list[str]) -> None:
-    """All members have a node or none has."""
+def test_partly_bound_gangs(pods: list[dict[str, Any]], partial: list[str]) -> None:
+    """A gang is reported if some of its members have a node and others have none."""
     assert partial_gangs(pods, 2) == partial
 
 
-def test_how_long_a_gang_is_placed_in_part() -> None:
-    """From its first bind to its last; the longest counts."""
+def test_the_longest_partly_bound_time() -> None:
+    """The time runs from the first bind of a gang to its last one; the longest is returned."""
     names = ["gang-0-0", "gang-1-0", "gang-0-1", "gang-1-1"]
     assert longest_partial(names, [1.0, 2.0, 3.0, 8.0]) == 6.0
     assert longest_partial([], []) == 0.0
@@ -59,7 +59,7 @@ scheduler_podgroup_scheduling_algorithm_duration_seconds_count 4
     ],
 )
 def test_attempts_in_a_scrape(text: str, attempts: GroupAttempts) -> None:
-    """Attempts are counted however they ended; without any there is no mean."""
+    """Attempts are counted whatever their result; without attempts there is no mean."""
     found = group_attempts(text)
     assert found.count == attempts.count
     assert found.mean_ms == (None if attempts.mean_ms is None else pytest.approx(attempts.mean_ms))

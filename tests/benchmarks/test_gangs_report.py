@@ -1,4 +1,4 @@
-"""What is made of many drains of gangs."""
+"""The report of drains of gangs."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ ONE = GangDrain(
 
 
 def other(**changed: object) -> GangDrain:
-    """The same with something else."""
+    """Return ONE with changed fields."""
     return dataclasses.replace(ONE, **changed)  # type: ignore[arg-type] # fields by name
 
 
 def test_medians_and_ratios() -> None:
-    """Of each side the median; what only one has drained has no ratios, and another backlog is none of the same."""
+    """Each side has its median; a backlog that one scheduler has drained has no ratios; backlogs are separate rows."""
     drains = [ONE, other(repetition=2, seconds=3.0), other(scheduler=KUBE_SCHEDULER, seconds=5.0, attempt_ms=None)]
     both, alone = summary([*drains, other(backlog=GangBacklog(10, 6, 3))])
     assert both["ratios"]["pods/s"] == pytest.approx(10.0 / 3.0)
@@ -36,12 +36,12 @@ def test_medians_and_ratios() -> None:
     [
         pytest.param(ONE, [], id="whole"),
         pytest.param(other(partial=["gang-1"]), ["only some members are on nodes of gang-1"], id="in-part"),
-        pytest.param(other(attempts=0), ["15 pods were bound and no gang was tried"], id="one-by-one"),
+        pytest.param(other(attempts=0), ["15 pods were bound and no gang was tried"], id="pods-without-gang"),
         pytest.param(other(attempts=0, bound=0), [], id="none-bound"),
     ],
 )
 def test_problems_are_in_the_text(drained: GangDrain, words: list[str]) -> None:
-    """Gangs on nodes in part, and pods that were bound as if they belonged to none."""
+    """Partly bound gangs, and pods that were bound without an attempt of a gang, are reported."""
     output = wrong([drained])
     assert len(output) == len(words)
     assert all(each in sentence for each, sentence in zip(words, output, strict=True))

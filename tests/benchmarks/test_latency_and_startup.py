@@ -1,4 +1,4 @@
-"""What is made of waits and of gaps between bindings."""
+"""Percentiles of latencies, and gaps between bindings."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ ONE = Latency(BAYPLAN, 50, 1000, 2.0, 8.0, 1.0, 100, 1)
     ("share", "expected"),
     [
         pytest.param(0.5, 50.0, id="median"),
-        pytest.param(0.99, 99.0, id="one-of-a-hundred-is-above"),
+        pytest.param(0.99, 99.0, id="99th-percentile"),
         pytest.param(1.0, 100.0, id="largest"),
         pytest.param(0.0, 1.0, id="smallest"),
     ],
 )
 def test_percentiles(share: float, expected: float) -> None:
-    """Of a hundred values from 1 to 100."""
+    """Percentiles of the values from 1 to 100 are the values themselves."""
     assert percentile([float(value) for value in range(1, 101)], share) == expected
 
 
 def test_latencies_are_compared_by_rate() -> None:
-    """Medians of repetitions, and how far these lie apart; a rate that one side has not seen is left out."""
+    """Rows have medians and spread of repetitions; a rate that one scheduler lacks is left out."""
     runs = [ONE, dataclasses.replace(ONE, repetition=2, p99_ms=12.0), dataclasses.replace(ONE, rate=200)]
     (row,) = summary([*runs, dataclasses.replace(ONE, scheduler=KUBE_SCHEDULER, p99_ms=5.0)])
     assert (row["nodes"], row["rate"], row["repetitions"]) == (100, 50, [2, 1])
@@ -43,11 +43,11 @@ def test_latencies_are_compared_by_rate() -> None:
 @pytest.mark.parametrize(
     ("since", "expected"),
     [
-        pytest.param(0.0, 5.0, id="of-all"),
-        pytest.param(2.5, 3.0, id="that-ends-later"),
-        pytest.param(8.5, 1.0, id="what-was-before-is-none"),
+        pytest.param(0.0, 5.0, id="all"),
+        pytest.param(2.5, 3.0, id="gap-in-progress"),
+        pytest.param(8.5, 1.0, id="earlier-gaps-excluded"),
     ],
 )
 def test_the_longest_time_without_a_bind(since: float, expected: float) -> None:
-    """Between two bindings, the later one after the leader was ended; in whichever order they were read."""
+    """The gap is between two bindings of which the later one is after the given time, in any order of the input."""
     assert longest_gap([9.0, 8.0, -3.0, 2.0, 5.0], since) == expected

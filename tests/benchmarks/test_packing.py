@@ -1,4 +1,4 @@
-"""The packing benchmark on a small trace that the test writes: outcomes, and errors that name file, row and column."""
+"""The packing benchmark with a small trace: outcomes, and errors that name file, row and column."""
 
 from __future__ import annotations
 
@@ -37,33 +37,33 @@ def write(file: Path, rows: Sequence[Mapping[str, str]]) -> None:
 
 
 def nodes() -> list[dict[str, str]]:
-    made = [{**NODE, "sn": f"node-{number}"} for number in range(6)]
-    made += [{**NODE, "sn": f"big-{number}", "gpu": "4", "model": "B"} for number in range(2)]
-    return [*made, {**NODE, "sn": "plain", "gpu": "0", "model": "nan"}]
+    found = [{**NODE, "sn": f"node-{number}"} for number in range(6)]
+    found += [{**NODE, "sn": f"big-{number}", "gpu": "4", "model": "B"} for number in range(2)]
+    return [*found, {**NODE, "sn": "plain", "gpu": "0", "model": "nan"}]
 
 
 def pods() -> list[dict[str, str]]:
     rng = random.Random(1)
-    made = []
+    found = []
     for number in range(60):
         gpus, milli = rng.choice([(0, 0), (1, 300), (1, 500), (1, 700), (1, 1000), (2, 1000)])
         row = {**POD, "name": f"pod-{number}", "num_gpu": str(gpus), "gpu_milli": str(milli)}
         row["gpu_spec"] = "B" if number % 10 == 3 else "A|B" if number % 10 == 4 else ""
         row["creation_time"] = str(1000 - number)
-        made.append(row)
-    return made
+        found.append(row)
+    return found
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder with a trace of 8 nodes with 20 GPUs, one without, and 60 kinds of pods."""
+    """Write a trace of 8 nodes with 20 GPUs, one node without GPUs, and 60 pods."""
     write(tmp_path / NODES_FILE, nodes())
     write(tmp_path / PODS_FILE, pods())
     return tmp_path
 
 
 def test_all_profiles_are_replayed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The same pods arrive in each profile, and what is neither allocated nor free is nowhere."""
+    """The same pods arrive for each profile, and allocated plus fragmented GPUs never exceed the capacity."""
     assert main([str(folder), "--draws", "2", "-o", "json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert {row["profile"] for row in document["summary"]} == set(PROFILES)
@@ -82,15 +82,15 @@ def test_all_profiles_are_replayed(folder: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_the_table_has_the_published_figures(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """They are shown for the default trace at full load, and not beside arrivals that they are not about."""
+    """The published figures are shown only for the default trace at full load."""
     assert main([str(folder), "--draws", "1", "--profiles", "Fragmentation"]) == 0
     assert "95.2" in capsys.readouterr().out
     assert main([str(folder), "--draws", "1", "--profiles", "Fragmentation", "--load", "50"]) == 0
     assert "95.2" not in capsys.readouterr().out
 
 
-def test_light_load_is_allocated_whole(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """At a third of the capacity no pod waits, in the order of the trace."""
+def test_light_load_is_fully_allocated(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """At a third of the capacity, in the order of the trace, no pod is pending."""
     arguments = [str(folder), "--load", "30", "--arrivals", "trace", "--draws", "1", "-o", "json"]
     assert main(arguments) == 0
     for each in json.loads(capsys.readouterr().out)["outcomes"]:
@@ -119,19 +119,19 @@ def test_stored_results_are_not_computed_again(folder: Path, capsys: pytest.Capt
         pytest.param(PODS_FILE, {"cpu_milli": "-1"}, 'row 3, column "cpu_milli": unsupported value', id="negative"),
         pytest.param(PODS_FILE, {"memory_mib": ""}, 'row 3, column "memory_mib": unsupported value ""', id="empty"),
         pytest.param(PODS_FILE, {"gpu_milli": "1001"}, 'row 3, column "gpu_milli".*at most 1000', id="above one GPU"),
-        pytest.param(PODS_FILE, {"gpu_milli": "0"}, 'row 3, column "gpu_milli": is 0 although', id="nothing of a GPU"),
+        pytest.param(PODS_FILE, {"gpu_milli": "0"}, 'row 3, column "gpu_milli": is 0 although', id="zero GPU"),
         pytest.param(
-            PODS_FILE, {"num_gpu": "2"}, 'row 3, column "gpu_milli".*several GPUs are whole', id="parts of two"
+            PODS_FILE, {"num_gpu": "2"}, 'row 3, column "gpu_milli".*several GPUs are whole', id="fractions of two GPUs"
         ),
         pytest.param(PODS_FILE, {"creation_time": "soon"}, 'row 3, column "creation_time"', id="time"),
-        pytest.param(PODS_FILE, {"name": "pod-0"}, 'row 3, column "name": "pod-0" is in an earlier row', id="twice"),
+        pytest.param(PODS_FILE, {"name": "pod-0"}, 'row 3, column "name": "pod-0" is in an earlier row', id="repeated"),
         pytest.param(NODES_FILE, {"gpu": "2.5"}, 'row 3, column "gpu": unsupported value "2.5"', id="half a GPU"),
         pytest.param(NODES_FILE, {"gpu": "65"}, 'row 3, column "gpu".*at most 64', id="too many GPUs"),
         pytest.param(NODES_FILE, {"sn": ""}, 'row 3, column "sn": is empty', id="no name"),
         pytest.param(NODES_FILE, {"cpu_milli": "9" * 30}, 'row 3, column "cpu_milli".*at most', id="too large"),
     ],
 )
-def test_a_broken_cell_is_named(folder: Path, file: str, changes: dict[str, str], message: str) -> None:
+def test_an_invalid_cell_is_reported(folder: Path, file: str, changes: dict[str, str], message: str) -> None:
     """The error has the file, the row as an editor numbers it, the column and the remedy."""
     rows = nodes() if file == NODES_FILE else pods()
     rows[1] = (
@@ -161,15 +161,15 @@ def test_a_broken_cell_is_named(folder: Path, file: str, changes: dict[str, str]
         pytest.param('sn,cpu_milli,memory_mib,gpu,model\n"n,1\n', "row 2: .*; correct the row", id="quote"),
     ],
 )
-def test_a_broken_file_is_named(folder: Path, text: str, message: str) -> None:
-    """A file of another kind is no traceback."""
+def test_an_invalid_file_is_reported(folder: Path, text: str, message: str) -> None:
+    """A file without the expected rows or columns is an error with a message, not an unhandled exception."""
     (folder / NODES_FILE).write_text(text)
     with pytest.raises(TraceError, match=message):
         read_trace(folder)
 
 
-def test_an_unreadable_file_is_named(folder: Path) -> None:
-    """Bytes that are no text, and a folder in the place of a file."""
+def test_an_unreadable_file_is_reported(folder: Path) -> None:
+    """Bytes that are not UTF-8, and a folder instead of a file, are errors."""
     (folder / NODES_FILE).write_bytes(b"sn,cpu_milli\n\xff\xfe")
     with pytest.raises(TraceError, match=f"{NODES_FILE}: is not UTF-8 text"):
         read_trace(folder)
@@ -180,7 +180,7 @@ def test_an_unreadable_file_is_named(folder: Path) -> None:
 
 
 def test_a_missing_folder_ends_with_status_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The message names the file and where it is from."""
+    """The error names the missing file and where to copy it from."""
     assert main([str(tmp_path / "nowhere")]) == 2
     shown = capsys.readouterr()
     assert shown.out == ""
@@ -195,17 +195,17 @@ def test_a_missing_folder_ends_with_status_2(tmp_path: Path, capsys: pytest.Capt
         pytest.param(["--load", "0"], "--load: 0: must be more than 0", id="load"),
     ],
 )
-def test_bad_arguments_are_reported(
+def test_invalid_arguments_are_reported(
     folder: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
 ) -> None:
-    """The message names the argument and its value."""
+    """The error names the argument and its value."""
     with pytest.raises(SystemExit):
         main([str(folder), *arguments])
     assert message in capsys.readouterr().err
 
 
 def test_columns_may_be_in_any_order(folder: Path) -> None:
-    """Columns are found by their header; an unknown one is ignored."""
+    """Columns are found by their header, and unknown ones are ignored."""
     expected = read_trace(folder)
     write(folder / NODES_FILE, [{"zone": "z", **dict(reversed(row.items()))} for row in nodes()])
     assert read_trace(folder) == expected
@@ -216,7 +216,7 @@ def kinds(*counted: tuple[int, int]) -> list[TracePod]:
 
 
 def test_typical_pods_are_the_most_frequent() -> None:
-    """Kinds are taken by their frequency until they are 95 % of the pods."""
+    """Kinds of pods are taken by frequency until they cover 95 % of the pods."""
     found = typical_pods(kinds((100, 2), (500, 30), (1000, 65), (2000, 3)))
     assert found == (
         TypicalPod(cpu_milli=1000, gpu_milli=1000, weight=65),
@@ -225,13 +225,13 @@ def test_typical_pods_are_the_most_frequent() -> None:
 
 
 def test_arrivals_reach_the_load() -> None:
-    """Draws are repeatable and end with the pod that reaches the load; the order of a trace is kept."""
+    """Random arrivals are repeatable and end with the pod that reaches the load; a trace has its own order."""
     trace = Trace((TraceNode("n", 1, 1, 4, "A"),), tuple(kinds((500, 5), (1000, 3))))
     for seed in range(20):
-        pods_drawn = drawn(trace, seed, 1.0)
-        assert pods_drawn == drawn(trace, seed, 1.0)
-        total = sum(pod.gpu_milli for pod in pods_drawn)
-        assert total >= 4000 > total - pods_drawn[-1].gpu_milli
+        arrivals = drawn(trace, seed, 1.0)
+        assert arrivals == drawn(trace, seed, 1.0)
+        total = sum(pod.gpu_milli for pod in arrivals)
+        assert total >= 4000 > total - arrivals[-1].gpu_milli
     assert len({tuple(pod.name for pod in drawn(trace, seed, 1.0)) for seed in range(20)}) > 10
     assert in_order(trace, 0.5) == list(trace.pods[:4])
     assert in_order(trace, 9) == list(trace.pods)

@@ -13,12 +13,12 @@ from benchmarks.result_lines import ResultLines, UnreadableResultsError
 @dataclass(frozen=True)
 class Result:
     name: str
-    wrong: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
     added_later: int = 0
 
 
 def test_results_are_read_as_they_were_written(tmp_path: Path) -> None:
-    """So that a run can be taken up again; folders are made."""
+    """A run can be continued from its file; missing folders are created."""
     lines = ResultLines(tmp_path / "folder" / "runs.jsonl", Result)
     assert lines.read() == []
     written = [Result("a"), Result("b", ("node a is full",))]
@@ -27,8 +27,8 @@ def test_results_are_read_as_they_were_written(tmp_path: Path) -> None:
     assert lines.read() == written
 
 
-def test_half_a_line_is_no_result(tmp_path: Path) -> None:
-    """A run that was killed may leave one; the next result takes its place."""
+def test_an_incomplete_line_is_ignored(tmp_path: Path) -> None:
+    """A killed run may leave an incomplete line; the next result replaces it."""
     file = tmp_path / "runs.jsonl"
     file.write_text('{"name":"a"}\n{"name":"b')
     lines = ResultLines(file, Result)
@@ -37,8 +37,8 @@ def test_half_a_line_is_no_result(tmp_path: Path) -> None:
     assert lines.read() == [Result("a"), Result("c")]
 
 
-def test_another_file_is_refused(tmp_path: Path) -> None:
-    """With the line, and what to do."""
+def test_another_file_is_rejected(tmp_path: Path) -> None:
+    """The error has the line and the remedy."""
     file = tmp_path / "runs.jsonl"
     file.write_text('{"name":"a"}\n{"named":"b"}\n')
     with pytest.raises(UnreadableResultsError, match=r"line 2: .*name another one for results"):

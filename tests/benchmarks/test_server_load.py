@@ -1,4 +1,4 @@
-"""Requests and CPU time of a drain, as they are read."""
+"""Requests and CPU time of a drain are read from metrics and /proc."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ apiserver_request_total{code="0",resource="pods",subresource="",verb="WATCH",ver
 
 
 def test_requests_by_kind() -> None:
-    """Whatever their answer; watches do not count."""
+    """Requests count whatever their response code; watches do not count."""
     assert requests_of(METRICS) == {"PATCH resourceclaims": 4, "PATCH resourceclaims/status": 2, "GET /readyz": 5}
 
 
 def test_busy_seconds_grow() -> None:
-    """The machine is as busy as this process at least."""
+    """The busy time of this process grows by at most the elapsed time, and the machine's does not shrink."""
     before = busy_seconds(())
     sum(range(3_000_000))
     grown = difference(busy_seconds(()), before)

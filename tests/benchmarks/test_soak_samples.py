@@ -1,4 +1,4 @@
-"""What is read off a soak."""
+"""Values that are computed from the samples and the log of a soak."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ def sample(seconds: float, rss_mib: float) -> Sample:
 @pytest.mark.parametrize(
     ("points", "slope"),
     [
-        pytest.param([(0, 10), (60, 90), (120, 100), (180, 102), (240, 104)], 2.0, id="what came before is left out"),
-        pytest.param([(120, 100), (180, 101), (240, 100)], 0.0, id="a peak is no slope"),
+        pytest.param([(0, 10), (60, 90), (120, 100), (180, 102), (240, 104)], 2.0, id="early samples are left out"),
+        pytest.param([(120, 100), (180, 101), (240, 100)], 0.0, id="peak"),
         pytest.param([(60, 90), (120, 100)], None, id="too few"),
     ],
 )
 def test_the_slope_of_memory(points: list[tuple[float, float]], slope: float | None) -> None:
-    """MiB a minute, from the given second on."""
+    """The slope is in MiB a minute, from the given second on."""
     found = rss_slope([sample(*point) for point in points], after_seconds=120.0)
     assert found == (None if slope is None else pytest.approx(slope))
 
 
 def test_trouble_in_a_log(tmp_path: Path) -> None:
-    """Warnings, errors and tracebacks are counted, other lines are not."""
+    """Warnings, errors and tracebacks are counted, and other lines are not."""
     log = tmp_path / "operator.log"
     log.write_text("1 INFO    x: fine\n2 WARNING x: hm\n3 ERROR   x: no\nTraceback (most recent call last):\n")
     trouble = read_trouble(log)

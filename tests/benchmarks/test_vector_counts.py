@@ -1,4 +1,4 @@
-"""Arrays that count what is done with them do nothing else differently."""
+"""Arrays that count operations return the same results as plain arrays."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ _ROWS = 10
 
 OPERATIONS = [
     pytest.param(lambda a: a + 1, (1, 10, 80), id="operator"),
-    pytest.param(lambda a: np.add(a, 1, out=a), (1, 10, 0), id="into-what-is-there"),
-    pytest.param(lambda a: a.max(), (1, 10, 0), id="reduced"),
-    pytest.param(lambda a: a[2:5] * 2, (0, 3, 24), id="of-a-part"),
-    pytest.param(lambda a: a[2:], (0, 0, 0), id="a-slice-is-no-copy"),
-    pytest.param(lambda a: a[np.asarray([1, 3])], (0, 2, 16), id="picked-rows"),
+    pytest.param(lambda a: np.add(a, 1, out=a), (1, 10, 0), id="in-place"),
+    pytest.param(lambda a: a.max(), (1, 10, 0), id="reduction"),
+    pytest.param(lambda a: a[2:5] * 2, (0, 3, 24), id="part"),
+    pytest.param(lambda a: a[2:], (0, 0, 0), id="slice-without-copy"),
+    pytest.param(lambda a: a[np.asarray([1, 3])], (0, 2, 16), id="selected-rows"),
     pytest.param(lambda a: a[0], (0, 1, 0), id="one-element"),
     pytest.param(lambda a: a.argmax(), (1, 10, 0), id="method-without-ufunc"),
-    pytest.param(lambda a: a.astype(np.int8), (1, 10, 10), id="converted"),
-    pytest.param(lambda a: np.zeros(2 * len(a)), (1, 20, 160), id="made"),
+    pytest.param(lambda a: a.astype(np.int8), (1, 10, 10), id="conversion"),
+    pytest.param(lambda a: np.zeros(2 * len(a)), (1, 20, 160), id="creation"),
     pytest.param(lambda a: np.where(a > 1, a, 0).tolist(), (2, 20, 10), id="function"),
 ]
 
 
 @pytest.mark.parametrize(("operation", "expected"), OPERATIONS)
 def test_an_operation_is_counted(operation: Callable[[Any], Any], expected: tuple[int, int, int]) -> None:
-    """Operations on vectors, elements, bytes; and the answer is that of a plain array."""
+    """Operations on vectors, elements and bytes are counted, and the result equals that of a plain array."""
     plain = operation(np.arange(_ROWS))
     with counted_arrays():
         array = np.arange(_ROWS)
@@ -39,16 +39,16 @@ def test_an_operation_is_counted(operation: Callable[[Any], Any], expected: tupl
     assert np.array_equal(answer, plain)
 
 
-def test_what_is_made_of_counted_arrays_counts() -> None:
-    """So that caches of the scheduler count too; and afterwards numpy makes plain ones."""
+def test_results_of_counted_arrays_are_counted() -> None:
+    """Results of counted arrays count too, as the scheduler caches them; afterwards numpy creates plain arrays."""
     with counted_arrays():
-        made = (np.zeros(3) + 1)[:2] > 0
-    assert type(made) is CountedArray
+        result = (np.zeros(3) + 1)[:2] > 0
+    assert type(result) is CountedArray
     assert type(np.zeros(3)) is np.ndarray
 
 
 def test_nothing_is_counted_outside() -> None:
-    """What prepares and what follows is no part of what is counted."""
+    """Operations before and after the context are not counted."""
     with counted_arrays():
         array = np.zeros(_ROWS)
         counts = VectorCounts(long=1)

@@ -1,7 +1,7 @@
-"""The example plugins in an environment of their own: installed, enabled by name, and a pod scheduled by them.
+"""The example plugins are installed in a separate environment, enabled by name, and schedule a pod.
 
-The commands are those of docs/write-a-plugin.md. The locked dependencies are borrowed from this environment, so that
-nothing but a build backend comes from the package index; Bayplan and the plugins are built and installed again.
+The commands are those of docs/write-a-plugin.md. The locked dependencies of this environment are used, so that only a
+build backend comes from the package index; Bayplan and the plugins are built and installed.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ MANIFESTS = "examples/plugins/manifests"
 
 
 def _documented(command: str) -> list[str]:
-    """The words of a command, which the document must show as it is run."""
+    """Return the words of a command; the document must show the command."""
     assert f"\n{command}\n" in DOCUMENT, f"docs/write-a-plugin.md does not show: {command}"
     return command.split()
 
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The programs of a clean environment in which Bayplan and the plugins are installed."""
+    """Install Bayplan and the plugins in a clean environment; return the directory of its programs."""
     place = tmp_path_factory.mktemp("environment") / "venv"
     uv = shutil.which("uv") or str(ROOT / ".uv" / "bin" / "uv")
     subprocess.run([uv, "venv", "--quiet", "--no-project", "--python", sys.executable, place], check=True)
     (packages,) = place.glob("lib/python*/site-packages")
-    # A path alone: the .pth files there, by which Bayplan's sources would be found, are not read.
+    # Only the path: .pth files in that directory, which would add Bayplan's sources, are not read.
     (packages / "locked_dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
     install = _documented("pip install . ./examples/plugins")
     command = [uv, *install[:2], "--quiet", "--no-deps", f"--python={place / 'bin' / 'python'}", *install[2:]]
@@ -50,7 +50,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def objects(control_plane: ControlPlane, namespace: str) -> Iterator[str]:
-    """The namespace of the manifests' pods; their nodes and profile are removed at the end."""
+    """Return the namespace of the manifests' pods; their nodes and profile are deleted at the end."""
     control_plane.kubectl(*_documented("kubectl apply -f crds/")[1:-1], str(ROOT / "crds"))
     yield namespace
     for name in ("profile.yaml", "nodes.yaml"):
@@ -58,8 +58,8 @@ def objects(control_plane: ControlPlane, namespace: str) -> Iterator[str]:
             control_plane.kubectl("delete", "--ignore-not-found", "-f", str(ROOT / MANIFESTS / name))
 
 
-def test_the_installed_plugins_are_simulated(environment: Path) -> None:
-    """Nothing but the installation makes the plugins known, to files as well."""
+def test_simulate_finds_the_installed_plugins(environment: Path) -> None:
+    """After the installation, ``bayplan simulate`` finds the plugins by name."""
     words = _documented(f"bayplan simulate {MANIFESTS}/*.yaml")
     files = sorted((ROOT / MANIFESTS).glob("*.yaml"))
     command = [str(environment / words[0]), words[1], "--output=json", *map(str, files)]
@@ -71,7 +71,7 @@ def test_the_installed_plugins_are_simulated(environment: Path) -> None:
 def test_a_pod_is_scheduled_by_the_installed_plugins(
     environment: Path, control_plane: ControlPlane, objects: str, tmp_path: Path
 ) -> None:
-    """On the real API server the profile enables both by name, and both decide."""
+    """On a real API server the profile enables both plugins by name, and both affect the decision."""
     command = [str(environment / "bayplan"), *_documented("bayplan run")[1:]]
     command += [f"--kubeconfig={control_plane.kubeconfig}", f"--serve-address={LOOPBACK}:{free_port()}"]
     log = tmp_path / "operator.log"

@@ -25,8 +25,8 @@ from tests.upstream.builds import (
     packages_of,
     selected_release,
 )
-from tests.upstream.judging import GATES, READY, Judge, Outcome, Verdict, Verdicts
 from tests.upstream.pinned import Expected, differing, read_expected, recorded, write_expected
+from tests.upstream.verdicts import GATES, READY, BinaryRunner, Outcome, Verdict, Verdicts
 
 _HERE = Path(__file__).resolve().parent
 _ROOT = _HERE.parents[1]
@@ -35,7 +35,7 @@ _ATTEMPTS = 3
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; see the module."""
+    """Run the command and return its exit code."""
     given = _parser().parse_args(arguments)
     try:
         minor = selected_release()
@@ -49,8 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     pinned_file = _HERE / "expected" / f"{minor}.toml"
     expected = read_expected(pinned_file)
-    judge = Judge(given.command, given.ready, given.gates, environment=environment(directory))
-    tests = Tests(judge, given.again)
+    runner = BinaryRunner(given.command, given.ready, given.gates, environment=environment(directory))
+    tests = Tests(runner, given.again)
     rows, reported = [], []
     for package, binary in binaries.items():
         only = [given.only] if given.only else selection.get(package, [])
@@ -69,23 +69,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class Tests:
-    """Runs binaries, and repeats tests that fail unexpectedly.
+    """Runner of binaries that repeats tests that fail unexpectedly.
 
     Args:
-        judge: How the scheduler is started.
-        again: How often a test that fails unexpectedly is repeated, alone: the tests have limits of time.
+        runner: Runner of test binaries.
+        again: Maximum repetitions of a test that fails unexpectedly; it runs alone, because the tests have timeouts.
     """
 
-    def __init__(self, judge: Judge, again: int) -> None:
-        self._judge = judge
+    def __init__(self, runner: BinaryRunner, again: int) -> None:
+        self._runner = runner
         self._again = again
 
     def run(
         self, package: str, binary: TestBinary, log: Path, only: Sequence[str], expected: Expected | None
     ) -> Verdicts:
-        """Run a package's binary; see ``Judge.run``. A test that passes when it is repeated passes."""
+        """Run a package's binary; see ``BinaryRunner.run``. A test that passes in a repetition passes."""
         any_gates = package.startswith(DEVICES)
-        found = self._judge.run(binary, log, only, any_gates=any_gates)
+        found = self._runner.run(binary, log, only, any_gates=any_gates)
         pinned = expected or {}
         failed = [
             name for name in found.of(Verdict.FAIL) if pinned.get(name, Outcome(Verdict.PASS)).verdict is Verdict.PASS
@@ -93,7 +93,7 @@ class Tests:
         for number, name in enumerate(failed):
             for attempt in range(self._again):
                 again = log.with_suffix(f".again-{number}-{attempt}.log")
-                alone = self._judge.run(binary, again, [name], any_gates=any_gates)
+                alone = self._runner.run(binary, again, [name], any_gates=any_gates)
                 if alone.by_test.get(name) == Outcome(Verdict.PASS):
                     sys.stdout.write(f"{name}: passes when it runs alone\n")
                     found.by_test[name] = Outcome(Verdict.PASS)
@@ -114,7 +114,7 @@ def row(package: str, found: Verdicts, seconds: float) -> str:
 
 
 def summary(runs: Sequence[Verdicts]) -> list[str]:
-    """Return the totals, and why tests are not applicable: the classes with their number of tests."""
+    """Return the totals, and the number of tests that are not applicable by class."""
     outcomes = [outcome for found in runs for outcome in found.by_test.values()]
     counts = Counter(outcome.verdict for outcome in outcomes)
     classes = Counter(outcome.reason.partition(":")[0] for outcome in outcomes if outcome.reason)

@@ -1,8 +1,8 @@
-"""Builds kube-scheduler's integration tests so that they run another scheduler.
+"""Build kube-scheduler's integration tests so that they run another scheduler.
 
 The module k8s.io/kubernetes is copied from the Go module cache, because Go allows no changes in its cache. The copy
 gets one more file (``external.go.txt``), two changes in ``pkg/scheduler/scheduler.go``, and a wait after each place
-where a test starts a scheduler. Unchanged packages come from Go's build cache, where ``hack.controlplane`` left them.
+where a test starts a scheduler. Unchanged packages come from Go's build cache, which ``hack.controlplane`` has filled.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class TestBinary:
 
 
 class BuildError(Exception):
-    """The tests cannot be built; the message says why."""
+    """The tests cannot be built; the message gives the reason."""
 
 
 def default_directory(minor: str) -> Path:
@@ -82,13 +82,13 @@ def default_directory(minor: str) -> Path:
 
 
 def build(packages: Sequence[str], minor: str, directory: Path) -> dict[str, TestBinary]:
-    """Build test binaries, except those that this version of the recipe has built before.
+    """Build test binaries, except those that the same recipe has built before.
 
     Args:
         packages: Packages below ``test/integration/scheduler``, ``.`` for that package itself, ``dra/...`` and
             ``scheduler_perf/...``.
         minor: Minor version of Kubernetes.
-        directory: Where the module's copy and the binaries go.
+        directory: Directory for the module's copy and the binaries.
 
     Returns:
         The binary of each package.
@@ -113,7 +113,7 @@ def build(packages: Sequence[str], minor: str, directory: Path) -> dict[str, Tes
 
 
 def environment(directory: Path) -> dict[str, str]:
-    """Return variables by which the tests find files of the module, since they are built with ``-trimpath``."""
+    """Return environment variables by which tests find files of the module, since ``-trimpath`` removes its path."""
     return {"TEST_SRCDIR": str(directory), "TEST_WORKSPACE": _SOURCES}
 
 

@@ -1,7 +1,7 @@
-"""Pinned verdicts: reads and writes ``expected/<minor version>.toml``, and compares a run with them.
+"""Pinned verdicts: read and write ``expected/<minor version>.toml``, and compare a run with them.
 
-A table for each package, in it a table for each verdict, in it one for each reason (``PASS`` has none), in it the
-subtests of each test; a test without subtests has an empty list.
+The file has a table per package, in it one per verdict, in it one per reason (not for ``PASS``), in it a list of
+subtests per test; the list of a test without subtests is empty.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from tests.upstream.judging import Outcome, Verdict, Verdicts
+from tests.upstream.verdicts import Outcome, Verdict, Verdicts
 
 Expected = Mapping[str, Outcome]
 """Pinned outcome of each test of a package."""

@@ -1,4 +1,4 @@
-"""How verdicts are pinned, recorded, and compared."""
+"""Verdicts are pinned, recorded and compared."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 
 from tests.upstream.__main__ import read_selection
 from tests.upstream.builds import RELEASES
-from tests.upstream.judging import Outcome, Verdict, Verdicts
 from tests.upstream.pinned import differing, read_expected, recorded, write_expected
+from tests.upstream.verdicts import Outcome, Verdict, Verdicts
 
 _HERE = Path(__file__).resolve().parent
 PASS, FAIL = Outcome(Verdict.PASS), Outcome(Verdict.FAIL, "a reason")
@@ -23,7 +23,7 @@ FOUND = {"TestA/a": PASS, "TestA/b": Outcome(Verdict.FAIL), "TestC": OTHER}
     [
         pytest.param({}, [], id="as-pinned"),
         pytest.param({"TestA/a": Outcome(Verdict.FAIL)}, ["TestA/a: FAIL, expected PASS"], id="broken"),
-        pytest.param({"TestA/b": PASS}, ["TestA/b: PASS, expected FAIL"], id="mended"),
+        pytest.param({"TestA/b": PASS}, ["TestA/b: PASS, expected FAIL"], id="fixed"),
         pytest.param({"TestD": PASS}, ["TestD: PASS, not pinned"], id="new"),
         pytest.param(
             {"TestC": Outcome(Verdict.NOT_APPLICABLE, "a clock of the test")},
@@ -33,7 +33,7 @@ FOUND = {"TestA/a": PASS, "TestA/b": Outcome(Verdict.FAIL), "TestC": OTHER}
     ],
 )
 def test_every_difference_is_reported(changes: dict[str, Outcome], reported: list[str]) -> None:
-    """A verdict that is better than the pinned one differs too: the file then has to be changed."""
+    """A verdict that is better than the pinned one differs too, so that the file is updated."""
     assert differing(Verdicts(FOUND | changes), PINNED) == reported
 
 
@@ -46,22 +46,22 @@ def test_every_difference_is_reported(changes: dict[str, Outcome], reported: lis
     ],
 )
 def test_a_missing_test_is_reported_if_it_was_selected(only: list[str], reported: list[str]) -> None:
-    """Tests that were not selected are not missing."""
+    """A pinned test that did not run is reported only if it was selected."""
     assert differing(Verdicts({"TestA/a": PASS}), PINNED, only) == reported
 
 
 def test_a_run_that_is_cut_off_is_reported() -> None:
-    """The tests that ran do not stand for the others."""
+    """An incomplete run is reported even if its verdicts are as pinned."""
     assert differing(Verdicts(FOUND, is_complete=False), PINNED) == ["the run was cut off"]
 
 
 def test_a_package_without_pins_reports_failures() -> None:
-    """Nothing else is known about it."""
+    """In a package without pins only failures are reported."""
     assert differing(Verdicts(FOUND), None) == ["TestA/b: FAIL"]
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
-    """Names with quotes and the package `.` included."""
+def test_pins_are_read_as_written(tmp_path: Path) -> None:
+    """Names with quotes and the package `.` are written and read."""
     file = tmp_path / "expected.toml"
     expected = {".": PINNED, "a/b": {'TestX/shouldn\'t_"stop"': PASS, "TestY": FAIL}}
     write_expected(file, expected)
@@ -69,7 +69,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 
 
 def test_recording_keeps_reasons_and_adds_no_failure() -> None:
-    """A new failure needs a reason, which a person writes; until then it is reported."""
+    """A failure without a pinned reason is not recorded, so that it is reported until a reason is added by hand."""
     found = Verdicts(FOUND | {"TestNew": Outcome(Verdict.FAIL)})
     pins = recorded(found, PINNED)
     assert pins == PINNED
@@ -83,7 +83,7 @@ def test_recording_keeps_reasons_and_adds_no_failure() -> None:
         pytest.param('[a.PASS]\nTestX = []\n[a.FAIL."why"]\nTestX = []\n', id="twice"),
     ],
 )
-def test_pins_that_contradict_are_errors(tmp_path: Path, text: str) -> None:
+def test_contradicting_pins_are_errors(tmp_path: Path, text: str) -> None:
     """A test has one verdict, and a reason unless it passes."""
     file = tmp_path / "expected.toml"
     file.write_text(text)
@@ -92,7 +92,7 @@ def test_pins_that_contradict_are_errors(tmp_path: Path, text: str) -> None:
 
 
 def test_the_selection_contains_tests_that_pass() -> None:
-    """Each selected test is pinned for the newest version, and every subtest of it that is applicable passes."""
+    """Each selected test is pinned for the newest version, and its applicable subtests pass."""
     expected = read_expected(_HERE / "expected" / f"{RELEASES[0]}.toml")
     for package, tests in read_selection(_HERE / "selection.toml").items():
         for test in tests:
@@ -103,7 +103,7 @@ def test_the_selection_contains_tests_that_pass() -> None:
 
 @pytest.mark.parametrize("minor", RELEASES)
 def test_the_pinned_verdicts_can_be_read(minor: str) -> None:
-    """Each version has some, and its gangs pass."""
+    """Each version has pinned verdicts, and the tests of gangs pass."""
     outcomes = read_expected(_HERE / "expected" / f"{minor}.toml")["podgroup"].values()
     assert Verdict.PASS in {outcome.verdict for outcome in outcomes}
     assert Verdict.FAIL not in {outcome.verdict for outcome in outcomes}

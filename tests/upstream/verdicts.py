@@ -1,4 +1,4 @@
-"""Runs a test binary and reads the verdict of each test from its output."""
+"""Run a test binary and read the verdict of each test from its output."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ BY_HAND = "the test starts no scheduler: it calls functions of kube-scheduler"
 
 
 class Verdict(StrEnum):
-    """What came of one test."""
+    """Verdict on one test."""
 
     PASS = "PASS"
     FAIL = "FAIL"
@@ -52,7 +52,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one test, and why.
+    """Verdict on one test, with the reason.
 
     Args:
         verdict: The verdict.
@@ -65,7 +65,7 @@ class Outcome:
 
 @dataclass(slots=True)
 class Verdicts:
-    """What came of one run of a binary.
+    """Outcomes of one run of a binary.
 
     Attributes:
         by_test: Outcome of each test without subtests, in the order of the output.
@@ -81,15 +81,15 @@ class Verdicts:
 
 
 @dataclass(frozen=True, slots=True)
-class Judge:
-    """How a scheduler is started and awaited.
+class BinaryRunner:
+    """Runner of test binaries against an external scheduler.
 
     Args:
         command: Command of the scheduler; the tests append ``--config FILE``.
-        ready: Text in the scheduler's output by which it is ready; "" to wait for nothing.
+        ready: Text in the scheduler's output that shows that it is ready; "" to wait for nothing.
         gates: Feature gates that are passed to the scheduler if a test changes them; see ``GATES``.
         seconds: Maximum duration of a run of a binary.
-        environment: Further environment variables of the tests.
+        environment: Additional environment variables of the tests.
     """
 
     command: str
@@ -103,8 +103,8 @@ class Judge:
 
         Args:
             binary: The test binary; etcd must be on PATH.
-            log: Takes the output.
-            only: Tests without their subtests, or one test with them; empty for all tests.
+            log: File for the output.
+            only: Tests without their subtests, or one test with its subtests; empty for all tests.
             any_gates: Whether tests run although they change gates that the scheduler does not have.
         """
         arguments = [str(binary.path), "-test.v", f"-test.timeout={self.seconds:.0f}s"]
@@ -141,7 +141,7 @@ def run_pattern(only: Sequence[str]) -> str:
 def verdicts_in(text: str) -> dict[str, Outcome]:
     """Read the outcomes from the output of a test binary with ``-test.v``.
 
-    Workloads of scheduler_perf that are benchmarks and no tests are left out.
+    Workloads of scheduler_perf that are benchmarks are left out.
     """
     results = {name: result for result, name in _RESULT.findall(text)}
     refused: dict[str, str] = {}
@@ -174,7 +174,7 @@ def verdicts_in(text: str) -> dict[str, Outcome]:
 
 
 def _is_run(name: str, started: AbstractSet[str], used: AbstractSet[str]) -> bool:
-    """Return whether the external scheduler ran in a test: in its first part, or, if tests share it, in this one."""
+    """Return whether the external scheduler ran in a test, or, if subtests share a scheduler, in this subtest."""
     first = name.partition("/")[0]
     shared = [each for each in used if each.partition("/")[0] == first]
     if not shared:
@@ -203,7 +203,7 @@ def _wait(process: subprocess.Popen[bytes], log: Path, seconds: float) -> bool:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the binary and what it has started, etcd among it."""
+    """Kill the binary and the processes that it has started, such as etcd."""
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()

@@ -1,11 +1,11 @@
-"""How verdicts are read from the output of Go tests, and how the tests are patched."""
+"""Verdicts are read from the output of Go tests, and the tests are patched."""
 
 from __future__ import annotations
 
 import pytest
 
 from tests.upstream.builds import BuildError, patched, patched_setup
-from tests.upstream.judging import BY_HAND, SKIPPED, Outcome, Verdict, run_pattern, verdicts_in
+from tests.upstream.verdicts import BY_HAND, SKIPPED, Outcome, Verdict, run_pattern, verdicts_in
 
 OUTPUT = """\
 === RUN   TestGangs
@@ -30,7 +30,7 @@ FAIL
 
 
 def test_verdicts() -> None:
-    """Tests without subtests count; those that the external scheduler did not run fail or have a reason."""
+    """Only tests without subtests count; a test that the external scheduler did not run fails or has a reason."""
     assert verdicts_in(OUTPUT) == {
         "TestGangs/fits": Outcome(Verdict.PASS),
         "TestGangs/waits_(gate:_true)": Outcome(Verdict.FAIL),
@@ -62,7 +62,7 @@ PASS
 
 
 def test_verdicts_of_tests_that_share_a_scheduler() -> None:
-    """Only those that say that they use it have passed against it."""
+    """A test that shares a scheduler passes only if it prints that it uses it."""
     assert verdicts_in(SHARED) == {
         "TestDevices/all/binds": Outcome(Verdict.PASS),
         "TestDevices/all/taints/slowly": Outcome(Verdict.PASS),
@@ -91,7 +91,7 @@ PASS
 
 
 def test_workloads_that_are_benchmarks() -> None:
-    """They are no tests, and neither is what contains nothing else."""
+    """Benchmarks, and groups that contain only benchmarks, have no verdict."""
     assert verdicts_in(WORKLOADS) == {"TestSchedulerPerf/Claims/fast": Outcome(Verdict.PASS)}
 
 
@@ -104,18 +104,18 @@ def test_workloads_that_are_benchmarks() -> None:
     ],
 )
 def test_selected_tests(only: list[str], pattern: str) -> None:
-    """Names are matched as a whole, and characters of patterns in them have no meaning."""
+    """Names are matched as a whole, and pattern characters in names are escaped."""
     assert run_pattern(only) == pattern
 
 
 def test_a_subtest_cannot_be_selected_beside_others() -> None:
-    """The parts of a pattern apply to all tests."""
+    """A subtest cannot be selected together with other tests, because each part of a pattern applies to all."""
     with pytest.raises(ValueError, match="name one subtest"):
         run_pattern(["TestA/b", "TestC"])
 
 
 def test_both_functions_are_patched() -> None:
-    """Run starts the external scheduler first, and New prepares it last; another form of the file is an error."""
+    """Run starts the external scheduler first, and New prepares it last; an unknown form of the file is an error."""
     run = "func (sched *Scheduler) Run(ctx context.Context) {\n"
     text = f"func New(ctx context.Context,\n) {{\n\treturn sched, nil\n}}\n{run}\tx()\n}}\n"
     lines = patched(text).splitlines()
@@ -126,7 +126,7 @@ def test_both_functions_are_patched() -> None:
 
 
 def test_a_started_scheduler_is_awaited() -> None:
-    """After each start, with its indentation; other lines stay."""
+    """A wait is inserted after each start of a scheduler, with the same indentation."""
     text = "\t\tgo testCtx.Scheduler.Run(testCtx.Ctx)\n\treturn testCtx\n\tgo sched.Run(ctx)\n\tgo other.Run(ctx)\n"
     assert patched_setup(text).splitlines() == [
         "\t\tgo testCtx.Scheduler.Run(testCtx.Ctx)",
@@ -139,12 +139,12 @@ def test_a_started_scheduler_is_awaited() -> None:
 
 
 def test_a_start_in_a_function_is_awaited() -> None:
-    """The wait comes after the function, which returns when the scheduler does."""
+    """The wait is inserted after a function literal that runs the scheduler."""
     start = "\tgo func() {\n\t\tsched.Run(tCtx)\n\t\tclose(done)\n\t}()\n"
     assert patched_setup(f"{start}\treturn sched\n") == f"{start}\tsched.AwaitExternal()\n\treturn sched\n"
 
 
-def test_a_shared_scheduler_tells_who_uses_it() -> None:
-    """The line is printed by each user, the first one too."""
+def test_uses_of_a_shared_scheduler_are_printed() -> None:
+    """Each test that uses a shared scheduler prints a line, including the first one."""
     patched_lines = patched_setup("\tscheduler.usageCount++\n\tx()\n").splitlines()
     assert patched_lines == ["\tscheduler.usageCount++", '\tfmt.Printf("EXTERNAL used by %s\\n", tCtx.Name())', "\tx()"]
