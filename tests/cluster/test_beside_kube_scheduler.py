@@ -24,17 +24,17 @@ SCENARIOS = read_scenarios(Path(__file__).resolve().parent / "scenarios")
 
 
 @pytest.fixture(scope="module")
-def stages() -> Iterator[list[ScenarioRunner]]:
+def runners() -> Iterator[list[ScenarioRunner]]:
     """Start a control plane with kube-scheduler and one with Bayplan."""
     with ExitStack() as stack, ThreadPoolExecutor(len(SCHEDULERS)) as pool:
-        yield [stack.enter_context(stage) for stage in pool.map(ScenarioRunner, SCHEDULERS)]
+        yield [stack.enter_context(runner) for runner in pool.map(ScenarioRunner, SCHEDULERS)]
 
 
 @pytest.mark.parametrize("scenario", [pytest.param(scenario, id=scenario.name) for scenario in SCENARIOS])
-def test_both_schedulers_agree(scenario: Scenario, stages: list[ScenarioRunner]) -> None:
+def test_both_schedulers_agree(scenario: Scenario, runners: list[ScenarioRunner]) -> None:
     """Nodes, nominations, conditions, victims and events are equal and match the scenario's expectations."""
-    with ThreadPoolExecutor(len(stages)) as pool:
-        reference, ours = pool.map(lambda stage: stage.run(scenario), stages)
+    with ThreadPoolExecutor(len(runners)) as pool:
+        reference, ours = pool.map(lambda runner: runner.run(scenario), runners)
     assert (reference.missed_waits, ours.missed_waits) == ((), ())
     differences = reference.differences(ours)
     assert not differences, f"kube-scheduler first, Bayplan second: {scenario.description}\n" + "\n".join(differences)

@@ -71,22 +71,22 @@ OBJECTS = [
 ]
 
 
-def versions(asker: ExplainCommand) -> dict[str, str]:
+def versions(explain: ExplainCommand) -> dict[str, str]:
     """Return the resource version of each object of KINDS, by kind and name."""
-    listed = json.loads(asker.plane.kubectl("get", KINDS, "--all-namespaces", "--output=json"))
+    listed = json.loads(explain.plane.kubectl("get", KINDS, "--all-namespaces", "--output=json"))
     found = [(item["kind"], item["metadata"]) for item in listed["items"]]
     return {f"{kind}/{meta['name']}": meta["resourceVersion"] for kind, meta in found}
 
 
-def is_at_rest(asker: ExplainCommand) -> bool:
+def is_at_rest(explain: ExplainCommand) -> bool:
     """Return whether no pod is queued for an attempt and each attempted pod has an event."""
-    queued = sum(asker.operator.metric("scheduler_pending_pods", queue=queue) for queue in ("active", "backoff"))
-    events = json.loads(asker.plane.kubectl("get", "events", "--output=json"))["items"]
+    queued = sum(explain.operator.metric("scheduler_pending_pods", queue=queue) for queue in ("active", "backoff"))
+    events = json.loads(explain.plane.kubectl("get", "events", "--output=json"))["items"]
     return not queued and {event["involvedObject"].get("name") for event in events} >= {"first", "second", "claimant"}
 
 
 @pytest.fixture(scope="module")
-def asker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExplainCommand]:
+def explain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExplainCommand]:
     """Start a separate control plane with an operator that has attempted every pod."""
     log = tmp_path_factory.mktemp("explain") / "operator.log"
     with ControlPlane() as plane:
@@ -95,12 +95,12 @@ def asker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExplainCommand]:
             plane.kubectl("create", "-f", "-", input=json.dumps(manifest))
         with OperatorProcess(plane.kubeconfig, log) as operator:
             operator.start()
-            asker = ExplainCommand(plane, operator)
-            asker.wait("first", "condition=PodScheduled")
+            explain = ExplainCommand(plane, operator)
+            explain.wait("first", "condition=PodScheduled")
             for pod in ("second", "claimant"):
-                asker.wait(pod, "jsonpath={.status.conditions[0].reason}=Unschedulable")
-            operator.until(lambda: is_at_rest(asker), "no pod is queued, and every event is written")
-            yield asker
+                explain.wait(pod, "jsonpath={.status.conditions[0].reason}=Unschedulable")
+            operator.until(lambda: is_at_rest(explain), "no pod is queued, and every event is written")
+            yield explain
             operator.terminate()
 
 
@@ -114,19 +114,19 @@ def asker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExplainCommand]:
         pytest.param("claimant", "Unschedulable", id="waits for its claim"),
     ],
 )
-def test_online_and_offline_explanations_are_equal(asker: ExplainCommand, pod: str, verdict: str) -> None:
+def test_online_and_offline_explanations_are_equal(explain: ExplainCommand, pod: str, verdict: str) -> None:
     """The operator explains from its informers, the command offline from one list; neither writes an object."""
-    before = versions(asker)
-    explained = asker.online(pod)
+    before = versions(explain)
+    explained = explain.online(pod)
     assert explained["verdict"] == verdict
-    assert explained == asker.offline(pod)
-    assert versions(asker) == before
+    assert explained == explain.offline(pod)
+    assert versions(explain) == before
 
 
-def test_the_message_equals_the_condition(asker: ExplainCommand) -> None:
+def test_the_message_equals_the_condition(explain: ExplainCommand) -> None:
     """The message of an explanation equals the message of the PodScheduled condition."""
-    shown = json.loads(asker.plane.kubectl("get", "pod", "second", "--output=json"))
-    assert asker.online("second")["message"] == shown["status"]["conditions"][0]["message"]
+    shown = json.loads(explain.plane.kubectl("get", "pod", "second", "--output=json"))
+    assert explain.online("second")["message"] == shown["status"]["conditions"][0]["message"]
 
 
 def k9s_plugins() -> dict[str, Any]:
@@ -138,15 +138,15 @@ def k9s_plugins() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("plugin", ["bayplan-explain", "bayplan-explain-gang"])
-def test_the_commands_for_k9s_explain(asker: ExplainCommand, plugin: str) -> None:
+def test_the_commands_for_k9s_explain(explain: ExplainCommand, plugin: str) -> None:
     """The documented k9s commands work. k9s replaces variables in any letter case and rejects unknown ones."""
     shown = k9s_plugins()[plugin]
     pod = shown["scopes"] == ["pods"]
-    config = yaml.safe_load(asker.plane.kubeconfig.read_text(encoding="utf-8"))
+    config = yaml.safe_load(explain.plane.kubeconfig.read_text(encoding="utf-8"))
     names = {"CONTEXT": config["current-context"], "NAMESPACE": "default", "NAME": "second" if pod else "missing"}
     args = [re.sub(r"\$(!?[\w|-]+)", lambda found: names[found[1].upper()], each) for each in shown["args"]]
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    environment = {**os.environ, "PATH": path, "KUBECONFIG": str(asker.plane.kubeconfig), "PAGER": "cat"}
+    environment = {**os.environ, "PATH": path, "KUBECONFIG": str(explain.plane.kubeconfig), "PAGER": "cat"}
     command = [shown["command"], *args]
     output = subprocess.run(command, check=True, env=environment, capture_output=True, text=True, timeout=60)
     if pod:
@@ -155,11 +155,11 @@ def test_the_commands_for_k9s_explain(asker: ExplainCommand, plugin: str) -> Non
         assert output.stdout == "bayplan: PodGroup default/missing not found; check the namespace and the name\n"
 
 
-def test_a_missing_pod(asker: ExplainCommand) -> None:
+def test_a_missing_pod(explain: ExplainCommand) -> None:
     """Both ways to explain report a missing pod with exit code 1."""
     for options in (
-        [f"--server={asker.operator.url}"],
-        ["--offline", f"--kubeconfig={asker.plane.kubeconfig}"],
+        [f"--server={explain.operator.url}"],
+        ["--offline", f"--kubeconfig={explain.plane.kubeconfig}"],
     ):
         result = CliRunner().invoke(bayplan, ["explain", "missing", *options])
         assert (result.exit_code, result.stderr) == (
@@ -168,9 +168,9 @@ def test_a_missing_pod(asker: ExplainCommand) -> None:
         )
 
 
-def test_status_shows_every_pending_pod(asker: ExplainCommand) -> None:
+def test_status_shows_every_pending_pod(explain: ExplainCommand) -> None:
     """``bayplan status`` shows for each pending pod its queue and the plugins that gate or reject it."""
-    result = CliRunner().invoke(bayplan, ["status", f"--server={asker.operator.url}", "-o", "json"])
+    result = CliRunner().invoke(bayplan, ["status", f"--server={explain.operator.url}", "-o", "json"])
     assert result.exit_code == 0, result.output
     status = json.loads(result.stdout)
     waiting = {entry["pod"]: (entry["place"], entry["gatedBy"], entry["rejectedBy"]) for entry in status["queue"]}
@@ -184,24 +184,24 @@ def test_status_shows_every_pending_pod(asker: ExplainCommand) -> None:
     assert all(informer["synced"] for informer in status["informers"])
 
 
-def test_the_cache_agrees_with_the_api_server(asker: ExplainCommand) -> None:
+def test_the_cache_agrees_with_the_api_server(explain: ExplainCommand) -> None:
     """``bayplan status --check-cache`` and the dump after SIGUSR2 report no differences."""
-    result = CliRunner().invoke(bayplan, ["status", f"--server={asker.operator.url}", "--check-cache"])
+    result = CliRunner().invoke(bayplan, ["status", f"--server={explain.operator.url}", "--check-cache"])
     assert (result.exit_code, result.stdout) == (0, "Cache and queue agree with the API server.\n")
-    asker.operator.send(signal.SIGUSR2)
-    asker.operator.until(lambda: "cache check: 0 differences" in asker.operator.log, "the cache is checked")
-    assert "node large: requested of allocatable cpu 3680/4000" in asker.operator.log
-    assert "queue gated: pod default/gated, attempts 0, rejected by SchedulingGates" in asker.operator.log
+    explain.operator.send(signal.SIGUSR2)
+    explain.operator.until(lambda: "cache check: 0 differences" in explain.operator.log, "the cache is checked")
+    assert "node large: requested of allocatable cpu 3680/4000" in explain.operator.log
+    assert "queue gated: pod default/gated, attempts 0, rejected by SchedulingGates" in explain.operator.log
 
 
-def test_the_named_event_makes_the_pod_schedulable(asker: ExplainCommand) -> None:
+def test_the_named_event_makes_the_pod_schedulable(explain: ExplainCommand) -> None:
     """The pod is bound to the named node after the named event. Runs last, because it changes the cluster."""
-    events = {event["what"]: event for event in asker.online("second")["unblocking"]}
+    events = {event["what"]: event for event in explain.online("second")["unblocking"]}
     named = events["taint gpu=yes:NoSchedule removed from node tainted"]
     assert named["fitsOn"] == "tainted"
-    asker.plane.kubectl("taint", "node", "tainted", "gpu-")
-    asker.wait("second", "condition=PodScheduled")
-    asker.operator.until(
-        lambda: asker.online("second")["headline"] == "pod default/second is already scheduled to node tainted",
+    explain.plane.kubectl("taint", "node", "tainted", "gpu-")
+    explain.wait("second", "condition=PodScheduled")
+    explain.operator.until(
+        lambda: explain.online("second")["headline"] == "pod default/second is already scheduled to node tainted",
         "the operator has received the bind",
     )

@@ -50,7 +50,7 @@ OBJECTS = [
 
 
 @pytest.fixture(scope="module")
-def asker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExplainCommand]:
+def explain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExplainCommand]:
     """Start a separate control plane with an operator whose attempt to schedule the gang has failed."""
     log = tmp_path_factory.mktemp("explain") / "operator.log"
     with ControlPlane() as plane:
@@ -59,16 +59,16 @@ def asker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExplainCommand]:
             plane.kubectl("create", "-f", "-", input=json.dumps(manifest))
         with OperatorProcess(plane.kubeconfig, log) as operator:
             operator.start()
-            asker = ExplainCommand(plane, operator)
-            asker.wait("train-2", "jsonpath={.status.conditions[0].reason}=Unschedulable")
-            yield asker
+            explain = ExplainCommand(plane, operator)
+            explain.wait("train-2", "jsonpath={.status.conditions[0].reason}=Unschedulable")
+            yield explain
             operator.terminate()
 
 
 @pytest.mark.parametrize("target", ["podgroup/train", "train-1"])
-def test_online_and_offline_explanations_are_equal(asker: ExplainCommand, target: str) -> None:
+def test_online_and_offline_explanations_are_equal(explain: ExplainCommand, target: str) -> None:
     """Both explanations are equal except for the last attempt, which only the operator stores."""
-    online, offline = asker.online(target), asker.offline(target)
+    online, offline = explain.online(target), explain.offline(target)
     gang, gang_offline = (document.get("gang") or document for document in (online, offline))
     assert (gang["verdict"], online["verdict"]) == ("Unschedulable", "Unschedulable")
     assert [(place["domain"], place["fitting"], place["needed"]) for place in gang["places"]] == [
@@ -81,29 +81,29 @@ def test_online_and_offline_explanations_are_equal(asker: ExplainCommand, target
     assert online == offline
 
 
-def test_status_shows_the_gang(asker: ExplainCommand) -> None:
+def test_status_shows_the_gang(explain: ExplainCommand) -> None:
     """``bayplan status`` shows the quorum of a gang and the reason why it waits."""
-    result = CliRunner().invoke(bayplan, ["status", f"--server={asker.operator.url}", "-o", "json"])
+    result = CliRunner().invoke(bayplan, ["status", f"--server={explain.operator.url}", "-o", "json"])
     assert result.exit_code == 0, result.output
     (gang,) = json.loads(result.stdout)["gangs"]
     expected = ("default/train", "unschedulable", 3, 3, "Unschedulable")
     assert (gang["gang"], gang["place"], gang["needed"], gang["waiting"], gang["reason"]) == expected
 
 
-def is_placed(asker: ExplainCommand, count: int) -> bool:
+def is_placed(explain: ExplainCommand, count: int) -> bool:
     """Return whether the operator reports the gang as placed with *count* members."""
-    gang = asker.online("podgroup/train")
+    gang = explain.online("podgroup/train")
     return (gang["verdict"], gang["members"]["placed"]) == ("Placed", count)
 
 
-def test_the_named_event_makes_the_gang_schedulable(asker: ExplainCommand) -> None:
+def test_the_named_event_makes_the_gang_schedulable(explain: ExplainCommand) -> None:
     """All members are bound to the named node after it grows as named. Runs last, because it changes the cluster."""
-    (place, _) = asker.online("podgroup/train")["places"]
+    (place, _) = explain.online("podgroup/train")["places"]
     whats = [event["what"] for event in place["nextMember"]["unblocking"]]
     assert "node a grown to 6 cpu allocatable" in whats
     grown = json.dumps({"status": {"allocatable": {**AMOUNTS, "cpu": "6"}}})
-    asker.plane.kubectl("patch", "node", "a", "--subresource=status", "--type=merge", f"--patch={grown}")
-    asker.plane.kubectl("wait", "pod", "--all", "--for=condition=PodScheduled", "--timeout=60s")
-    asker.operator.until(lambda: is_placed(asker, 3), "the operator has received the binds")
-    shown = asker.plane.kubectl("get", "pods", "--output=jsonpath={.items[*].spec.nodeName}")
+    explain.plane.kubectl("patch", "node", "a", "--subresource=status", "--type=merge", f"--patch={grown}")
+    explain.plane.kubectl("wait", "pod", "--all", "--for=condition=PodScheduled", "--timeout=60s")
+    explain.operator.until(lambda: is_placed(explain, 3), "the operator has received the binds")
+    shown = explain.plane.kubectl("get", "pods", "--output=jsonpath={.items[*].spec.nodeName}")
     assert shown.split() == ["a", "a", "a"]
