@@ -41,6 +41,15 @@ def _member(group: str, index: int, cpu: int = 1, **fields: object) -> Pod:
     return pod(f"{group}-{index}", **pod_fields)
 
 
+def _rig_with_gang(cpu: int, min_member: int, plugins: Plugins = OTHER_ORDER, **args: object) -> Rig:
+    """Return a scheduler with one node and a gang of as many members as it needs, with one CPU each."""
+    made = _rig(plugins, **args)
+    made.add(node("n", allocatable={"cpu": cpu, "pods": 10}))
+    _group(made, "train", min_member)
+    made.add(*(_member("train", index) for index in range(min_member)))
+    return made
+
+
 async def _run(made: Rig, rounds: int = 200) -> None:
     """Run the scheduler without advancing the clock."""
     async with made.running():
@@ -74,10 +83,7 @@ def _confirm(made: Rig, name: str, node_name: str) -> None:
 )
 async def test_a_gang_that_fits_is_bound_at_once(plugins: Plugins) -> None:
     """A feasible gang is bound without waiting for a backoff or a flush (#125, #364, #397, #450)."""
-    made = _rig(plugins)
-    made.add(node("n", allocatable={"cpu": 4, "pods": 10}))
-    _group(made, "train", 3)
-    made.add(*(_member("train", index) for index in range(3)))
+    made = _rig_with_gang(4, 3, plugins)
     await _run(made)
     assert sorted(made.bound) == ["train-0", "train-1", "train-2"]
 
@@ -101,10 +107,7 @@ async def test_members_below_the_quorum_are_not_attempted() -> None:
 
 async def test_a_gang_that_does_not_fit_holds_nothing() -> None:
     """The infeasible member makes Permit reject the others, and their capacity is free for other pods (#930)."""
-    made = _rig()
-    made.add(node("n", allocatable={"cpu": 2, "pods": 10}))
-    _group(made, "train", 3)
-    made.add(*(_member("train", index) for index in range(3)))
+    made = _rig_with_gang(2, 3)
     await _run(made)
     assert (made.bound, len(made.context.waiting), made.context.cache.placed_pods()) == ({}, 0, [])
     made.add(pod("alone", requests={"cpu": 2}))
@@ -114,10 +117,7 @@ async def test_a_gang_that_does_not_fit_holds_nothing() -> None:
 
 async def test_capacity_for_the_missing_member_requeues_the_gang() -> None:
     """The member that becomes feasible activates its siblings."""
-    made = _rig()
-    made.add(node("n", allocatable={"cpu": 2, "pods": 10}))
-    _group(made, "train", 3)
-    made.add(*(_member("train", index) for index in range(3)))
+    made = _rig_with_gang(2, 3)
     await _run(made)
     made.add(node("m", allocatable={"cpu": 1, "pods": 10}))
     await _run_for(made, 30)
@@ -158,10 +158,7 @@ async def test_two_gangs_that_each_need_the_whole_node(percentage: int) -> None:
 
 async def test_a_permit_timeout_rejects_the_whole_gang() -> None:
     """The first Permit timeout also rejects the other members of the gang."""
-    made = _rig(podGroupRejectPercentage=100, permitWaitingTimeSeconds=20)
-    made.add(node("n", allocatable={"cpu": 2, "pods": 10}))
-    _group(made, "train", 3)
-    made.add(*(_member("train", index) for index in range(3)))
+    made = _rig_with_gang(2, 3, podGroupRejectPercentage=100, permitWaitingTimeSeconds=20)
     await _run(made)
     assert len(made.context.waiting) == 2
     async with made.running():
@@ -172,10 +169,7 @@ async def test_a_permit_timeout_rejects_the_whole_gang() -> None:
 
 async def test_a_member_after_its_permit_timeout_does_not_count() -> None:
     """A member whose Permit timeout has passed does not count for the quorum, although it is still assumed (#930)."""
-    made = _rig()
-    made.add(node("n", allocatable={"cpu": 4, "pods": 10}))
-    _group(made, "train", 2)
-    made.add(*(_member("train", index) for index in range(2)))
+    made = _rig_with_gang(4, 2)
     first = made.decide()
     assert first is not None
     made.clock.advance(60)

@@ -12,6 +12,7 @@ from scheduler_core.framework.cluster_events import (
     EventRegistration,
     Hint,
 )
+from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.model.pod import Pod
 from tests.support.builders import pod
 from tests.support.queue_world import COLUMNS, GATED, LABELLED, OTHER, WEB, QueueWorld
@@ -283,17 +284,24 @@ def test_an_update_of_a_gated_pod(newer: Pod, place: str, gated_by: str) -> None
     assert (world.place_of(WEB), queued.gated_by, queued.info.pod) == (place, gated_by, newer)
 
 
+def assert_opened_by_label_event(world: QueueWorld, queued: QueuedPod, corrected: Pod, place: str) -> None:
+    """Remove the gate's label without an event; assert that only the label event moves the pod to a place."""
+    assert world.place_of(corrected) == "gated"
+    queued.info = COLUMNS.compile_pod(corrected)
+    world.queue.on_event(NODE_ADD, None, None)
+    assert world.place_of(corrected) == "gated"
+    world.queue.on_event(LABELLED, None, None)
+    assert world.place_of(corrected) == place
+    world.queue.close()
+
+
 def test_only_a_registered_event_calls_the_gate() -> None:
     """The gate of a gated pod is called at events for which its plugin registered, and at no others."""
     world = QueueWorld()
     world.add(GATED)
     queued = world.queue.find(GATED.metadata.uid)
     assert queued is not None
-    queued.info = COLUMNS.compile_pod(WEB)
-    world.queue.on_event(NODE_ADD, None, None)
-    assert world.place_of(WEB) == "gated"
-    world.queue.on_event(LABELLED, None, None)
-    assert world.place_of(WEB) == "active"
+    assert_opened_by_label_event(world, queued, WEB, "active")
 
 
 def test_a_failed_pod_is_gated() -> None:
@@ -314,13 +322,7 @@ def test_an_event_of_a_rejecting_plugin_does_not_call_the_gate() -> None:
     world.queue.update(COLUMNS.compile_pod(GATED), [LABELLED], WEB)
     world.queue.on_event(NODE_ADD, None, None)
     world.fail(queued, ["A"])
-    assert world.place_of(WEB) == "gated"
-    queued.info = COLUMNS.compile_pod(WEB)
-    world.queue.on_event(NODE_ADD, None, None)
-    assert world.place_of(WEB) == "gated"
-    world.queue.on_event(LABELLED, None, None)
-    assert world.place_of(WEB) == "backoff"
-    world.queue.close()
+    assert_opened_by_label_event(world, queued, WEB, "backoff")
 
 
 def test_a_gate_is_called_at_events_that_it_registered_in_another_profile() -> None:
@@ -336,13 +338,7 @@ def test_a_gate_is_called_at_events_that_it_registered_in_another_profile() -> N
     gated = pod("web", scheduler_name="two", labels={"gated": ""})
     world.queue.update(COLUMNS.compile_pod(gated), [LABELLED], waiting)
     world.fail(queued, ["A"])
-    assert world.place_of(WEB) == "gated"
-    queued.info = COLUMNS.compile_pod(waiting)
-    world.queue.on_event(NODE_ADD, None, None)
-    assert world.place_of(WEB) == "gated"
-    world.queue.on_event(LABELLED, None, None)
-    assert world.place_of(WEB) == "backoff"
-    world.queue.close()
+    assert_opened_by_label_event(world, queued, waiting, "backoff")
 
 
 def test_a_gated_pod_keeps_its_timestamp() -> None:
