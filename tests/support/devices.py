@@ -39,7 +39,7 @@ def device(name: str, model: str = "", **fields: Any) -> Body:
 def slice_of(
     devices: Sequence[Body] = (), *, name: str = "", node: str = "n0", pool: str = "", driver: str = DRIVER, **spec: Any
 ) -> ResourceSlice:
-    """Return a slice: of a node, or without a node name if ``node`` is empty."""
+    """Return a ResourceSlice of a node, or without node name if ``node`` is empty."""
     pool_fields = {"generation": spec.pop("generation", 1), "resourceSliceCount": spec.pop("count", 1)}
     body = {"driver": driver, "pool": {"name": pool or node, **pool_fields}, "devices": list(devices), **spec}
     if node:
@@ -48,7 +48,7 @@ def slice_of(
 
 
 def device_class(name: str = "gpu", *expressions: str, config: Sequence[Body] = ()) -> DeviceClass:
-    """Return a class."""
+    """Return a DeviceClass."""
     return _decoded(
         {"metadata": {"name": name}, "spec": {"selectors": cel(*expressions), "config": list(config)}}, DeviceClass
     )
@@ -85,7 +85,7 @@ def claim(*requests: Body, name: str = "c0", allocation: Body | None = None, **d
 
 
 def allocated_claim(*results: Body, name: str = "held") -> ResourceClaim:
-    """Return a claim with an allocation; results default to request ``r`` and the driver and pool of the builders."""
+    """Return an allocated claim; results have request ``r``, :data:`DRIVER` and pool ``n0`` by default."""
     defaults = {"request": "r", "driver": DRIVER, "pool": "n0"}
     return claim(name=name, allocation={"devices": {"results": [{**defaults, **result} for result in results]}})
 
@@ -126,9 +126,9 @@ def allocator(
     *,
     best_fit: bool = False,
 ) -> Allocator:
-    """Return an allocator; without classes, the class ``gpu`` without selectors exists."""
-    known = {one.metadata.name: one for one in classes or (device_class(),)}
-    return Allocator(claims, known, devices, limits, best_fit=best_fit)
+    """Return an allocator; the default class is ``gpu`` without selectors."""
+    classes_by_name = {one.metadata.name: one for one in classes or (device_class(),)}
+    return Allocator(claims, classes_by_name, devices, limits, best_fit=best_fit)
 
 
 def allocate(
@@ -159,7 +159,7 @@ def _decoded(body: Body, kind: type[T]) -> T:
 
 
 def using(user: Pod, *claims: str, templates: Mapping[str, str | None] | None = None) -> Pod:
-    """Return a pod that names claims, and templates by the name of the claim that was created for each."""
+    """Return the pod with references to claims and templates; *templates* has the created claim of each template."""
     created = dict(templates or {})
     references = [ResourceClaimReference(name=each, resource_claim_name=each) for each in claims]
     references += [ResourceClaimReference(name=each, resource_claim_template_name=each) for each in created]

@@ -1,7 +1,4 @@
-"""Plugins beside the built-in ones, for tests of profiles.
-
-Owns another order of the queue, and a plugin that counts its own life. It must not schedule.
-"""
+"""Plugins for tests of profiles: another queue order, and a plugin that counts its instances."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from scheduler_core.in_tree import in_tree_registry
 
 
 class FairSort(QueueSortPlugin):
-    """Another order than PrioritySort's."""
+    """QueueSort plugin with another order than PrioritySort."""
 
     name = "FairSort"
 
@@ -27,7 +24,7 @@ class FairSort(QueueSortPlugin):
 
 
 class CountedArgs(ConfigModel):
-    """Args that count how often written ones are validated."""
+    """Args that count validations of non-empty input."""
 
     validations: ClassVar[int] = 0
 
@@ -41,7 +38,7 @@ class CountedArgs(ConfigModel):
 
 
 class Counted(ReservePlugin):
-    """Counts how many of it were made and closed; made only while it may be."""
+    """Plugin that counts created and closed instances; its creation fails while ``broken`` is set."""
 
     name = "Counted"
     args_model = CountedArgs
@@ -67,7 +64,7 @@ class Counted(ReservePlugin):
 
 
 def registry_with_extra_plugins() -> Registry:
-    """The built-in plugins and these."""
+    """Return a registry with the in-tree plugins and these plugins."""
     plugins = in_tree_registry()
     plugins.register(FairSort)
     plugins.register(Counted)

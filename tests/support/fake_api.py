@@ -1,7 +1,7 @@
-"""An API server on loopback whose every answer a test has written down.
+"""HTTP server on loopback with scripted responses, for tests of API clients.
 
-Owns a real HTTP server: chunks, disconnects and silence reach the client as they would from kube-apiserver. It must not
-know Kubernetes; what it answers is scripted per method and path, in order, the last answer repeating.
+Chunks, disconnects and missing responses reach the client as from kube-apiserver. The responses of a method and path
+are sent in order; the last one repeats.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from aiohttp import web
 
 @dataclass(frozen=True)
 class ReceivedRequest:
-    """A request as it arrived."""
+    """Received request."""
 
     method: str
     path: str
@@ -29,20 +29,20 @@ class ReceivedRequest:
 
     @property
     def json(self) -> Any:
-        """The body, decoded."""
+        """Body decoded as JSON."""
         return json.loads(self.body)
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A whole answer.
+    """Complete response.
 
     Attributes:
         status: HTTP status.
-        body: Bytes as they are, anything else as JSON.
-        headers: Added to the answer's.
-        gate: Answer only when it is set.
-        disconnect: Break the connection instead of answering.
+        body: Bytes, or a value that is encoded as JSON.
+        headers: Additional headers.
+        gate: Event that delays the response until it is set.
+        disconnect: Whether to close the connection instead of a response.
     """
 
     status: int = 200
@@ -53,23 +53,23 @@ class Answer:
 
     @property
     def content(self) -> bytes:
-        """The bytes that are sent."""
+        """Bytes of the body."""
         return self.body if isinstance(self.body, bytes) else json.dumps(self.body).encode()
 
 
 class Hang:
-    """A step of a stream: say nothing more until the client goes or the server stops."""
+    """Step of a stream: send nothing until the client disconnects or the server stops."""
 
 
 class Disconnect:
-    """A step of a stream: break the connection in the middle of the body."""
+    """Step of a stream: close the connection in the middle of the body."""
 
 
 Step = bytes | asyncio.Event | Hang | Disconnect
 
 
 class Stream:
-    """A watch's body: bytes are written as one chunk each, events are waited for, the end is a clean end."""
+    """Body of a watch response; bytes are sent as one chunk each, events are awaited, then the body ends."""
 
     def __init__(self, *steps: Step) -> None:
         self.steps = steps
@@ -79,24 +79,24 @@ Script = Answer | Stream
 
 
 def refusal(status: int, message: str, reason: str = "") -> Answer:
-    """An error as the API server words it."""
+    """Return an error response with a Status object."""
     body = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "reason": reason}
     return Answer(status, {**body, "code": status})
 
 
 class FakeApi:
-    """The server; an asynchronous context manager.
+    """Scripted API server; an asynchronous context manager.
 
     Attributes:
         received: Every request, in order of arrival.
-        max_concurrent: The most requests that were being answered at once, per method.
+        max_concurrent: Maximum number of concurrent requests by method.
     """
 
     def __init__(self) -> None:
         self.received: list[ReceivedRequest] = []
         self.max_concurrent: dict[str, int] = defaultdict(int)
         self._scripts: dict[tuple[str, str], list[Script]] = {}
-        self._answering: dict[str, int] = defaultdict(int)
+        self._concurrent: dict[str, int] = defaultdict(int)
         self._changed = asyncio.Event()
         self._stopping = asyncio.Event()
         self._runner: web.AppRunner | None = None
@@ -119,62 +119,62 @@ class FakeApi:
         await self._runner.cleanup()
 
     def on(self, method: str, path: str, *scripts: Script) -> None:
-        """What requests of this method and path are answered, one after the other; the last one repeats."""
+        """Set the responses to requests with a method and path, in order; the last one repeats."""
         self._scripts[method, path] = list(scripts)
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until ``condition`` holds, looking whenever a request arrives or ends."""
+        """Wait until ``condition`` holds; it is checked whenever a request arrives or ends."""
         async with asyncio.timeout(60):
             while not condition():
                 self._changed.clear()
                 await self._changed.wait()
 
     def requests(self, method: str, path: str | None = None) -> list[ReceivedRequest]:
-        """The requests of a method, and of a path where it is given."""
-        return [seen for seen in self.received if seen.method == method and path in (None, seen.path)]
+        """Return the received requests with a method, and with a path if it is given."""
+        return [each for each in self.received if each.method == method and path in (None, each.path)]
 
     # -- bayplan.kube.http.connection.ClusterAccess --------------------------------------------------------------------
 
     @property
     def base_url(self) -> str:
-        """Where it listens."""
+        """Base URL."""
         return self._base_url
 
     @property
     def ssl_context(self) -> ssl.SSLContext | None:
-        """None: plain HTTP."""
+        """None, because the server uses HTTP."""
         return None
 
     @property
     def proxy(self) -> str | None:
-        """None."""
+        """None: requests need no proxy."""
         return None
 
     async def authorization(self) -> str | None:
-        """A token that never changes."""
+        """Return a constant token."""
         return "Bearer fake"
 
-    # -- answering ----------------------------------------------------------------------------------------------------
+    # -- responses ----------------------------------------------------------------------------------------------------
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         body = await request.read()
         self.received.append(
             ReceivedRequest(request.method, request.path, dict(request.query), dict(request.headers), body)
         )
-        self._answering[request.method] += 1
-        self.max_concurrent[request.method] = max(self.max_concurrent[request.method], self._answering[request.method])
+        self._concurrent[request.method] += 1
+        self.max_concurrent[request.method] = max(self.max_concurrent[request.method], self._concurrent[request.method])
         self._changed.set()
         try:
             scripts = self._scripts.get((request.method, request.path))
             if not scripts:
-                answer = refusal(404, f"nothing is scripted for {request.method} {request.path}")
+                answer = refusal(404, f"no response is scripted for {request.method} {request.path}")
                 return web.Response(status=404, body=answer.content)
             script = scripts.pop(0) if len(scripts) > 1 else scripts[0]
             if isinstance(script, Stream):
                 return await self._stream(request, script)
             return await self._answer(request, script)
         finally:
-            self._answering[request.method] -= 1
+            self._concurrent[request.method] -= 1
             self._changed.set()
 
     async def _answer(self, request: web.Request, answer: Answer) -> web.Response:

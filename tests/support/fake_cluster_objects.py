@@ -1,7 +1,4 @@
-"""ControllerRevisions and statuses in memory.
-
-Owns what the profile controller writes, and failures that a test orders. It must not decide anything.
-"""
+"""ControllerRevisions and statuses in memory, for tests of the profile controller, with failures that a test sets."""
 
 from __future__ import annotations
 
@@ -15,11 +12,11 @@ from scheduler_core.errors import ClusterWriteError, ConflictError, NotFoundErro
 
 
 class FakeRevisions:
-    """Fulfils :class:`bayplan.profiles.revision_store.RevisionStore`.
+    """Implements :class:`bayplan.profiles.revision_store.RevisionStore`.
 
     Attributes:
-        stored: By name.
-        failures: Raised by the next calls that write, one each.
+        stored: Revisions by name.
+        failures: Errors of the next writes, one for each.
     """
 
     def __init__(self) -> None:
@@ -27,21 +24,21 @@ class FakeRevisions:
         self.failures: list[ClusterWriteError] = []
 
     async def list(self, labels: Mapping[str, str]) -> list[ControllerRevision]:
-        """Those that carry all labels."""
+        """Return the revisions that have all labels."""
         found = [one for one in self.stored.values() if labels.items() <= one.metadata.labels.items()]
         return sorted(found, key=lambda one: one.revision)
 
     async def create(self, revision: ControllerRevision) -> ControllerRevision:
-        """Store one; a name that is taken is a conflict."""
-        self._fail_as_told()
+        """Store a revision; an existing name is a conflict."""
+        self._raise_next_failure()
         if revision.metadata.name in self.stored:
             raise ConflictError("taken")
         self.stored[revision.metadata.name] = revision
         return revision
 
     async def annotate(self, name: str, annotations: Mapping[str, str]) -> None:
-        """Set annotations."""
-        self._fail_as_told()
+        """Set annotations of a revision."""
+        self._raise_next_failure()
         if name not in self.stored:
             raise NotFoundError("gone")
         one = self.stored[name]
@@ -49,22 +46,22 @@ class FakeRevisions:
         self.stored[name] = replace(one, metadata=metadata)
 
     async def delete(self, name: str, uid: str = "") -> None:
-        """Remove one."""
-        self._fail_as_told()
+        """Delete a revision."""
+        self._raise_next_failure()
         self.stored.pop(name, None)
 
-    def _fail_as_told(self) -> None:
+    def _raise_next_failure(self) -> None:
         if self.failures:
             raise self.failures.pop(0)
 
 
 class FakeStatuses:
-    """Fulfils :class:`bayplan.profiles.status_publisher.StatusWriter`.
+    """Implements :class:`bayplan.profiles.status_publisher.StatusWriter`.
 
     Attributes:
-        statuses: What stands in the status, by plural and name.
-        patches: Every patch in order: plural, name, body.
-        failures: Raised by the next patches, one each.
+        statuses: Statuses by plural and name.
+        patches: Plural, name and body of every patch, in order.
+        failures: Errors of the next patches, one for each.
     """
 
     def __init__(self) -> None:
@@ -83,10 +80,10 @@ class FakeStatuses:
             del status[field]
 
     def profile(self, name: str) -> dict[str, Any]:
-        """The status of a SchedulerProfile."""
+        """Return the status of a SchedulerProfile."""
         return self.statuses["schedulerprofiles", name]
 
     def condition(self, name: str, kind: str) -> dict[str, Any]:
-        """A condition of a SchedulerProfile."""
+        """Return a condition of a SchedulerProfile."""
         found: dict[str, Any] = next(one for one in self.profile(name)["conditions"] if one["type"] == kind)
         return found

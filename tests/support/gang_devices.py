@@ -22,7 +22,7 @@ from tests.support.scheduling import DEFAULT_NAME, Rig, configured, rig
 
 
 def device_rig(*, backtrack: bool = True, steps: int | None = None) -> tuple[Rig, RecordingClaimWriter]:
-    """Return a scheduler with the class ``gpu`` and without nodes, and the API server's claims."""
+    """Return a scheduler with the DeviceClass ``gpu`` and without nodes, and the writer with the stored claims."""
     writer = RecordingClaimWriter()
     options = SchedulerOptions(gangs_backtrack=backtrack)
     made = rig(defaults=default_plugins(), options=options, ports=SchedulerPorts(claims=writer), serve=False)
@@ -34,7 +34,7 @@ def device_rig(*, backtrack: bool = True, steps: int | None = None) -> tuple[Rig
 
 
 def report(made: Rig, writer: RecordingClaimWriter, *objects: Node | ResourceSlice | ResourceClaim | Pod) -> None:
-    """Report objects as added; claims are stored as well."""
+    """Report objects as added, and store claims in the writer."""
     devices = made.context.cache.columns.devices
     for each in objects:
         if isinstance(each, ResourceClaim):
@@ -46,7 +46,7 @@ def report(made: Rig, writer: RecordingClaimWriter, *objects: Node | ResourceSli
 
 
 def owned(user: Pod, *requests: Body, constraints: Sequence[Body] = ()) -> ResourceClaim:
-    """Return the claim that was created for a pod from a template."""
+    """Return the claim that was created from a template for a pod."""
     found = claim(*requests, name=f"claim-of-{user.metadata.name}", constraints=list(constraints))
     owner = OwnerReference(
         api_version="v1", kind="Pod", name=user.metadata.name, uid=user.metadata.uid, controller=True
@@ -76,7 +76,7 @@ def gang(made: Rig, min_member: int) -> None:
 
 
 async def settled(made: Rig) -> None:
-    """Run the scheduler until nothing can be tried and nothing is bound; writes that conflict are repeated at once."""
+    """Run the scheduler until it is idle; the clock advances while pods are bound, so that conflicts are retried."""
     async with made.running():
         idle = asyncio.get_running_loop().create_task(made.scheduler.until_idle())
         while not idle.done():
@@ -86,6 +86,6 @@ async def settled(made: Rig) -> None:
 
 
 def in_use(made: Rig) -> dict[tuple[str, str], list[str]]:
-    """Return the devices in use by pool, those of shares included."""
+    """Return the devices in use by pool, including shared devices."""
     allocated = made.context.cache.columns.devices.hardware.allocated
     return {key: sorted([*usage.dedicated, *usage.shares]) for key, usage in allocated._pools.items()}

@@ -1,7 +1,4 @@
-"""Gangs that preempt, in a test's scheduler.
-
-Owns the short forms of what is in their way and of what became of it. It must not know what is tested.
-"""
+"""Builders and shortcuts for tests of gang preemption: nodes, running pods, victims."""
 
 from __future__ import annotations
 
@@ -24,17 +21,17 @@ from tests.support.virtual_clock import VirtualClock
 DELETED = datetime(2026, 1, 1, tzinfo=UTC)
 DISRUPTED_AS_GROUP = group("victim", min_member=1, disrupts_whole=True)
 DISRUPTED_BY_POD = group("victim", min_member=1)
-"""A group that is disrupted as a whole or one by one; its members are made by :func:`victim_member`."""
+"""Group ``victim``, disrupted as a whole or pod by pod; :func:`victim_member` returns its members."""
 
 
 def with_pod_groups(made: Rig) -> Rig:
-    """The same, with PodGroups."""
+    """Serve Bayplan's PodGroups and return the scheduler."""
     made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
     return made
 
 
 def deferring_rig() -> tuple[Rig, DeferringWriter]:
-    """A scheduler whose deletions are answered when the test says so."""
+    """Return a scheduler whose pod deletions complete when the test completes them."""
     clock, writer = VirtualClock(), DeferringWriter()
     made = Rig(Scheduler(clock, writer, None, None, default_plugins()), clock, writer)
     made.serve(profile())
@@ -42,7 +39,7 @@ def deferring_rig() -> tuple[Rig, DeferringWriter]:
 
 
 def small_node(name: str, cpus: int = 2, **labels: str) -> Node:
-    """A node of so many CPUs."""
+    """Return a node with few CPUs."""
     return node(name, labels=labels, allocatable={"cpu": str(cpus), "pods": "99"})
 
 
@@ -55,13 +52,13 @@ def running_pod(
     labels: Mapping[str, str] | None = None,
     ports: Iterable[int] = (),
 ) -> Pod:
-    """A pod that runs."""
-    wants = {"cpu": str(cpus)}
-    return pod(name, node_name=node_name, priority=priority, requests=wants, labels=labels or {}, ports=ports)
+    """Return a running pod."""
+    requests = {"cpu": str(cpus)}
+    return pod(name, node_name=node_name, priority=priority, requests=requests, labels=labels or {}, ports=ports)
 
 
 def terminating_pod(each: Pod, *, by_preemption: bool = False) -> Pod:
-    """The pod as it is being deleted."""
+    """Return the pod with a deletion timestamp."""
     conditions = (PodCondition("DisruptionTarget", "True", "PreemptionByScheduler", ""),) if by_preemption else ()
     return msgspec.structs.replace(
         each,
@@ -71,16 +68,16 @@ def terminating_pod(each: Pod, *, by_preemption: bool = False) -> Pod:
 
 
 def evicted(made: Rig) -> set[str]:
-    """Pods whose deletion was asked for."""
+    """Return the names of the pods that the scheduler has deleted."""
     return {deletion.name for deletion in made.writer.deletions}
 
 
 def add_gang(made: Rig, *pods: Pod, of: PodGroup) -> None:
-    """Let a gang come."""
+    """Add a PodGroup and its pods."""
     made.scheduler.group_feed.group_changed(of)
     made.add(*pods)
 
 
 def victim_member(name: str, node_name: str, priority: int = 0) -> Pod:
-    """A member of another gang that runs."""
+    """Return a running member of the group ``victim``."""
     return member(name, "victim", node_name=node_name, priority=priority)

@@ -1,6 +1,6 @@
-"""A cluster in which pods come, run for a while and end, second by second, with gangs among them.
+"""A cluster with gangs in which pods are created, run and terminate, in steps of virtual time.
 
-Owns the clock's steps, run times and what an adversary sends. It must not know what is proved of them.
+The test sets the run times, which the scheduler does not see.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from tests.support.gangs import gang_of, group, members, settle
 from tests.support.scheduling import rig
 
 PATIENCE = 20.0
-"""Seconds that a Strict gang fails before capacity is reserved for it."""
+"""Seconds for which a Strict gang must have failed before capacity is reserved for it."""
 
 
 class Traffic:
-    """A scheduler and pods whose run times the test knows and the scheduler does not.
+    """Scheduler and pods with run times.
 
     Attributes:
-        rig: The scheduler.
-        ends_at: When running pods end, by name.
+        rig: Scheduler.
+        ends_at: Time at which each running pod terminates, by name.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -42,15 +42,15 @@ class Traffic:
 
     @property
     def now(self) -> float:
-        """The clock's time."""
+        """Time of the clock."""
         return self.rig.clock.now()
 
     def nodes(self, cpus: Mapping[str, int], **fields: Any) -> None:
-        """Nodes by name with so many CPUs."""
+        """Add nodes; *cpus* is their CPUs by name."""
         self.rig.add(*(node(name, allocatable={"cpu": str(cpu), "pods": "20"}, **fields) for name, cpu in cpus.items()))
 
     def add_running(self, node_name: str, cpu: int = 1, seconds: float = 1e9, **fields: Any) -> Pod:
-        """A pod that runs already, and for so many seconds more."""
+        """Add a running pod that terminates after *seconds*."""
         self._serial += 1
         policy = fields.pop("restart_policy", "Never")
         made = pod(f"running-{self._serial}", node_name=node_name, requests={"cpu": str(cpu)}, **fields)
@@ -61,7 +61,7 @@ class Traffic:
         return made
 
     def add_pending(self, cpu: int = 1, seconds: float = 1e9, **fields: Any) -> Pod:
-        """A pod that wants to run for so many seconds."""
+        """Add a pending pod with a run time."""
         self._serial += 1
         requests = fields.pop("requests", {"cpu": str(cpu)})
         made = pod(f"small-{self._serial}", requests=requests, **fields)
@@ -71,7 +71,7 @@ class Traffic:
         return made
 
     def gang(self, name: str, count: int, cpu: int = 1, seconds: float = 1e9, **fields: Any) -> list[Pod]:
-        """A gang of equal members, Strict unless said otherwise."""
+        """Add a gang of equal members, Strict by default."""
         pod_fields = fields.pop("member", {})
         self.rig.scheduler.group_feed.group_changed(group(name, min_member=count, **{"is_strict": True, **fields}))
         made = members(count, name, requests={"cpu": str(cpu)}, **pod_fields)
@@ -80,54 +80,54 @@ class Traffic:
         return made
 
     def add(self, each: Pod, seconds: float = 1e9) -> None:
-        """A pod comes that the test has made itself."""
+        """Add a pod that the test has built."""
         self._pods[each.metadata.name] = each
         self._seconds[each.metadata.name] = seconds
         self.rig.add(each)
 
     def delete(self, *pods: Pod) -> None:
-        """Pods are gone."""
+        """Delete pods."""
         for each in pods:
             self.ends_at.pop(each.metadata.name, None)
             self.rig.scheduler.feed.pod_deleted(each)
 
     def delete_named(self, *names: str) -> None:
-        """Pods that run are gone, though nothing was tried since."""
+        """Delete running pods by name, without running the scheduler."""
         self.delete(*[self._pods[name] for name in names])
 
     async def settle(self) -> None:
-        """Let the scheduler do what it can; what it binds begins to run."""
-        known = len(self.rig.writer.bindings)
+        """Run the scheduler until it is idle; the run time of bound pods begins."""
+        bound = len(self.rig.writer.bindings)
         await settle(self.rig)
-        for binding in self.rig.writer.bindings[known:]:
+        for binding in self.rig.writer.bindings[bound:]:
             self.ends_at[binding.name] = self.now + self._seconds.pop(binding.name)
 
     async def step(self, seconds: float = 1.0) -> None:
-        """Time passes; who is over ends."""
+        """Advance the time, delete the pods whose run time is over, and run the scheduler."""
         self.rig.clock.advance(seconds)
         self.delete(*[self._pods[name] for name, due in self.ends_at.items() if due <= self.now])
         await self.settle()
 
     def latest_end_on(self, node_names: Iterable[str]) -> float:
-        """When the last of the pods that run on some nodes ends; now if none runs."""
+        """Return the time at which the last pod on some nodes terminates; the current time if there is none."""
         columns = self.rig.context.cache.columns
-        there = [info.pod for name in node_names for info in columns.pods[columns.row_of(name)].values()]
-        return max((self.ends_at[each.metadata.name] for each in there), default=self.now)
+        running = [info.pod for name in node_names for info in columns.pods[columns.row_of(name)].values()]
+        return max((self.ends_at[each.metadata.name] for each in running), default=self.now)
 
     def is_scheduled(self, name: str) -> bool:
-        """Whether a gang's quorum has its nodes."""
+        """Return whether the quorum of a gang is scheduled."""
         return not gang_of(self.rig, name).needed
 
     def gang_named(self, name: str) -> Gang:
-        """A gang."""
+        """Return a gang by the name of its group."""
         return gang_of(self.rig, name)
 
     def is_bound(self, each: Pod) -> bool:
-        """Whether a pod was bound."""
+        """Return whether a pod was bound."""
         return each.metadata.name in self.rig.bound
 
     async def reserve(self, name: str) -> Gang:
-        """Let a gang fail until capacity is reserved for it."""
+        """Run the scheduler until capacity is reserved for a gang."""
         await self.settle()
         await self.step(PATIENCE + 1.0)
         gang = self.gang_named(name)
@@ -136,7 +136,7 @@ class Traffic:
 
 
 async def full_traffic(*, options: dict[str, float] | None = None, **gang: Any) -> Traffic:
-    """Nodes a and b of 4 CPUs, full of two pods each, and a gang that waits with a reservation on them."""
+    """Return full nodes a and b of 4 CPUs with two pods each, and a pending gang with a reservation on both."""
     traffic = Traffic(**(options or {}))
     for name in ("a", "b"):
         traffic.nodes({name: 4}, labels={"zone": name})

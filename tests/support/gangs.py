@@ -1,7 +1,4 @@
-"""Gangs in a test's scheduler, from the few words that matter to the test.
-
-Owns the short forms of groups and members. It must not know what is tested.
-"""
+"""Builders of PodGroups and their members, and shortcuts to gangs of a scheduler."""
 
 from __future__ import annotations
 
@@ -18,24 +15,24 @@ LABEL = POD_GROUP_LABELS[GroupSource.BAYPLAN]
 
 
 def key(name: str = "train", namespace: str = "default") -> GroupKey:
-    """A group of Bayplan's own API."""
+    """Return the key of a group of Bayplan's API."""
     return GroupKey(GroupSource.BAYPLAN, namespace, name)
 
 
 def group(name: str = "train", min_member: int = 2, namespace: str = "default", **fields: Any) -> PodGroup:
-    """A PodGroup."""
+    """Return a PodGroup."""
     return PodGroup(key(name, namespace), f"uid-of-group-{namespace}-{name}", min_member, **fields)
 
 
 def member(name: str, of: str = "train", **fields: Unpack[PodFields]) -> Pod:
-    """A pod that belongs to a group; one CPU unless said otherwise."""
+    """Return a member of a group; by default, it requests one CPU."""
     fields["labels"] = {**fields.get("labels", {}), LABEL: of}
     fields.setdefault("requests", {"cpu": "1"})
     return pod(name, **fields)
 
 
 def members(count: int, of: str = "train", **fields: Unpack[PodFields]) -> list[Pod]:
-    """Members named ``<group>-<number>``."""
+    """Return members named ``<group>-<number>``."""
     return [member(f"{of}-{number}", of, **fields) for number in range(count)]
 
 
@@ -58,20 +55,20 @@ def add_groups(rig: Rig, *groups: PodGroup | CompositePodGroup) -> None:
 
 
 def gang_of(rig: Rig, name: str = "train") -> Gang:
-    """A gang that exists."""
+    """Return the gang of a group; it must exist."""
     gang = rig.queue.gangs.get(key(name))
     assert gang is not None
     return gang
 
 
 def previewed(rig: Rig, name: str = "train") -> GangPreview:
-    """The dry run of a gang's preemption, by the live default profile."""
+    """Return the dry run of a gang's preemption by the default profile."""
     instance = rig.context.profiles.get(DEFAULT_NAME)
     assert instance is not None
     return rig.scheduler.cycles.preemption.preview(gang_of(rig, name), instance)
 
 
 async def settle(rig: Rig) -> None:
-    """Run the scheduler until nothing can be tried and nothing is bound."""
+    """Run the scheduler until it is idle."""
     async with rig.running():
         await rig.scheduler.until_idle()

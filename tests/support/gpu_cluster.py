@@ -1,7 +1,7 @@
-"""A cluster of the size of a real one, as ``kubectl get nodes,pods -o json`` prints it.
+"""A cluster of realistic size, in the format of ``kubectl get nodes,pods -o json``.
 
 Nodes and pods have the proportions of a public trace of a GPU cluster: four of five nodes have GPUs, three of four pods
-request one. Every draw is a function of the index, so that two calls return the same text.
+request at least one. All values are functions of the index, so that every call returns the same text.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ Document = dict[str, Any]
 
 
 def gpu_cluster(nodes: int = 1523, pods: int = 8152) -> str:
-    """Return a List of nodes and of pods that wait.
+    """Return a List of nodes and pending pods.
 
-    One pod in 40 selects a pool that no node belongs to, one in 100 has a scheduling gate, and one in 200 names a
-    scheduler that no profile serves. Pods with GPUs request more of them than there are.
+    One pod in 40 selects a pool without nodes, one in 100 has a scheduling gate, and one in 200 names a scheduler
+    without a profile. The pods request more GPUs than the nodes have.
 
     Args:
         nodes: Number of nodes.

@@ -1,6 +1,6 @@
-"""A PodGroup in a test, its members, and the status that is computed for it.
+"""A PodGroup, its members, and its computed status.
 
-As at the API server, each status starts from the one before.
+As with the API server, each status is computed from the previous one.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def member(source: GroupSource, name: str, **fields: Unpack[PodFields]) -> Pod:
 
 @dataclass
 class GroupScenario:
-    """PodGroup ``train`` with its members; the status of each step is the input of the next."""
+    """PodGroup ``train`` with its members; the previous status is the input of the next one."""
 
     source: GroupSource = GroupSource.BAYPLAN
     min_member: int = 4
@@ -58,7 +58,7 @@ class GroupScenario:
 
     @property
     def gang(self) -> Gang:
-        """Gang of the group in the scheduler."""
+        """Gang of the group."""
         gang = self.gangs.get(self.key)
         assert gang is not None
         return gang

@@ -1,4 +1,4 @@
-"""A controller of PodGroup statuses that runs on virtual time, over gangs that the test changes."""
+"""A controller of PodGroup statuses on virtual time, for gangs that the test changes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class DeferredStatusWriter:
 
     Attributes:
         sent: Name and patch of every write whose patch was not empty.
-        held: Writes that wait while ``holds`` is set.
+        held: Delayed writes while ``holds`` is set.
         failures: Errors of the next writes, one for each.
     """
 
@@ -46,7 +46,7 @@ class DeferredStatusWriter:
             self.release()
 
     def release(self) -> None:
-        """Carry out the waiting writes."""
+        """Carry out the delayed writes."""
         held, self.held = self.held, []
         for write in held:
             patch = write.make()
@@ -58,7 +58,7 @@ class DeferredStatusWriter:
             write.done(None)
 
     def drop(self) -> None:
-        """Drop the waiting writes, as when the process stops."""
+        """Drop the delayed writes, as when the process stops."""
         held, self.held = self.held, []
         for write in held:
             write.done(WriteDroppedError("stopping"))
@@ -66,7 +66,7 @@ class DeferredStatusWriter:
 
 @dataclass
 class GroupWorld:
-    """Running controller over gangs that the test changes."""
+    """Controller and the gangs that the test changes."""
 
     pace: GroupPace = PACE
     clock: VirtualClock = field(default_factory=VirtualClock)
@@ -111,7 +111,7 @@ class GroupWorld:
         self.gangs.changed(gang)
 
     async def advance(self, seconds: float = _GATHERED, step: float = 0.05) -> None:
-        """Advance the time in small steps, so that every timer fires at its time."""
+        """Advance the time in small steps, so that every timer fires on time."""
         until = self.clock.now() + seconds
         await self._settle()
         while self.clock.now() < until - 1e-9:
@@ -132,7 +132,7 @@ class GroupWorld:
 
 
 async def running(world: GroupWorld) -> AsyncIterator[GroupWorld]:
-    """Run a world's controller while the caller's loop body, or test, runs."""
+    """Run the controller of a world until the iteration is resumed."""
     task = asyncio.create_task(world.controller.run())
     yield world
     task.cancel()

@@ -1,4 +1,4 @@
-"""The rest of the scheduler, as small as a plugin's test needs it."""
+"""Fakes of the plugin handle and of the objects that it gives to a plugin."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
@@ -30,31 +30,31 @@ from tests.support.virtual_clock import VirtualClock
 
 @dataclass
 class FakeWaitingPods:
-    """Pods that a test made wait, by UID."""
+    """Pods that wait at Permit, by UID; set by the test."""
 
     by_uid: dict[str, WaitingPod] = field(default_factory=dict)
 
     def get(self, uid: str) -> WaitingPod | None:
-        """The waiting pod of this UID."""
+        """Return the waiting pod with a UID."""
         return self.by_uid.get(uid)
 
     def __iter__(self) -> Iterator[WaitingPod]:
         return iter(self.by_uid.values())
 
     def reject(self, uid: str) -> bool:
-        """Refuse a pod in nobody's name."""
+        """Reject a waiting pod without a plugin name."""
         waiting = self.by_uid.get(uid)
         return waiting is not None and waiting.reject("", "removed")
 
 
 @dataclass
 class FakePodsInPreBind:
-    """Pods that a test says to be in PreBind, by UID."""
+    """Pods in PreBind, by UID; set by the test."""
 
     by_uid: dict[str, PodInPreBind] = field(default_factory=dict)
 
     def get(self, uid: str) -> PodInPreBind | None:
-        """The pod of this UID."""
+        """Return the pod with a UID."""
         return self.by_uid.get(uid)
 
     def __iter__(self) -> Iterator[PodInPreBind]:
@@ -68,11 +68,11 @@ class FakeNominator:
     by_node: dict[str, dict[str, PodInfo]] = field(default_factory=dict)
 
     def nominated_pods(self, node_name: str) -> Iterable[PodInfo]:
-        """The pods that are nominated to a node."""
+        """Return the pods that are nominated to a node."""
         return list(self.by_node.get(node_name, {}).values())
 
     def nominate(self, pod: PodInfo, node_name: str) -> None:
-        """Nominate a node for a pod, in place of an earlier nomination."""
+        """Nominate a node for a pod; replace an earlier nomination."""
         self.withdraw(pod.uid)
         self.by_node.setdefault(node_name, {})[pod.uid] = pod
 
@@ -84,12 +84,12 @@ class FakeNominator:
 
 @dataclass
 class FakeGroup:
-    """A group as a test describes it; implements :class:`scheduler_core.framework.group_view.GroupView`.
+    """Pod group that the test sets; implements :class:`scheduler_core.framework.group_view.GroupView`.
 
     Attributes:
-        pods: Every member that exists, by UID.
-        placed: Members that have a node, by UID.
-        queued: Members that wait, by UID.
+        pods: All existing members, by UID.
+        placed: Assumed and bound members, by UID.
+        queued: Pending members, by UID.
     """
 
     key: GroupKey
@@ -102,76 +102,76 @@ class FakeGroup:
 
     @property
     def known(self) -> int:
-        """How many members exist."""
+        """Number of existing members."""
         return len(self.pods)
 
     def members(self) -> list[Pod]:
-        """Those that are there to stay."""
+        """Return the members that are neither terminal nor being deleted."""
         return [pod for pod in self.pods.values() if not pod.is_terminal and pod.metadata.deletion_timestamp is None]
 
     def assigned(self) -> list[PodInfo]:
-        """Those that have a node."""
+        """Return the assumed and bound members."""
         return list(self.placed.values())
 
     def waiting(self) -> list[PodInfo]:
-        """Those that wait."""
+        """Return the pending members."""
         return list(self.queued.values())
 
 
 @dataclass
 class FakeGroups:
-    """Groups as a test describes them."""
+    """Pod groups that the test sets."""
 
     by_key: dict[GroupKey, FakeGroup] = field(default_factory=dict)
 
     def group_of(self, pod: Pod) -> FakeGroup | None:
-        """The group that a pod names."""
+        """Return the group of a pod."""
         key = group_key_of(pod)
         return None if key is None else self.by_key.get(key)
 
     def get(self, key: GroupKey) -> FakeGroup | None:
-        """The group of this key."""
+        """Return the group with a key."""
         return self.by_key.get(key)
 
     def disrupted_whole(self) -> list[FakeGroup]:
-        """Those that say so."""
+        """Return the groups that are disrupted as a whole."""
         return [each for each in self.by_key.values() if each.group is not None and each.group.disrupts_whole]
 
     def ranked(self) -> list[FakeGroup]:
-        """Those with a priority of their own."""
+        """Return the groups with their own priority."""
         return [each for each in self.by_key.values() if each.group is not None and each.group.priority is not None]
 
 
 @dataclass
 class FakeDryRun:
-    """A question put to one filter; implements :class:`scheduler_core.framework.handle.DryRun`.
+    """Dry run with one filter function; implements :class:`scheduler_core.framework.handle.DryRun`.
 
     Attributes:
-        fits: Whether a pod would fit on a row as the columns are now.
+        fits: Function that returns whether a row is feasible for a pod with the current columns.
     """
 
     nodes: NodeColumns
     pod: PodInfo
     fits: Callable[[PodInfo, int], bool]
     is_row_local: bool = True
-    gone: dict[str, tuple[PodInfo, int]] = field(default_factory=dict)
+    removed: dict[str, tuple[PodInfo, int]] = field(default_factory=dict)
 
     def by_sums(self, rows: Sequence[int]) -> None:
-        """There is no quicker way."""
+        """Return None: there is no faster algorithm."""
 
     def remove(self, *running: PodInfo) -> None:
-        """Take pods off their rows."""
+        """Remove pods from their rows."""
         for info in running:
-            self.gone[info.uid] = (info, info.row)
+            self.removed[info.uid] = (info, info.row)
             self.nodes.remove_pod(info)
 
     def restore(self, *running: PodInfo) -> None:
-        """Put them back."""
+        """Add removed pods to their rows again."""
         for info in running:
-            self.nodes.add_pod(*self.gone.pop(info.uid))
+            self.nodes.add_pod(*self.removed.pop(info.uid))
 
     def run_filters(self, rows: NDArray[np.intp]) -> Verdicts:
-        """Ask :attr:`fits`; 1 says no."""
+        """Return 0 for feasible and 1 for infeasible rows."""
         return np.array([not self.fits(self.pod, row) for row in rows.tolist()], dtype=np.int32)
 
 
@@ -180,8 +180,8 @@ class FakeHandle:
     """Implements :class:`scheduler_core.framework.handle.Handle`.
 
     Attributes:
-        activated: Pods that were activated, in order.
-        filters: What :meth:`run_filters_on` answers.
+        activated: Activated pods, in order.
+        filters: Function that :meth:`run_filters_on` and dry runs call.
     """
 
     profile_name: str = "default-scheduler"
@@ -203,11 +203,11 @@ class FakeHandle:
     device_metrics: DeviceMetrics = field(default_factory=DeviceMetrics)
 
     def objects(self, kind: ObjectKind[T]) -> KindStore[T]:
-        """The objects of a kind, as the test has put them into :attr:`declared`."""
+        """Return the objects of a kind in :attr:`declared`."""
         return self.declared.declare(kind.path)
 
     def new_uid(self) -> str:
-        """A random UUID."""
+        """Return a random UUID."""
         return str(uuid4())
 
     def spawn(self, work: Coroutine[Any, Any, R]) -> asyncio.Task[R]:
@@ -215,25 +215,25 @@ class FakeHandle:
         return asyncio.get_running_loop().create_task(work)
 
     def activate(self, pods: Iterable[PodInfo]) -> None:
-        """Note the pods."""
+        """Record the pods."""
         self.activated.extend(pods)
 
     def run_filters_on(self, pod: PodInfo, row: int) -> Status:
-        """Ask :attr:`filters`."""
+        """Return the status of :attr:`filters`."""
         return self.filters(pod, row)
 
     def dry_run(
         self, state: CycleState, pod: PodInfo, *, frees_shared_ports: bool = True
     ) -> AbstractContextManager[DryRun]:
-        """Ask :attr:`filters` about the columns without some pods."""
+        """Return a dry run with :attr:`filters`; on exit, removed pods are restored."""
         del state, frees_shared_ports
         return self._dry_run(pod)
 
     @contextmanager
     def _dry_run(self, pod: PodInfo) -> Iterator[DryRun]:
-        question = FakeDryRun(self.nodes, pod, lambda asked, row: self.filters(asked, row).is_success)
+        dry_run = FakeDryRun(self.nodes, pod, lambda info, row: self.filters(info, row).is_success)
         try:
-            yield question
+            yield dry_run
         finally:
-            for running, row in question.gone.values():
+            for running, row in dry_run.removed.values():
                 self.nodes.add_pod(running, row)
