@@ -41,7 +41,7 @@ async def test_waiting_pods_are_listed() -> None:
 
 async def test_a_pod_that_does_not_wait_continues() -> None:
     """The wait of a pod that does not wait at Permit returns Success at once."""
-    assert await WaitingPodMap(VirtualClock()).wait("nobody") == SUCCESS
+    assert await WaitingPodMap(VirtualClock()).wait("unknown") == SUCCESS
 
 
 @pytest.mark.parametrize(
