@@ -1,7 +1,7 @@
-"""JSON form of the lives of scheduling queues, and the plugins that occur in them.
+"""JSON format of sequences of calls of a scheduling queue, and the fake plugins of these sequences.
 
-The reference's side of the same plugins is ``tests/parity/oracle/queue_rules.go``. The plugins are made for this
-purpose: the in-tree plugins read so much that a random event would hardly ever affect them.
+``tests/parity/oracle/queue_rules.go`` has the same plugins for kube-scheduler's queue. They are fake, because in-tree
+plugins read so many fields that a random event hardly ever affects them.
 """
 
 from __future__ import annotations
@@ -46,27 +46,27 @@ _ACTIONS: Mapping[str, Action] = {
 }
 
 
-class NoAnswerError(SchedulerCoreError):
-    """Raised by a hint or a gate that fails."""
+class FakePluginError(SchedulerCoreError):
+    """Error of a hint or a gate that fails on purpose."""
 
 
 class Registration(msgspec.Struct, frozen=True):
-    """An event that a plugin registers for, and the kind of its hint."""
+    """Event that a plugin registers for, and the kind of its queueing hint."""
 
     resource: str
     actions: tuple[str, ...]
     hint: str
 
 
-class LifeProfile(msgspec.Struct, frozen=True):
-    """A profile: its gates, and the registrations of its plugins."""
+class SequenceProfile(msgspec.Struct, frozen=True):
+    """Profile: its gates, and the registrations of its plugins."""
 
     gates: tuple[str, ...]
     plugins: dict[str, tuple[Registration, ...]]
 
 
-class LifePod(msgspec.Struct, frozen=True):
-    """The fields of a pod that these plugins read; ``cpu`` in milli, ``note`` is an annotation."""
+class SequencePod(msgspec.Struct, frozen=True):
+    """Fields of a pod that the fake plugins read; ``cpu`` is in milli-CPUs, ``note`` is an annotation."""
 
     name: str
     profile: str
@@ -94,8 +94,8 @@ class LifePod(msgspec.Struct, frozen=True):
         return msgspec.convert({"metadata": meta, "spec": spec, "status": status}, Pod)
 
 
-class LifeEvent(msgspec.Struct, frozen=True):
-    """A change of an object; only its labels matter."""
+class SequenceEvent(msgspec.Struct, frozen=True):
+    """Change of an object, of which only the labels matter."""
 
     resource: str
     action: str
@@ -103,12 +103,12 @@ class LifeEvent(msgspec.Struct, frozen=True):
     new: dict[str, str] | None = None
 
     def cluster_event(self) -> ClusterEvent:
-        """Return the event as the feeds name it: a general update is one without a more specific action."""
+        """Return the event with the name that the feeds give it; a general update has no specific action."""
         action = Action.UPDATE_OTHER if self.action == "Update" else _ACTIONS[self.action]
         return ClusterEvent(Resource(self.resource), action)
 
     def objects(self) -> tuple[object | None, object | None]:
-        """Return the object before and after."""
+        """Return the object before and after the change."""
         return self._object(self.old), self._object(self.new)
 
     def _object(self, labels: dict[str, str] | None) -> object | None:
@@ -123,30 +123,30 @@ class LifeEvent(msgspec.Struct, frozen=True):
 
 
 class Labelled(msgspec.Struct, frozen=True):
-    """An object of any other kind."""
+    """Object of any other kind."""
 
     metadata: ObjectMeta
 
 
 class Step(msgspec.Struct, frozen=True, rename="camel"):
-    """One step of a life; fields that it does not need have their defaults.
+    """Step of a sequence; unused fields have their defaults.
 
     Attributes:
         nth: Index of an attempt in flight, modulo their number.
-        node: Nomination that an attempt decides; None leaves it to the pod's status.
-        but: Name of a pod that does not get the event.
+        node: Nomination of an attempt; None keeps the nomination of the pod's status.
+        but: Name of a pod that is excluded from the event.
         ms: Time to advance, in milliseconds.
     """
 
     op: str
-    pod: LifePod | None = None
+    pod: SequencePod | None = None
     name: str = ""
     set: dict[str, Any] = {}
     nth: int = 0
     rejected: tuple[str, ...] = ()
     pending: tuple[str, ...] = ()
     node: str | None = None
-    event: LifeEvent | None = None
+    event: SequenceEvent | None = None
     max_priority: int | None = None
     but: str = ""
     names: tuple[str, ...] = ()
@@ -154,28 +154,28 @@ class Step(msgspec.Struct, frozen=True, rename="camel"):
     ms: int = 0
 
 
-class QueueLife(msgspec.Struct, frozen=True, rename="camel"):
-    """The steps of a queue, in order; times in milliseconds."""
+class QueueSequence(msgspec.Struct, frozen=True, rename="camel"):
+    """Steps of a queue in order, with times in milliseconds."""
 
     name: str
     initial_backoff_ms: int
     max_backoff_ms: int
     max_unschedulable_ms: int
-    profiles: dict[str, LifeProfile]
+    profiles: dict[str, SequenceProfile]
     steps: tuple[Step, ...]
 
 
-_LIVES = msgspec.json.Decoder(QueueLife)
+_SEQUENCES = msgspec.json.Decoder(QueueSequence)
 
 
-def decode_life(line: bytes) -> QueueLife:
+def decode_sequence(line: bytes) -> QueueSequence:
     """Decode one line of JSON.
 
     Raises:
-        ConfigError: It is not the life of a queue.
+        ConfigError: The line is not a sequence.
     """
     try:
-        return _LIVES.decode(line)
+        return _SEQUENCES.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ConfigError(
             [Problem("", f"is not a line of -queue: {error}; see tests/parity/oracle/README.md")]
@@ -183,10 +183,9 @@ def decode_life(line: bytes) -> QueueLife:
 
 
 def own_events(old: Pod, new: Pod) -> list[ClusterEvent]:
-    """Return the events of a waiting pod's change in kube-scheduler's queue.
+    """Return the events of a waiting pod's change in kube-scheduler's queue, as ``PodSchedulingPropertiesChange``.
 
-    Follows ``PodSchedulingPropertiesChange``. Bayplan's feed skips changes of fields that no plugin reads; here there
-    is always an event, so that both queues get the same ones.
+    Unlike Bayplan's feed, it returns an event also for fields that no plugin reads, so both queues get the same events.
     """
     actions: list[Action] = []
     if old.metadata.labels != new.metadata.labels:
@@ -206,60 +205,60 @@ def _cpu(pod: Pod) -> int:
     return int(str(pod.spec.containers[0].resources.requests["cpu"]).removesuffix("m"))
 
 
-class LifeGate(PreEnqueuePlugin):
-    """PreEnqueue plugin; at most one gate of a pod is closed at a time, as the reference runs gates in random order.
+class SequenceGate(PreEnqueuePlugin):
+    """PreEnqueue plugin; at most one gate of a pod is closed, because the reference calls gates in random order.
 
     Args:
-        closed: Names of the pods that are held from outside; read at each call.
+        closed: Names of the pods whose outer gate is closed; read at each call.
     """
 
     lock: ClassVar[str]
-    """The property of a pod that closes this gate."""
+    """Name of the condition that closes this gate."""
 
     def __init__(self, closed: set[str]) -> None:
         self._closed = closed
 
     def pre_enqueue(self, pod: PodInfo) -> Status:
         """Reject the pod if the gate is closed."""
-        return self.refuse() if _closing(pod.pod, self._closed) == self.lock else SUCCESS
+        return self.reject() if _closing_condition(pod.pod, self._closed) == self.lock else SUCCESS
 
-    def refuse(self) -> Status:
+    def reject(self) -> Status:
         """Return the status of a rejected pod."""
         return unschedulable("held")
 
 
-class SpecGate(LifeGate):
+class SpecGate(SequenceGate):
     """Gate for pods with scheduling gates."""
 
     name, lock = "SpecGate", "spec"
 
 
-class LabelGate(LifeGate):
+class LabelGate(SequenceGate):
     """Gate for pods with a label."""
 
     name, lock = "LabelGate", "label"
 
 
-class OuterGate(LifeGate):
-    """Gate that depends on something outside of the pod, like preemption."""
+class OuterGate(SequenceGate):
+    """Gate that depends on state outside the pod, like DefaultPreemption."""
 
     name, lock = "OuterGate", "outer"
 
 
-class FaultGate(LifeGate):
-    """Like OuterGate, but it raises."""
+class FaultGate(SequenceGate):
+    """Gate like OuterGate that raises an error."""
 
     name, lock = "FaultGate", "outer"
 
-    def refuse(self) -> Status:
-        """Raise."""
-        raise NoAnswerError("no answer; open the gate")
+    def reject(self) -> Status:
+        """Raise an error."""
+        raise FakePluginError("fake gate error; open the gate")
 
 
-_GATES: Mapping[str, type[LifeGate]] = {gate.name: gate for gate in (SpecGate, LabelGate, OuterGate, FaultGate)}
+_GATES: Mapping[str, type[SequenceGate]] = {gate.name: gate for gate in (SpecGate, LabelGate, OuterGate, FaultGate)}
 
 
-def _closing(pod: Pod, closed: set[str]) -> str:
+def _closing_condition(pod: Pod, closed: set[str]) -> str:
     if pod.spec.scheduling_gates:
         return "spec"
     if pod.metadata.labels.get(_HELD):
@@ -267,17 +266,17 @@ def _closing(pod: Pod, closed: set[str]) -> str:
     return "outer" if pod.metadata.name in closed else ""
 
 
-def rules_of(life: QueueLife, closed: set[str]) -> dict[str, QueueingRules]:
-    """Return each profile's queueing rules.
+def rules_of(sequence: QueueSequence, closed: set[str]) -> dict[str, QueueingRules]:
+    """Return the queueing rules of each profile.
 
     Args:
-        life: The life.
-        closed: Names of the pods that OuterGate and FaultGate hold; read at each call.
+        sequence: The sequence.
+        closed: Names of the pods that OuterGate and FaultGate reject; read at each call.
     """
-    return {name: _rules(profile, life, closed) for name, profile in life.profiles.items()}
+    return {name: _rules(profile, sequence, closed) for name, profile in sequence.profiles.items()}
 
 
-def _rules(profile: LifeProfile, life: QueueLife, closed: set[str]) -> QueueingRules:
+def _rules(profile: SequenceProfile, sequence: QueueSequence, closed: set[str]) -> QueueingRules:
     registrations = {
         plugin: tuple(EventRegistration(_registered(entry), _HINTS[entry.hint]) for entry in entries)
         for plugin, entries in profile.plugins.items()
@@ -286,8 +285,8 @@ def _rules(profile: LifeProfile, life: QueueLife, closed: set[str]) -> QueueingR
         tuple(_GATES[gate](closed) for gate in profile.gates),
         registrations,
         sort_key,
-        life.initial_backoff_ms / 1000,
-        life.max_backoff_ms / 1000,
+        sequence.initial_backoff_ms / 1000,
+        sequence.max_backoff_ms / 1000,
     )
 
 
@@ -299,19 +298,19 @@ def _registered(entry: Registration) -> ClusterEvent:
 
 
 def sort_key(pod: QueuedPod) -> tuple[int, float, str]:
-    """Sort like PrioritySort, with ties broken by UID, which both sides have."""
+    """Return the key of PrioritySort, with ties broken by UID."""
     return -pod.info.priority, pod.timestamp, pod.uid
 
 
-def _shown(old: object | None, new: object | None) -> ObjectMeta:
-    shown: Any = old if new is None else new
-    meta: ObjectMeta = shown.metadata
+def _metadata(old: object | None, new: object | None) -> ObjectMeta:
+    changed: Any = old if new is None else new
+    meta: ObjectMeta = changed.metadata
     return meta
 
 
 def _error(pod: Pod, old: object | None, new: object | None) -> Hint:
     del pod, old, new
-    raise NoAnswerError("no idea; the pod is retried")
+    raise FakePluginError("fake hint error; the pod is requeued")
 
 
 def _when(condition: Callable[[Pod, object | None, object | None], bool]) -> Callable[..., Hint]:
@@ -326,8 +325,8 @@ _HINTS: Mapping[str, Callable[..., Hint]] = {
     "queue": _when(lambda _pod, _old, _new: True),
     "skip": _when(lambda _pod, _old, _new: False),
     "colour": _when(
-        lambda pod, old, new: _shown(old, new).labels.get(_COLOUR, "") == pod.metadata.labels.get(_COLOUR, "")
+        lambda pod, old, new: _metadata(old, new).labels.get(_COLOUR, "") == pod.metadata.labels.get(_COLOUR, "")
     ),
-    "own": _when(lambda pod, old, new: _shown(old, new).uid == pod.metadata.uid),
+    "own": _when(lambda pod, old, new: _metadata(old, new).uid == pod.metadata.uid),
     "freed": _when(lambda _pod, _old, new: new is None),
 }

@@ -1,7 +1,7 @@
-"""Bayplan decides as kube-scheduler does, on cases that kube-scheduler v1.37.1 itself has answered.
+"""Tests that Bayplan decides cases like kube-scheduler v1.37.1, whose results are stored.
 
-Each case goes the way of ``bayplan explain --cases`` and is compared as ``make parity`` compares. The cases named
-``bent`` cross the families and add rare notations and states (``tests/parity/oracle/generation/bending.py``).
+Each case runs like ``bayplan explain --cases`` and is compared like ``make parity``. The file ``bent`` has cases with
+features of several families and rare notations (``tests/parity/oracle/generation/bending.py``).
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ class Pair(NamedTuple):
 
 @lru_cache
 def pairs(file: str) -> tuple[Pair, ...]:
-    """Run a file of cases."""
+    """Run a file of cases and return both results of each."""
     lines = list(read_lines(str(CASES / f"{file}.jsonl.gz")))
-    answers = answer(enumerate(lines, start=1))
-    assert not answers.problems
-    actual = {result["name"]: result for result in map(json.loads, answers.output.splitlines())}
+    results = answer(enumerate(lines, start=1))
+    assert not results.problems
+    actual = {result["name"]: result for result in map(json.loads, results.output.splitlines())}
     expected = [json.loads(line)["expect"] for line in lines]
     return tuple(Pair(result, actual.get(result["name"])) for result in expected)
 
 
 @pytest.mark.parametrize("aspect", list(ASPECTS))
 @pytest.mark.parametrize("file", FILES)
-def test_decides_as_kube_scheduler(file: str, aspect: str) -> None:
-    """Every case agrees in the aspect."""
+def test_decisions_equal_kube_scheduler(file: str, aspect: str) -> None:
+    """All cases of a file agree in an aspect."""
     found = [each for pair in pairs(file) for each in differences(*pair) if each.aspect == aspect]
     assert not found, "\n".join(f"{each.name}: want {each.expected}, have {each.actual}" for each in found[:3])
 
@@ -61,11 +61,11 @@ def test_every_aspect_is_compared(aspect: str) -> None:
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_no_case_is_left_out(file: str) -> None:
-    """A file that has lost cases would agree too easily."""
+def test_files_have_enough_cases(file: str) -> None:
+    """A file has at least the number of cases of a family."""
     assert len(pairs(file)) >= CASES_PER_FAMILY
 
 
-def test_no_plugin_is_left_out_of_a_profile() -> None:
-    """Every plugin that the reference has without its feature gates is registered."""
+def test_every_plugin_is_registered() -> None:
+    """Every plugin that the reference has without feature gates is registered."""
     assert IN_TREE_NAMES - set(in_tree_registry()) <= BEHIND_GATES

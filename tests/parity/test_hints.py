@@ -1,6 +1,6 @@
-"""Plugins are asked, and answer, as kube-scheduler's are when something changes around a waiting pod.
+"""Tests that queueing hints return the same as kube-scheduler's after a change around a waiting pod.
 
-The answers are kube-scheduler's own (``oracle -hints``): its event handlers, its plugins' hints.
+The stored verdicts are those of kube-scheduler's event handlers and hints (``oracle -hints``).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NEVER_QUEUES = {"DefaultPreemption"}
 
 
 class Pair(NamedTuple):
-    """A change, and the results of kube-scheduler's and Bayplan's plugins for it."""
+    """Change, and the verdicts of kube-scheduler's and Bayplan's plugins."""
 
     name: str
     change: str
@@ -38,18 +38,18 @@ class Pair(NamedTuple):
 
 @lru_cache
 def pairs() -> tuple[Pair, ...]:
-    """Run all cases."""
+    """Run all cases and return both verdicts of each."""
     lines = list(read_lines(str(CASES)))
-    answers = evaluate_hints(lines, in_tree_registry(), default_plugins())
+    results = evaluate_hints(lines, in_tree_registry(), default_plugins())
     given = [json.loads(line) for line in lines]
     return tuple(
         Pair(each["case"]["name"], kind_of(each["case"]["change"]), each["expect"]["verdicts"], found.verdicts)
-        for each, found in zip(given, answers, strict=True)
+        for each, found in zip(given, results, strict=True)
     )
 
 
 CHANGES = [
-    f"{kind}/{happened}"
+    f"{kind}/{action}"
     for kind in (
         "Pod",
         "Node",
@@ -64,21 +64,21 @@ CHANGES = [
         "ResourceSlice",
         "DeviceClass",
     )
-    for happened in ("add", "update", "delete")
+    for action in ("add", "update", "delete")
 ]
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_wakes_whom_kube_scheduler_wakes(change: str) -> None:
-    """Every plugin returns the same for every change of a kind, and there are such changes."""
+def test_hints_equal_kube_scheduler(change: str) -> None:
+    """All changes of a kind have the same verdicts, and such changes exist."""
     of_kind = [pair for pair in pairs() if pair.change == change]
     assert of_kind
-    wrong = {pair.name: hint_differences(pair.expected, pair.actual) for pair in of_kind}
-    assert not {name: found for name, found in wrong.items() if found}
+    differing = {pair.name: hint_differences(pair.expected, pair.actual) for pair in of_kind}
+    assert not {name: found for name, found in differing.items() if found}
 
 
-def test_both_answers_occur_of_every_plugin() -> None:
-    """Cases with only one result would prove little."""
+def test_every_plugin_has_both_verdicts() -> None:
+    """The cases have both verdicts of every plugin, except for the plugins listed above."""
     seen = Counter((plugin, verdict) for pair in pairs() for plugin, verdict in pair.expected.items())
     plugins = {plugin for plugin, _ in seen}
     assert len(pairs()) >= FEWEST_CASES
@@ -87,40 +87,40 @@ def test_both_answers_occur_of_every_plugin() -> None:
 
 
 @pytest.mark.parametrize(
-    ("expected", "actual", "wrong"),
+    ("expected", "actual", "differing"),
     [
         pytest.param({"A": "Queue"}, {"A": "Queue"}, set(), id="equal"),
-        pytest.param({"A": "Error"}, {"A": "Queue"}, set(), id="an-error-wakes"),
-        pytest.param({"A": "Skip"}, {}, set(), id="not-asked-is-as-good-as-skip"),
-        pytest.param({}, {"A": "Skip"}, set(), id="and-the-other-way-round"),
-        pytest.param({"A": "Queue"}, {}, {"A"}, id="a-pod-sleeps-on"),
-        pytest.param({"A": "Skip", "B": "Skip"}, {"A": "Queue", "B": "Skip"}, {"A"}, id="a-pod-is-woken-for-nothing"),
+        pytest.param({"A": "Error"}, {"A": "Queue"}, set(), id="error-counts-as-queue"),
+        pytest.param({"A": "Skip"}, {}, set(), id="not-called-counts-as-skip"),
+        pytest.param({}, {"A": "Skip"}, set(), id="skip-counts-as-not-called"),
+        pytest.param({"A": "Queue"}, {}, {"A"}, id="not-requeued"),
+        pytest.param({"A": "Skip", "B": "Skip"}, {"A": "Queue", "B": "Skip"}, {"A"}, id="requeued-without-reason"),
     ],
 )
-def test_names_the_plugins_that_differ(expected: dict[str, str], actual: dict[str, str], wrong: set[str]) -> None:
-    """And no others."""
-    assert set(hint_differences(expected, actual)) == wrong
+def test_differing_plugins_are_returned(expected: dict[str, str], actual: dict[str, str], differing: set[str]) -> None:
+    """Only the plugins whose verdicts differ are returned."""
+    assert set(hint_differences(expected, actual)) == differing
 
 
 @pytest.mark.parametrize(
-    ("found", "unanswered", "is_whole"),
+    ("found", "failures", "agrees"),
     [
         pytest.param([{"NodeName": "Queue"}], [], True, id="agreed"),
         pytest.param([{"NodeName": "Skip"}], [], False, id="differs"),
-        pytest.param([{"NodeName": "Queue"}], ["d: nothing"], False, id="not-answered"),
+        pytest.param([{"NodeName": "Queue"}], ["d: nothing"], False, id="failed-case"),
         pytest.param([], [], False, id="no-cases"),
     ],
 )
-def test_agreement_is_of_all_cases(found: list[dict[str, str]], unanswered: list[str], is_whole: bool) -> None:
-    """A missing result does not agree, nor does an empty run."""
-    tally = HintTally(unanswered=unanswered)
+def test_missing_results_do_not_agree(found: list[dict[str, str]], failures: list[str], agrees: bool) -> None:
+    """A failed case or an empty run does not agree."""
+    tally = HintTally(failures=failures)
     for actual in found:
         tally.add({"name": "c", "change": {"kind": "Node", "new": {"a": 1}}}, {"NodeName": "Queue"}, actual)
-    assert tally.is_whole is is_whole
+    assert tally.agrees is agrees
 
 
-def test_changes_repeat() -> None:
-    """A seed names its changes, another one names others, and the case itself is left alone."""
+def test_changes_depend_on_the_seed() -> None:
+    """A seed generates the same changes again, another seed others, and the case is not modified."""
     case: dict[str, Any] = generate("volumes", 5, 3)
     before = json.dumps(case)
     first, again, other = (json.dumps(hint_case(case, seed, 1)) for seed in (5, 5, 6))

@@ -1,4 +1,4 @@
-"""The parity run's own parts: repeatable cases, and a comparison that sees what differs."""
+"""Tests of the parity run: repeatable cases, and the comparison of results."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ RESULT: dict[str, Any] = {
 
 @pytest.mark.parametrize("bent", [pytest.param(False, id="plain"), pytest.param(True, id="bent")])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_cases_repeat(family: str, bent: bool) -> None:
-    """A seed names its cases, and another one names others."""
+def test_cases_depend_on_the_seed(family: str, bent: bool) -> None:
+    """A seed generates the same cases again, and another seed others."""
     first, again, other = (json.dumps(generate(family, seed, 3, bent=bent)) for seed in (5, 5, 6))
     assert first == again
     assert first != other
@@ -44,31 +44,31 @@ def test_cases_repeat(family: str, bent: bool) -> None:
 @pytest.mark.parametrize(
     ("change", "aspects"),
     [
-        pytest.param({}, [], id="nothing"),
+        pytest.param({}, [], id="equal"),
         pytest.param({"feasible": ["a", "b"], "filter": {}}, ["filter", "reasons"], id="feasible"),
         pytest.param({"scores": {"NodeResourcesFit": {"a": {"raw": 8, "weighted": 7}}}}, ["raw"], id="raw-score"),
-        pytest.param({"scores": {}}, ["scores", "raw"], id="a-plugin's-scores"),
+        pytest.param({"scores": {}}, ["scores", "raw"], id="scores-of-a-plugin"),
         pytest.param({"totals": {"a": 8}}, ["totals"], id="total"),
         pytest.param({"gated": {"plugin": "SchedulingGates"}}, ["gated"], id="gate"),
-        pytest.param({"message": "anything"}, [], id="a-part-that-does-not-apply"),
+        pytest.param({"message": "anything"}, [], id="aspect-that-does-not-apply"),
     ],
 )
-def test_names_the_aspects_that_differ(change: dict[str, Any], aspects: list[str]) -> None:
-    """And no others."""
+def test_differing_aspects_are_returned(change: dict[str, Any], aspects: list[str]) -> None:
+    """Only the aspects that differ are returned."""
     assert [each.aspect for each in differences(RESULT, copy.deepcopy(RESULT) | change)] == aspects
 
 
-def test_a_missing_answer_agrees_in_nothing() -> None:
-    """A case that is left out must not raise the share of those that agree."""
+def test_a_missing_result_differs_in_every_aspect() -> None:
+    """A missing result differs in every aspect."""
     tally = Tally()
     tally.add(RESULT, None)
-    assert not tally.is_whole
+    assert not tally.agrees
     assert sum(tally.agreed.values()) == 0
     assert {each.actual for each in tally.found} == {"no result"}
     assert set(tally.applied) <= set(ASPECTS)
 
 
 def test_the_oracle_is_built_only_on_request() -> None:
-    """Tests and the demo do without these three; a change of their sources does not rebuild the API server."""
+    """The oracle is not part of the control plane, and its sources do not affect the control plane's cache."""
     assert set(RECIPES) - set(CONTROL_PLANE) == {"e2e", "oracle", "selectors"}
     assert cache_dir("oracle") not in {cache_dir(name) for name in CONTROL_PLANE}

@@ -1,6 +1,6 @@
-"""Stored answers of the reference to CEL selectors of devices (``tests/parity/oracle/selectors``).
+"""Tests of CEL device selectors with stored results of the reference (``tests/parity/oracle/selectors``).
 
-``python -m tests.parity.oracle.selector_parity`` compares any number of others.
+``python -m tests.parity.oracle.selector_parity`` compares any number of further selectors.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.parity.oracle.selector_parity import COMPILE_DIFFERENCES, SelectorTally, answer, difference
+from tests.parity.oracle.selector_parity import COMPILE_DIFFERENCES, SelectorTally, difference, evaluate
 
 CASES = Path(__file__).with_name("cases") / "selectors.jsonl.gz"
 
@@ -24,22 +24,24 @@ def cases() -> list[dict[str, Any]]:
 
 
 def test_outcomes_errors_and_costs_are_those_of_the_reference(cases: list[dict[str, Any]]) -> None:
+    """Outcomes, errors and costs of all stored selectors equal the reference's."""
     differing = {}
     for case in cases:
-        found = difference(case["expect"], answer(case["question"]))
+        found = difference(case["expect"], evaluate(case["question"]))
         if found and found not in COMPILE_DIFFERENCES:
             differing[case["question"]["expression"]] = found
     assert differing == {}
 
 
 def test_most_compile_errors_are_those_of_the_reference(cases: list[dict[str, Any]]) -> None:
+    """At least 90 % of the compile errors equal the reference's."""
     failing = [case for case in cases if "compileError" in case["expect"]]
-    equal = [case for case in failing if not difference(case["expect"], answer(case["question"]))]
+    equal = [case for case in failing if not difference(case["expect"], evaluate(case["question"]))]
     assert len(equal) >= 0.9 * len(failing)
 
 
 @pytest.mark.parametrize(
-    ("expression", "actual", "is_whole"),
+    ("expression", "actual", "agrees"),
     [
         pytest.param("true", {"match": True, "cost": 1}, True, id="equal"),
         pytest.param("true", {"match": True, "cost": 2}, False, id="cost"),
@@ -49,21 +51,24 @@ def test_most_compile_errors_are_those_of_the_reference(cases: list[dict[str, An
         pytest.param("device.attributes.all(d, true)", {"match": False, "cost": 1}, False, id="random order, match"),
     ],
 )
-def test_a_difference_fails_the_comparison(expression: str, actual: dict[str, Any], is_whole: bool) -> None:
+def test_a_difference_fails_the_comparison(expression: str, actual: dict[str, Any], agrees: bool) -> None:
+    """The comparison fails if the outcome or the cost differs, but costs of random order are ignored."""
     tally = SelectorTally()
     tally.add({"expression": expression}, {"match": True, "cost": 1}, actual)
-    assert tally.is_whole is is_whole
+    assert tally.agrees is agrees
 
 
 def test_texts_of_compile_errors_may_differ() -> None:
+    """A different text of a compile error does not fail the comparison."""
     tally = SelectorTally()
     tally.add({"expression": "("}, {"compileError": "ERROR: <input>:1:2: a"}, {"compileError": "ERROR: <input>:1:3: a"})
-    assert tally.is_whole
+    assert tally.agrees
     assert "equal" not in tally.differences
 
 
-def test_a_panic_of_the_reference_is_not_judged() -> None:
+def test_a_panic_of_the_reference_is_not_compared() -> None:
+    """A selector on which the reference panics is counted and not compared."""
     tally = SelectorTally()
     tally.add({"expression": "true"}, {"runtimeError": "panic: index out of range"}, {"compileError": "x"})
     assert tally.panics == 1
-    assert not tally.is_whole
+    assert not tally.agrees

@@ -1,13 +1,6 @@
-"""Compares two results of one case, aspect by aspect.
+"""Comparison of two results of one case, aspect by aspect.
 
-One wrong filter makes every later part differ, so a reader needs the first aspect that differs.
-
-The aspects: gated (by which plugin), prefilter (its verdict and the nodes it leaves), filter (feasible and infeasible
-nodes), reasons (code, plugin and reasons of each infeasible node), scores (weighted, by plugin and node), totals, best,
-message (of the FailedScheduling event), preemption (nominated node and victims). Beyond these, strict ones that the
-format contains as well: raw (scores before normalisation), candidates, postfilter (its code and message) and
-nominations (which are withdrawn, and whether only the nominated node was examined). In families ``dra``, ``draalpha``
-and ``draattributes``, allocations: the claims as they would be written, device for device, on each feasible node.
+The aspects are in the order of the scheduling cycle, because a difference in one makes later ones differ, too.
 """
 
 from __future__ import annotations
@@ -24,7 +17,7 @@ Result = Mapping[str, Any]
 Aspect = Callable[[Result], object]
 
 _WITH_CLAIMS = ("dra-", "draalpha-", "draattributes-")
-"""Beginnings of the names of cases whose claims are compared."""
+"""Prefixes of the names of cases whose claims are compared."""
 
 
 def _gated(result: Result) -> object:
@@ -51,7 +44,7 @@ def _reasons(result: Result) -> object:
 
 
 def _scores(result: Result) -> object:
-    """Return the scores; a plugin that scores nothing equals an absent one."""
+    """Return the weighted scores, without plugins that score 0 for every node."""
     found = {
         plugin: {node: score["weighted"] for node, score in by_node.items()}
         for plugin, by_node in result["scores"].items()
@@ -100,14 +93,14 @@ def _nominations(result: Result) -> object:
 
 
 def _allocations(result: Result) -> object:
-    """Return the claims by node as PreBind would leave them, and those that PostFilter deallocates."""
+    """Return the claims by node after PreBind, and the claims that PostFilter deallocates."""
     by_node = result.get("allocations") or {}
     claims = {node: {name: _claim(claim) for name, claim in claims.items()} for node, claims in by_node.items()}
     return claims, sorted(result.get("deallocated") or ())
 
 
 def _claim(claim: Mapping[str, Any]) -> object:
-    """Return a claim in one notation: without empty fields, quantities by value, and any ID of a new share."""
+    """Return a normalized claim: without empty fields, with quantities by value, and with "*" for new share IDs."""
     written = _without_empty(claim)
     for device in written.get("devices", ()):
         if "shareID" in device and claim["new"]:
@@ -171,7 +164,7 @@ def aspects_of(expected: Result) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One aspect of one case in which the results differ."""
+    """Aspect of a case in which the results differ."""
 
     name: str
     aspect: str
@@ -183,11 +176,11 @@ def differences(expected: Result, actual: Result | None) -> Iterator[Difference]
     """Compare two results of a case.
 
     Args:
-        expected: The reference's.
-        actual: The other's; None if there is none, which differs in everything.
+        expected: The reference's result.
+        actual: Bayplan's result; None differs in every aspect.
 
     Yields:
-        Each aspect that differs.
+        Each differing aspect.
     """
     for aspect in aspects_of(expected):
         wanted = ASPECTS[aspect](expected)
@@ -201,12 +194,12 @@ class Tally:
     """Agreement of a family.
 
     Attributes:
-        applied: Cases to which an aspect applies.
-        agreed: Cases that agree on it.
-        found: The first differences.
+        applied: Number of cases by aspect that applies.
+        agreed: Number of cases by aspect in which they agree.
+        found: First differences.
     """
 
-    keep: int = 3
+    limit: int = 3
     cases: int = 0
     applied: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     agreed: dict[str, int] = field(default_factory=lambda: defaultdict(int))
@@ -215,13 +208,13 @@ class Tally:
     def add(self, expected: Result, actual: Result | None) -> None:
         """Count a case."""
         self.cases += 1
-        wrong = {each.aspect: each for each in differences(expected, actual)}
+        differing = {each.aspect: each for each in differences(expected, actual)}
         for aspect in aspects_of(expected):
             self.applied[aspect] += 1
-            self.agreed[aspect] += aspect not in wrong
-        self.found += list(wrong.values())[: max(0, self.keep - len(self.found))]
+            self.agreed[aspect] += aspect not in differing
+        self.found += list(differing.values())[: max(0, self.limit - len(self.found))]
 
     @property
-    def is_whole(self) -> bool:
-        """Return whether every case agrees on every aspect."""
+    def agrees(self) -> bool:
+        """Return whether every case agrees in every aspect."""
         return all(self.agreed[aspect] == count for aspect, count in self.applied.items())

@@ -1,7 +1,7 @@
-"""Compares queueing hints: random changes through kube-scheduler's event handlers and hints, and through Bayplan's.
+"""Comparison of kube-scheduler's and Bayplan's queueing hints on random changes.
 
-It compares for each plugin whether a pod that it rejected is requeued by the change. A plugin that is not called equals
-one that returns Skip, because the feeds drop events that no plugin registers for.
+The comparison covers, for each plugin, whether the change requeues a pod that it rejected. A plugin that is not called
+equals one that returns Skip, because the feeds drop events that no plugin registers for.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from scheduler_core.in_tree import default_plugins, in_tree_registry
 from tests.parity.hint_cases import QUEUE, SKIP, decode_hint_case, hints_of
 from tests.parity.oracle.generation.families import DEFAULT_FAMILIES, generate
 from tests.parity.oracle.generation.hints import hint_cases, kind_of
-from tests.parity.oracle.runs import Files, admit, ask_hints, read_results, write_cases
+from tests.parity.oracle.runs import Files, admit, read_results, run_hints, write_cases
 
 _CHANGES_OF_A_CASE = 8
 _SHOWN = 5
@@ -32,66 +32,66 @@ class HintTally:
     Attributes:
         cases: Number of compared changes.
         agreed: Number of changes on which both agree.
-        mix: How often the reference returned what, by (plugin, kind of change, verdict).
-        found: Differences: the case's name, its change, and both verdicts.
-        unanswered: Cases that one side did not answer, and why.
+        mix: Number of the reference's verdicts by plugin, kind of change and verdict.
+        found: Differences: name of the case, kind of change, and both verdicts.
+        failures: Errors of cases without a result.
     """
 
     cases: int = 0
     agreed: int = 0
     mix: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     found: list[tuple[str, str, dict[str, tuple[str, str]]]] = field(default_factory=list)
-    unanswered: list[str] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
 
     def add(self, case: Mapping[str, Any], expected: Mapping[str, str], actual: Mapping[str, str]) -> None:
         """Count a case."""
         change = kind_of(case["change"])
         self.cases += 1
         for plugin, verdict in expected.items():
-            self.mix[plugin, change, _settled(verdict)] += 1
-        wrong = hint_differences(expected, actual)
-        self.agreed += not wrong
-        if wrong:
-            self.found.append((case["name"], change, wrong))
+            self.mix[plugin, change, _queue_or_skip(verdict)] += 1
+        differing = hint_differences(expected, actual)
+        self.agreed += not differing
+        if differing:
+            self.found.append((case["name"], change, differing))
 
     @property
-    def is_whole(self) -> bool:
-        """Return whether everything was answered and agrees."""
-        return bool(self.cases) and not self.found and not self.unanswered
+    def agrees(self) -> bool:
+        """Return whether all changes have results and agree."""
+        return bool(self.cases) and not self.found and not self.failures
 
 
 def hint_differences(expected: Mapping[str, str], actual: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Compare both sides' verdicts on one change.
+    """Compare the verdicts on one change.
 
     Args:
         expected: The reference's verdicts by plugin: Queue, Skip, or Error, which counts as Queue.
-        actual: The other side's.
+        actual: Bayplan's verdicts by plugin.
 
     Returns:
-        Both verdicts by plugin, for plugins on which they differ.
+        Both verdicts of each plugin whose verdicts differ.
     """
-    wrong = {}
+    differing = {}
     for plugin in sorted({*expected, *actual}):
-        wanted, found = _settled(expected.get(plugin, SKIP)), actual.get(plugin, SKIP)
+        wanted, found = _queue_or_skip(expected.get(plugin, SKIP)), actual.get(plugin, SKIP)
         if wanted != found:
-            wrong[plugin] = (expected.get(plugin, "absent"), actual.get(plugin, "absent"))
-    return wrong
+            differing[plugin] = (expected.get(plugin, "absent"), actual.get(plugin, "absent"))
+    return differing
 
 
 def compare_hints(
     oracle: Path, directory: Path, seed: int, count: int, families: Sequence[str] = DEFAULT_FAMILIES
 ) -> HintTally:
-    """Generate ``count`` changes, run both sides, and compare.
+    """Generate changes, run both sides, and compare the verdicts.
 
     Args:
         oracle: The binary.
-        directory: Directory of the files; they stay if anything differs.
+        directory: Directory of the files, which stay if a verdict differs.
         seed: Any number.
         count: Number of changes.
         families: Families of the cases whose objects change.
     """
     files = Files(directory, "hints", families)
-    # Every other case is bent; the API server rejects some of these.
+    # Every second case is bent; the API server rejects some of these.
     per_family = 1 + count * 5 // (4 * _CHANGES_OF_A_CASE * len(families))
     write_cases(
         files.submitted,
@@ -99,21 +99,21 @@ def compare_hints(
     )
     admit(oracle, files)
     write_cases(files.changes, islice(hint_cases(read_results(files.admitted), seed, _CHANGES_OF_A_CASE), count))
-    answers = ask_hints(oracle, files)
+    hint_run = run_hints(oracle, files)
     tally = HintTally()
-    if answers.complaints:
-        tally.unanswered.append(answers.complaints)
+    if hint_run.stderr:
+        tally.failures.append(hint_run.stderr)
     expected = {result["name"]: result["verdicts"] for result in read_results(files.expected)}
-    for case, actual in _ask_bayplan(files, tally):
+    for case, actual in _run_bayplan(files, tally):
         wanted = expected.get(case["name"])
         if wanted is not None:
             tally.add(case, wanted, actual)
-    if tally.is_whole:
+    if tally.agrees:
         files.drop()
     return tally
 
 
-def _ask_bayplan(files: Files, tally: HintTally) -> Iterator[tuple[dict[str, Any], dict[str, str]]]:
+def _run_bayplan(files: Files, tally: HintTally) -> Iterator[tuple[dict[str, Any], dict[str, str]]]:
     registry, defaults = in_tree_registry(), default_plugins()
     with files.changes.open("rb") as lines:
         for line in lines:
@@ -121,13 +121,13 @@ def _ask_bayplan(files: Files, tally: HintTally) -> Iterator[tuple[dict[str, Any
             try:
                 found = hints_of(decode_hint_case(line), registry, defaults)
             except SchedulerCoreError as error:
-                tally.unanswered.append(f"{case['name']}: {error}")
+                tally.failures.append(f"{case['name']}: {error}")
                 continue
             yield case, found.verdicts
 
 
 def print_hints(tally: HintTally, directory: Path) -> None:
-    """Print the mix, the agreement and the first differences."""
+    """Print the verdicts by kind of change, the agreement and the first differences."""
     pairs = sorted({(plugin, change) for plugin, change, _ in tally.mix})
     width = max((len(plugin) for plugin, _ in pairs), default=0)
     print(f"{'plugin':{width}}  {'change':28}{QUEUE:>8}{SKIP:>8}")
@@ -135,14 +135,16 @@ def print_hints(tally: HintTally, directory: Path) -> None:
         queued, skipped = tally.mix[plugin, change, QUEUE], tally.mix[plugin, change, SKIP]
         print(f"{plugin:{width}}  {change:28}{queued:8}{skipped:8}")
     print(f"{tally.agreed} of {tally.cases} changes agree", flush=True)
-    for name, change, wrong in tally.found[:_SHOWN]:
-        verdicts = "; ".join(f"{plugin}: kube-scheduler {pair[0]}, bayplan {pair[1]}" for plugin, pair in wrong.items())
+    for name, change, differing in tally.found[:_SHOWN]:
+        verdicts = "; ".join(
+            f"{plugin}: kube-scheduler {pair[0]}, bayplan {pair[1]}" for plugin, pair in differing.items()
+        )
         print(f"  {name} ({change}): {verdicts}")
-    for problem in tally.unanswered[:_SHOWN]:
-        print(f"  not answered: {problem}")
-    if not tally.is_whole:
+    for problem in tally.failures[:_SHOWN]:
+        print(f"  failed: {problem}")
+    if not tally.agrees:
         print(f"  the files are in {directory}", flush=True)
 
 
-def _settled(verdict: str) -> str:
+def _queue_or_skip(verdict: str) -> str:
     return SKIP if verdict == SKIP else QUEUE

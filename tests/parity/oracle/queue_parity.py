@@ -1,8 +1,7 @@
-"""Compares scheduling queues: random lives through kube-scheduler's queue and through Bayplan's.
+"""Comparison of kube-scheduler's and Bayplan's scheduling queues on random sequences of calls.
 
-It compares the whole content of the queue after every step, and at the end how many pods entered which sub-queue by
-which event, and which plugins rejected the waiting pods. :mod:`tests.parity.queue_lives` normalises results;
-nothing is normalised here.
+The comparison covers the content of the queue after every step, and at the end the incoming pods by event and queue
+and the plugins that rejected waiting pods. :mod:`tests.parity.queue_sequences` normalizes the results.
 """
 
 from __future__ import annotations
@@ -14,23 +13,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.parity.oracle.generation.queue_lives import queue_life
-from tests.parity.oracle.runs import Files, ask_queue, read_results, write_cases
-from tests.parity.queue_lives import replay_lives
+from tests.parity.oracle.generation.queue_sequences import queue_sequence
+from tests.parity.oracle.runs import Files, read_results, run_queue, write_cases
+from tests.parity.queue_sequences import replay_sequences
 
-_SHOWN = 5
-_SHOWN_CHARACTERS = 1000
+_PRINTED = 5
+_PRINTED_CHARACTERS = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class QueueDifference:
-    """The first thing in which two queues differ.
+    """First difference of two queues.
 
     Attributes:
-        name: The life's.
-        step: The number of the step, and the step; None for what is counted over the whole life.
-        expected: What the reference's queue holds, where it differs.
-        actual: What the other one holds there.
+        name: Name of the sequence.
+        step: Number of the step, and the step; None for the counts of the whole sequence.
+        expected: Differing content of the reference's queue.
+        actual: Differing content of Bayplan's queue.
     """
 
     name: str
@@ -44,54 +43,54 @@ class QueueTally:
     """Agreement of queues.
 
     Attributes:
-        lives: Lives compared.
-        steps: Steps in them.
-        mix: How many pods came to which place by which event, in the reference's queues.
-        found: The first difference of each life that has one.
-        unanswered: What went wrong.
+        sequences: Number of compared sequences.
+        steps: Number of their steps.
+        mix: Number of incoming pods by event and queue, in the reference.
+        found: First difference of each sequence that has one.
+        failures: Errors of the runs.
     """
 
-    lives: int = 0
+    sequences: int = 0
     steps: int = 0
     mix: Counter[str] = field(default_factory=Counter)
     found: list[QueueDifference] = field(default_factory=list)
-    unanswered: list[str] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
 
-    def add(self, life: Mapping[str, Any], expected: Mapping[str, Any], actual: Mapping[str, Any]) -> None:
-        """Count a life."""
-        self.lives += 1
-        self.steps += len(life["steps"])
+    def add(self, sequence: Mapping[str, Any], expected: Mapping[str, Any], actual: Mapping[str, Any]) -> None:
+        """Count a sequence."""
+        self.sequences += 1
+        self.steps += len(sequence["steps"])
         self.mix.update(expected["incoming"])
-        difference = first_difference(life, expected, actual)
+        difference = first_difference(sequence, expected, actual)
         if difference is not None:
             self.found.append(difference)
 
     @property
-    def is_whole(self) -> bool:
-        """Whether everything was answered and agrees."""
-        return bool(self.lives) and not self.found and not self.unanswered
+    def agrees(self) -> bool:
+        """Return whether all sequences have results and agree."""
+        return bool(self.sequences) and not self.found and not self.failures
 
 
 def first_difference(
-    life: Mapping[str, Any], expected: Mapping[str, Any], actual: Mapping[str, Any]
+    sequence: Mapping[str, Any], expected: Mapping[str, Any], actual: Mapping[str, Any]
 ) -> QueueDifference | None:
-    """Compare two queues' dumps of one life.
+    """Compare the dumps of two queues for one sequence.
 
     Args:
-        life: The calls of both.
+        sequence: The sequence.
         expected: The reference's result.
-        actual: The other's.
+        actual: Bayplan's result.
 
     Returns:
-        What differs after the first step after which anything does; None if nothing ever does.
+        The difference after the first step that has one, or None.
     """
-    for number, step in enumerate(life["steps"]):
+    for number, step in enumerate(sequence["steps"]):
         wanted, found = expected["dumps"][number], actual["dumps"][number]
         if wanted != found:
-            return QueueDifference(life["name"], (number, step), *_differing(wanted, found))
+            return QueueDifference(sequence["name"], (number, step), *_differing(wanted, found))
     wanted, found = _counts(expected), _counts(actual)
     if wanted != found:
-        return QueueDifference(life["name"], None, *_differing(wanted, found))
+        return QueueDifference(sequence["name"], None, *_differing(wanted, found))
     return None
 
 
@@ -105,47 +104,49 @@ def _differing(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> tuple[dic
 
 
 def compare_queues(oracle: Path, directory: Path, seed: int, count: int) -> QueueTally:
-    """Run ``count`` lives through both queues and compare.
+    """Run sequences through both queues and compare the results.
 
     Args:
         oracle: The binary.
-        directory: Where the files go; they stay if anything differs.
+        directory: Directory of the files, which stay if a result differs.
         seed: Any number.
-        count: Lives.
+        count: Number of sequences.
     """
     files = Files(directory, "queue")
-    write_cases(files.submitted, (queue_life(seed, index) for index in range(count)))
+    write_cases(files.submitted, (queue_sequence(seed, index) for index in range(count)))
     tally = QueueTally()
-    complaints = ask_queue(oracle, files).complaints
-    if complaints:
-        tally.unanswered.append(complaints)
+    stderr = run_queue(oracle, files).stderr
+    if stderr:
+        tally.failures.append(stderr)
         return tally
-    # Plugins of these lives fail on purpose, and the queue says so each time.
+    # Plugins of these sequences fail on purpose, and the queue logs each failure.
     logging.disable(logging.ERROR)
     try:
         with files.submitted.open("rb") as lines:
-            answers = zip(read_results(files.submitted), read_results(files.expected), replay_lives(lines), strict=True)
-            for life, expected, actual in answers:
-                tally.add(life, expected, actual)
+            results = zip(
+                read_results(files.submitted), read_results(files.expected), replay_sequences(lines), strict=True
+            )
+            for sequence, expected, actual in results:
+                tally.add(sequence, expected, actual)
     finally:
         logging.disable(logging.NOTSET)
-    if tally.is_whole:
+    if tally.agrees:
         files.drop()
     return tally
 
 
 def print_queues(tally: QueueTally, directory: Path) -> None:
-    """Print what happened how often, the agreement and the first differences."""
-    print("pods that came, by event and queue:")
+    """Print the incoming pods, the agreement and the first differences."""
+    print("incoming pods by event and queue:")
     for what, times in sorted(tally.mix.items()):
         print(f"  {what:60}{times:8}")
-    print(f"{tally.lives - len(tally.found)} of {tally.lives} lives agree, {tally.steps} steps", flush=True)
-    for difference in tally.found[:_SHOWN]:
+    print(f"{tally.sequences - len(tally.found)} of {tally.sequences} sequences agree, {tally.steps} steps", flush=True)
+    for difference in tally.found[:_PRINTED]:
         step = "at the end" if difference.step is None else f"step {difference.step[0]}: {dict(difference.step[1])}"
         print(f"\n{difference.name}, {step}")
-        print(f"  kube-scheduler | {str(difference.expected)[:_SHOWN_CHARACTERS]}")
-        print(f"  bayplan        | {str(difference.actual)[:_SHOWN_CHARACTERS]}")
-    for problem in tally.unanswered[:_SHOWN]:
-        print(f"  not answered: {problem[:_SHOWN_CHARACTERS]}")
-    if not tally.is_whole:
+        print(f"  kube-scheduler | {str(difference.expected)[:_PRINTED_CHARACTERS]}")
+        print(f"  bayplan        | {str(difference.actual)[:_PRINTED_CHARACTERS]}")
+    for problem in tally.failures[:_PRINTED]:
+        print(f"  failed: {problem[:_PRINTED_CHARACTERS]}")
+    if not tally.agrees:
         print(f"  the files are in {directory}", flush=True)

@@ -1,6 +1,6 @@
-"""Runs the oracle and `bayplan explain --cases` as a user would, each as one timed command over the same file.
+"""Timed runs of the oracle and of `bayplan explain --cases` over the same file.
 
-They exchange files, so neither command waits for the other and their times are comparable.
+The commands exchange files, so neither waits for the other and their times are comparable.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from tests.parity.oracle.generation.families import GATES
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """A command's run.
+    """Run of a command.
 
     Attributes:
-        results: How many result lines it wrote.
-        seconds: Wall time, the command's start included.
-        complaints: What it wrote on standard error.
+        results: Number of result lines.
+        seconds: Wall time, including the start of the command.
+        stderr: Content of standard error.
     """
 
     results: int
     seconds: float
-    complaints: str
+    stderr: str
 
 
 class Files:
-    """The files of one run in a scratch directory.
+    """Files of one run in a temporary directory.
 
     Args:
-        directory: Where they go.
-        name: Names them.
+        directory: The directory.
+        name: Prefix of the file names.
         families: Families of the cases, which have the same feature gates.
     """
 
@@ -51,7 +51,7 @@ class Files:
         self.actual = directory / f"{name}.actual.jsonl"
 
     def drop(self) -> None:
-        """Remove them."""
+        """Delete the files."""
         for path in (self.submitted, self.admitted, self.changes, self.expected, self.actual):
             path.unlink(missing_ok=True)
 
@@ -64,33 +64,33 @@ def write_cases(path: Path, cases: Iterable[Mapping[str, Any]]) -> None:
 
 
 def admit(oracle: Path, files: Files) -> Timed:
-    """Default and validate the submitted cases as the API server does; it rejects some of the bent ones."""
+    """Set defaults and validate the submitted cases as the API server does; it rejects some of the bent cases."""
     return _run([str(oracle), "-feature-gates", files.gates, "-admit", "-cases"], files.submitted, files.admitted)
 
 
-def ask_oracle(oracle: Path, files: Files) -> Timed:
-    """Run kube-scheduler's framework; cases with a random outcome or an error of its own are left out."""
+def run_oracle(oracle: Path, files: Files) -> Timed:
+    """Run kube-scheduler's framework; cases with a random outcome or an internal error are omitted."""
     return _run([str(oracle), "-feature-gates", files.gates, "-skip-ambiguous"], files.admitted, files.expected)
 
 
-def ask_hints(oracle: Path, files: Files) -> Timed:
+def run_hints(oracle: Path, files: Files) -> Timed:
     """Run kube-scheduler's event handlers and queueing hints on the changes."""
     return _run([str(oracle), "-feature-gates", files.gates, "-hints"], files.changes, files.expected)
 
 
-def ask_queue(oracle: Path, files: Files) -> Timed:
-    """Run the submitted lives through kube-scheduler's scheduling queue."""
+def run_queue(oracle: Path, files: Files) -> Timed:
+    """Run the submitted sequences through kube-scheduler's scheduling queue."""
     return _run([str(oracle), "-queue"], files.submitted, files.expected)
 
 
-def ask_bayplan(files: Files) -> Timed:
+def run_bayplan(files: Files) -> Timed:
     """Run the cases through Bayplan."""
     command = [str(Path(sys.executable).parent / "bayplan"), "explain", "--cases", str(files.admitted)]
     return _run(command, None, files.actual)
 
 
 def read_results(path: Path) -> Iterator[dict[str, Any]]:
-    """Read result lines."""
+    """Yield the results of a file."""
     with path.open(encoding="utf-8") as lines:
         for line in lines:
             yield json.loads(line)

@@ -1,6 +1,6 @@
-"""Compare CEL selectors of devices with the reference: match, error and cost.
+"""Comparison of CEL device selectors with the reference: match, error and cost.
 
-`make parity` runs it after the families; alone: `python -m tests.parity.oracle.selector_parity --count 5000`.
+`make parity` runs it after the families; `python -m tests.parity.oracle.selector_parity --count 5000` runs it alone.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from scheduler_core.cel.device_selector import (
 from tests.parity.oracle.generation.selectors import selector_case
 
 COMPILE_DIFFERENCES = frozenset({"later compile errors", "compile error", "compile error position"})
-"""Accepted differences: texts and positions of syntax errors depend on the recovery of the reference's parser."""
+"""Accepted differences: text and position of a syntax error depend on the error recovery of the reference's parser."""
 
 
 def attribute_value(value: dict[str, Any]) -> AttributeValue:
@@ -51,8 +51,8 @@ def device_facts(question: dict[str, Any]) -> DeviceFacts:
     )
 
 
-def answer(question: dict[str, Any]) -> dict[str, Any]:
-    """Return our answer to a question, in the form of the reference's."""
+def evaluate(question: dict[str, Any]) -> dict[str, Any]:
+    """Return the result of a question in the format of the reference."""
     try:
         selector = compile_selector(question["expression"])
     except SelectorCompileError as error:
@@ -65,7 +65,7 @@ def answer(question: dict[str, Any]) -> dict[str, Any]:
 
 
 def difference(expected: dict[str, Any], actual: dict[str, Any]) -> str:
-    """Return what differs: outcome, runtime error, compile error, position, cost; empty for nothing."""
+    """Return the kind of the first difference, or "" if the results are equal."""
     kinds = ("match", "compileError", "runtimeError")
     expected_kind = next(kind for kind in kinds if kind in expected)
     if expected_kind not in actual:
@@ -80,39 +80,39 @@ def difference(expected: dict[str, Any], actual: dict[str, Any]) -> str:
     return "cost" if expected_kind == "match" and expected["cost"] != actual["cost"] else ""
 
 
-def reference_answers(binary: str, questions: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the reference's answers."""
+def reference_results(binary: str, questions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the reference's results."""
     lines = "\n".join(json.dumps(question) for question in questions) + "\n"
     done = subprocess.run([binary], input=lines, capture_output=True, text=True, check=True)
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def undeclared(binary: str) -> set[tuple[str, ...]]:
-    """Return the overloads that only one side declares, apart from deprecated names that no expression can use."""
+def differing_overloads(binary: str) -> set[tuple[str, ...]]:
+    """Return the overloads that only one side declares, except deprecated names that no expression can use."""
     done = subprocess.run([binary, "-functions"], capture_output=True, text=True, check=True)
-    theirs = set()
+    reference = set()
     for line in done.stdout.splitlines():
         one = json.loads(line)
-        theirs.add((one["function"], one["id"], str(one["member"]), one["result"], *(one["args"] or [])))
-    theirs = {one for one in theirs if one[0] not in ("in", "_in_", "__not_strictly_false__")}
-    ours = {
+        reference.add((one["function"], one["id"], str(one["member"]), one["result"], *(one["args"] or [])))
+    reference = {one for one in reference if one[0] not in ("in", "_in_", "__not_strictly_false__")}
+    own = {
         (name, one.identifier, str(one.member), str(one.result), *[str(arg) for arg in one.args])
         for name, overloads in functions().items()
         for one in overloads
     }
-    return theirs ^ ours
+    return reference ^ own
 
 
-def stable(question: dict[str, Any]) -> bool:
-    """Return whether the reference always gives the same cost and error: it iterates over maps in random order."""
+def is_deterministic(question: dict[str, Any]) -> bool:
+    """Return whether the reference's cost and error are deterministic; it iterates over maps in random order."""
     return not any(text in question["expression"] for text in ("device.attributes.", "transformMap", "{"))
 
 
-def store(path: str, questions: list[dict[str, Any]], answers: list[dict[str, Any]]) -> None:
-    """Write the questions whose answers are stable, and the answers."""
+def store(path: str, questions: list[dict[str, Any]], results: list[dict[str, Any]]) -> None:
+    """Write the questions with deterministic results, and the results."""
     with gzip.open(path, "wt") as out:
-        for question, expected in zip(questions, answers, strict=True):
-            if stable(question) and "panic" not in expected.get("runtimeError", ""):
+        for question, expected in zip(questions, results, strict=True):
+            if is_deterministic(question) and "panic" not in expected.get("runtimeError", ""):
                 out.write(json.dumps({"question": question, "expect": expected}) + "\n")
 
 
@@ -121,26 +121,26 @@ class SelectorTally:
     """Agreement on selectors.
 
     Attributes:
-        undeclared: Overloads that only one side declares.
-        outcomes: How often the reference answered a match, a compile error or a runtime error.
-        differences: How many answers differ in what; "equal" for those that do not.
-        found: Questions with both answers that differ in more than the text of a syntax error.
-        panics: Number of questions that are not judged, because the reference panics.
+        differing_overloads: Overloads that only one side declares.
+        outcomes: Number of matches, compile errors and runtime errors of the reference.
+        differences: Number of results by kind of difference, or "equal".
+        found: Expressions and both results that differ in more than the text of a syntax error.
+        panics: Number of questions that are not compared because the reference panics.
     """
 
-    undeclared: set[tuple[str, ...]] = field(default_factory=set)
+    differing_overloads: set[tuple[str, ...]] = field(default_factory=set)
     outcomes: Counter[str] = field(default_factory=Counter)
     differences: Counter[str] = field(default_factory=Counter)
     found: list[tuple[str, dict[str, Any], dict[str, Any]]] = field(default_factory=list)
     panics: int = 0
 
     def add(self, question: dict[str, Any], expected: dict[str, Any], actual: dict[str, Any]) -> None:
-        """Count an answer."""
+        """Count a result."""
         if "panic" in expected.get("runtimeError", ""):
             self.panics += 1
             return
         wrong = difference(expected, actual)
-        if wrong in ("cost", "runtimeError") and not stable(question):
+        if wrong in ("cost", "runtimeError") and not is_deterministic(question):
             wrong = ""
         self.outcomes[next(iter(expected))] += 1
         self.differences[wrong or "equal"] += 1
@@ -148,35 +148,38 @@ class SelectorTally:
             self.found.append((question["expression"], expected, actual))
 
     @property
-    def is_whole(self) -> bool:
-        """Return whether selectors were compared, and nothing but texts of compile errors differs."""
-        return bool(self.differences) and not self.found and not self.undeclared
+    def agrees(self) -> bool:
+        """Return whether selectors were compared and at most texts of compile errors differ."""
+        return bool(self.differences) and not self.found and not self.differing_overloads
 
 
 def compare_selectors(binary: Path, seed: int, count: int) -> SelectorTally:
-    """Generate selectors, let both sides answer, and compare.
+    """Generate selectors, evaluate them on both sides, and compare the results.
 
     Args:
         binary: The program of ``selectors/``.
         seed: Any number.
         count: Number of selectors.
     """
-    tally = SelectorTally(undeclared(str(binary)))
+    tally = SelectorTally(differing_overloads(str(binary)))
     questions = [selector_case(seed, index) for index in range(count)]
-    for question, expected in zip(questions, reference_answers(str(binary), questions), strict=True):
-        tally.add(question, expected, answer(question))
+    for question, expected in zip(questions, reference_results(str(binary), questions), strict=True):
+        tally.add(question, expected, evaluate(question))
     return tally
 
 
-def print_selectors(tally: SelectorTally, shown: int = 5) -> None:
+def print_selectors(tally: SelectorTally, limit: int = 5) -> None:
     """Print the counts and the first differences."""
-    judged = sum(tally.differences.values())
+    compared = sum(tally.differences.values())
     texts = sum(tally.differences[name] for name in COMPILE_DIFFERENCES)
-    print(f"selectors: {judged - texts - len(tally.found)} of {judged} answers equal, {texts} more but for the text of")
-    print(f"  a compile error; the reference panicked on {tally.panics}; {dict(tally.outcomes)}", flush=True)
-    if tally.undeclared:
-        print(f"  overloads that one side declares: {sorted(tally.undeclared)}")
-    for expression, expected, actual in tally.found[:shown]:
+    print(
+        f"selectors: {compared - texts - len(tally.found)} of {compared} results are equal,"
+        f" {texts} more except for the text"
+    )
+    print(f"  of a compile error; the reference panicked on {tally.panics}; {dict(tally.outcomes)}", flush=True)
+    if tally.differing_overloads:
+        print(f"  overloads that only one side declares: {sorted(tally.differing_overloads)}")
+    for expression, expected, actual in tally.found[:limit]:
         print(f"  {expression}\n    kube-scheduler | {expected}\n    bayplan        | {actual}")
 
 
@@ -186,15 +189,15 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=2000)
     parser.add_argument("--show", type=int, default=20, help="Differences to print.")
-    parser.add_argument("--store", help="Write questions and the reference's answers to this file (.jsonl.gz).")
+    parser.add_argument("--store", help="File (.jsonl.gz) for questions and the reference's results.")
     options = parser.parse_args()
     binary = resolve(["selectors"])["selectors"]
     if options.store:
         questions = [selector_case(options.seed, index) for index in range(options.count)]
-        store(options.store, questions, reference_answers(str(binary), questions))
+        store(options.store, questions, reference_results(str(binary), questions))
     tally = compare_selectors(binary, options.seed, options.count)
     print_selectors(tally, options.show)
-    sys.exit(0 if tally.is_whole else 1)
+    sys.exit(0 if tally.agrees else 1)
 
 
 if __name__ == "__main__":

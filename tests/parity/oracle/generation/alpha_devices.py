@@ -6,7 +6,7 @@ from tests.parity.oracle.generation.dynamic_resources import device_case
 from tests.parity.oracle.generation.world import Json, World
 
 ALPHA_GATES = {"DRADeviceCompatibilityGroups": True, "DRAOptionalNodeOperations": True}
-"""The gates of these cases."""
+"""Feature gates of these cases."""
 _THEMES = ["partition"] * 10 + ["basic", "basic", "list", "constraints", "shared", "network", "extended", "pools"]
 _THEMES += ["allocated"] * 3 + ["binding", "everything", "errors"]
 _GROUPS: list[list[str]] = [[], ["a"], ["a", "b"], ["b"], ["b", "c"]]
@@ -15,7 +15,7 @@ _FEATURE = "DRAOptionalNodeOperations"
 
 
 def fam_draalpha(w: World) -> None:
-    """Make a case of the family ``draalpha``."""
+    """Generate a case of the family ``draalpha``."""
     w.feature_gates = dict(ALPHA_GATES)
     device_case(w, w.pick(_THEMES))
     _group(w)
@@ -35,7 +35,7 @@ def _group(w: World) -> None:
 
 
 def _skip_operations(w: World) -> None:
-    """Let slices skip operations, nodes declare that they can, and allocations copy what was skipped."""
+    """Let slices skip operations, and let nodes and allocations declare them."""
     share = w.pick([0.3, 0.6, 1.0])
     skipped: dict[tuple[str, str, str], list[str]] = {}
     for each in w.resource_slices:

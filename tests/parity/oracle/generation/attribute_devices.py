@@ -1,4 +1,4 @@
-"""Family ``draattributes``: family ``dra`` with list-typed and derived attributes, alpha in Kubernetes v1.37."""
+"""Family ``draattributes``: cases of family ``dra`` with list and derived attributes, alpha in Kubernetes v1.37."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.parity.oracle.generation.dynamic_resources import device_case
 from tests.parity.oracle.generation.world import Json, World
 
 ATTRIBUTE_GATES = {"DRADerivedAttributes": True, "DRAListTypeAttributes": True}
-"""The gates of these cases."""
+"""Feature gates of these cases."""
 _THEMES = ["constraints"] * 8 + ["basic"] * 4 + ["list"] * 3 + ["partition", "shared", "network", "pools", "taints"]
 _THEMES += ["allocated", "binding", "everything", "admin", "errors"]
 _LINKS, _LANES, _FIRMWARE, _FLAGS = "links", "lanes", "example.com/firmware", "flags"
@@ -58,7 +58,7 @@ _DERIVED = [
 
 
 def fam_draattributes(w: World) -> None:
-    """Make a case of the family ``draattributes``."""
+    """Generate a case of the family ``draattributes``."""
     w.feature_gates = dict(ATTRIBUTE_GATES)
     device_case(w, w.pick(_THEMES))
     _add_lists(w)
@@ -68,7 +68,7 @@ def fam_draattributes(w: World) -> None:
 
 
 def _values(w: World, name: str) -> Json:
-    """Draw the value of an attribute; drivers of a kind may publish a list or a scalar."""
+    """Generate the value of an attribute, which may be a list or a scalar."""
     choices: dict[str, tuple[str, list[Any]]] = {
         _LINKS: ("string", ["l0", "l1", "l2", "l3"]),
         _LANES: ("int", [0, 1, 2, 3]),
@@ -91,7 +91,7 @@ def _add_lists(w: World) -> None:
             for name in _NEW:
                 if not w.p(share):
                     continue
-                # Some devices are equal, so that there is something to match.
+                # Some devices have equal values, so that constraints can match.
                 value = equal[name] if name in equal and w.p(0.3) else _values(w, name)
                 equal[name] = value
                 attributes[name] = dict(value)
@@ -103,7 +103,7 @@ def _add_lists(w: World) -> None:
 
 
 def _constrain(w: World, devices: Json) -> None:
-    """Add constraints over lists, selectors that read them, and derived attributes that the constraints read."""
+    """Add constraints over lists, selectors that read them, and derived attributes."""
     requests: list[Json] = devices["requests"]
     if w.p(0.75):
         constraints = devices.setdefault("constraints", [])

@@ -1,7 +1,6 @@
-"""Adds to cases what their family does not generate: rare notations, operators, states of pods, other features.
+"""Additions of rare notations, operators, pod states and features of other families to a case.
 
-The result need not be valid: the oracle rejects what the API server would, and such a case is left out. A family's
-generator covers the branches that its author thought of; combining families covers those in between.
+The result may be invalid; the oracle then rejects it like the API server, and the case is omitted.
 """
 
 from __future__ import annotations
@@ -47,17 +46,13 @@ PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def bend(w: World) -> None:
-    """Change a finished case in one to five ways.
-
-    Args:
-        w: A case of any family; changed.
-    """
-    for way in w.some(WAYS, 1, 5):
-        way(w)
+    """Change a generated case in one to five ways."""
+    for change in w.some(CHANGES, 1, 5):
+        change(w)
     if w.p(0.05):
         _few_nodes(w)
     if w.p(0.2):
-        # Last, since nothing else here reads such notations.
+        # This change is last, because the other changes cannot read such notations.
         _odd_requests(w)
 
 
@@ -91,7 +86,7 @@ def _requests_of_all_kinds(w: World) -> None:
 
 
 def _more_resources(w: World, pod: Json) -> None:
-    """Only once a pod: the names of containers would repeat."""
+    """Add resources once a pod, because names of containers must be unique."""
     if len(pod["spec"]["containers"]) == 1 and "initContainers" not in pod["spec"]:
         more_resources(w, pod, incoming=pod is w.pod)
 
@@ -168,7 +163,7 @@ def _nominations(w: World) -> None:
 
 
 def _any_feature(w: World, pod: Json) -> None:
-    """Features that fit a pod of any state."""
+    """Add features that a pod in any state can have."""
     if w.p(0.4):
         pod_affinity(w, pod, w.pod["metadata"]["labels"])
     if w.p(0.3) and len(pod["spec"]["containers"]) == 1 and "initContainers" not in pod["spec"]:
@@ -296,7 +291,7 @@ def _crowd(w: World) -> None:
         run_on(w, pod, w.pick(w.nodes)["metadata"]["name"])
 
 
-WAYS: list[Callable[[World], None]] = [
+CHANGES: list[Callable[[World], None]] = [
     _odd_nodes,
     _requests_of_all_kinds,
     _many_resources,

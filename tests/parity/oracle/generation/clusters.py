@@ -1,4 +1,4 @@
-"""Nodes, running pods, the pod to schedule and profiles."""
+"""Generation of nodes, running pods, the pod to schedule, and profiles."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _add_namespaces(w: World, namespaces: int | None) -> None:
 
 
 def node_info(arch: str) -> Json:
-    """Return what a kubelet reports of its machine."""
+    """Return the nodeInfo that a kubelet reports."""
     return {
         "machineID": "",
         "systemUUID": "",
@@ -127,7 +127,7 @@ def new_pod(
     labels: dict[str, str] | None = None,
     prio: str | None = None,
 ) -> Json:
-    """Create a pod that requests up to ``c`` milli-CPUs and ``m`` mebibytes; None requests nothing."""
+    """Return a pod that requests up to ``c`` milli-CPUs and ``m`` mebibytes; None means no request."""
     req = {}
     if c is not None:
         req["cpu"] = cpu(w, c)
@@ -163,19 +163,19 @@ def new_pod(
 
 
 def run_on(w: World, pod: Json, node: str) -> None:
-    """Let a pod run on a node."""
+    """Add a pod that runs on a node."""
     pod["spec"]["nodeName"] = node
     pod["status"].update({"phase": "Running", "startTime": w.start()})
     w.pods.append(pod)
 
 
 def milli(q: str) -> int:
-    """Read milli-CPUs."""
+    """Return the milli-CPUs of a quantity."""
     return int(q[:-1]) if q.endswith("m") else int(float(q) * 1000)
 
 
 def mebi(q: str) -> int:
-    """Read mebibytes, rounded up."""
+    """Return the mebibytes of a quantity, rounded up."""
     for suffix, f in (("Gi", 1024), ("Mi", 1), ("M", 0.954), ("k", 0.000954), ("e6", 0.954)):
         if q.endswith(suffix):
             return int(float(q[: -len(suffix)]) * f) + 1
@@ -192,7 +192,7 @@ def fill(
     overcommit: float = 0.03,
     prio: Callable[[], str] | None = None,
 ) -> None:
-    """Add running pods, placed roughly where they fit."""
+    """Add running pods, most of them to nodes with enough free resources."""
     r = w.r
     count = r.randint(lo, hi)
     level = level if level is not None else r.uniform(0.3, 1.0)
@@ -223,7 +223,7 @@ def fill(
 
 
 def mark_old(w: World, pod: Json) -> None:
-    """Mark a pod as ended (the scheduler does not see it), or as being deleted."""
+    """Mark a pod as terminated or as being deleted."""
     if w.p(0.02):
         pod["status"]["phase"] = w.pick(["Succeeded", "Failed"])
     elif w.p(0.03):

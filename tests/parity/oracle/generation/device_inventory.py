@@ -1,4 +1,4 @@
-"""Devices of a case: what drivers publish, device classes, and claims with or without an allocation."""
+"""Generation of ResourceSlices, device classes, and claims with or without an allocation."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _PROTECTION = "resource.kubernetes.io/delete-protection"
 
 @dataclass(slots=True)
 class PublishedDevice:
-    """A device of a current slice.
+    """Device of a current slice.
 
     Attributes:
-        driver: Its driver.
-        pool: Its pool.
-        device: Its name.
-        node: The node of its slice; None if the slice is for several nodes.
-        definition: The device as the slice has it.
-        free: Whether no claim of the case holds it.
+        driver: Name of the driver.
+        pool: Name of the pool.
+        device: Name of the device.
+        node: Node of the slice; None if the slice is for several nodes.
+        definition: Device in the slice.
+        free: Whether no claim of the case uses the device.
     """
 
     driver: str
@@ -44,25 +44,25 @@ class PublishedDevice:
 
     @property
     def is_shared(self) -> bool:
-        """Return whether several claims may hold it."""
+        """Return whether several claims may use the device."""
         return bool(self.definition.get("allowMultipleAllocations"))
 
     def result(self, request: str, **more: Any) -> Json:
-        """Return the allocation result that gives it to a request."""
+        """Return the allocation result of the device for a request."""
         return {"request": request, "driver": self.driver, "pool": self.pool, "device": self.device, **more}
 
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Where slices belong.
+    """Pool of slices.
 
     Attributes:
-        driver: The driver.
-        name: The name of the pool.
-        node: The node; None if ``where`` selects nodes.
+        driver: Name of the driver.
+        name: Name of the pool.
+        node: Name of the node; None if ``where`` selects nodes.
         where: Fields of a slice that select nodes.
-        generation: The generation of the pool.
-        count: The number of slices that the pool announces.
+        generation: Generation of the pool.
+        count: Number of slices that the pool announces.
     """
 
     driver: str
@@ -74,10 +74,10 @@ class Pool:
 
 
 class DeviceInventory:
-    """Writes the slices, classes and claims of a case.
+    """Slices, classes and claims of a case.
 
     Attributes:
-        published: The devices of current slices, in the order in which they were added.
+        published: Devices of current slices in the order of their creation.
     """
 
     def __init__(self, w: World) -> None:
@@ -85,7 +85,7 @@ class DeviceInventory:
         self.published: list[PublishedDevice] = []
 
     def add_slice(self, pool: Pool, devices: list[Json], *, is_current: bool = True) -> None:
-        """Add a slice with devices; those of a slice that is not current cannot be allocated."""
+        """Add a slice with devices; devices of a slice that is not current cannot be allocated."""
         if is_current:
             self.published += [
                 PublishedDevice(pool.driver, pool.name, device["name"], pool.node, device) for device in devices
@@ -117,11 +117,11 @@ class DeviceInventory:
         """Add a device class.
 
         Args:
-            name: Its name.
-            expressions: Its selectors.
-            config: The driver of its configuration.
-            extended: The extended resource that it serves.
-            created: Its creation time.
+            name: Name of the class.
+            expressions: CEL expressions of its selectors.
+            config: Driver of its configuration.
+            extended: Extended resource of the class.
+            created: Creation time.
         """
         spec: Json = {}
         if expressions:
@@ -134,7 +134,7 @@ class DeviceInventory:
         self.w.device_classes.append({"metadata": {"name": name, "creationTimestamp": created}, "spec": spec})
 
     def add_claim(self, name: str, namespace: str, devices: Json, **meta: Any) -> Json:
-        """Add a claim for devices: requests, constraints and configuration."""
+        """Add a claim with requests, constraints and configuration."""
         claim = {
             "metadata": {"name": name, "namespace": namespace, "uid": self.w.uid("claim"), **meta},
             "spec": {"devices": devices},
@@ -152,15 +152,15 @@ def allocate(
     selector: Json | None = None,
     stamp: str | None = "2020-03-20T00:00:00Z",
 ) -> None:
-    """Write an allocation of an earlier attempt into a claim.
+    """Write an allocation of an earlier attempt to a claim.
 
     Args:
         claim: The claim.
-        results: The devices.
-        node: The node that the allocation is for.
-        pods: The pods for which the claim is reserved.
-        selector: Node selector, if the allocation is not for one node.
-        stamp: The time of the allocation; None if it is not recorded.
+        results: Allocated devices.
+        node: Node of the allocation.
+        pods: Pods for which the claim is reserved.
+        selector: Node selector if the allocation is not for one node.
+        stamp: Time of the allocation; None if it is not recorded.
     """
     allocation: Json = {"devices": {"results": results}}
     if node:
@@ -179,13 +179,13 @@ def allocate(
 
 
 def properties(w: World, driver: str, index: int, rich: float = 1.0) -> tuple[Json, Json]:
-    """Draw the attributes and capacities of a device.
+    """Generate the attributes and capacities of a device.
 
     Args:
         w: The case.
-        driver: The driver.
-        index: The number of the device.
-        rich: Chance that it has the attribute ``numa``.
+        driver: Name of the driver.
+        index: Number of the device.
+        rich: Probability of the attribute ``numa``.
     """
     model, memory, cores = w.pick(MODELS)
     attributes: Json = {
@@ -207,14 +207,14 @@ def properties(w: World, driver: str, index: int, rich: float = 1.0) -> tuple[Js
 
 
 def make_device(w: World, driver: str, index: int, like: tuple[Json, Json] | None = None, rich: float = 1.0) -> Json:
-    """Make a device.
+    """Generate a device.
 
     Args:
         w: The case.
-        driver: The driver.
-        index: The number of the device.
-        like: Attributes and capacities that it shares with others, except for those that depend on its number.
-        rich: Chance that it has the attribute ``numa``.
+        driver: Name of the driver.
+        index: Number of the device.
+        like: Attributes and capacities of other devices, of which those that depend on the number are replaced.
+        rich: Probability of the attribute ``numa``.
     """
     if like:
         attributes, capacity = copy.deepcopy(like)
@@ -235,7 +235,7 @@ def make_device(w: World, driver: str, index: int, like: tuple[Json, Json] | Non
 
 
 def shared_device(w: World, driver: str, index: int) -> Json:
-    """Make a device that several claims may hold at a time."""
+    """Generate a device that several claims may use at the same time."""
     device = make_device(w, driver, index)
     device["name"] = f"shared-{index}"
     device["allowMultipleAllocations"] = True
@@ -257,7 +257,7 @@ def shared_device(w: World, driver: str, index: int) -> Json:
 
 
 def taint(w: World, device: Json) -> None:
-    """Taint a device."""
+    """Add taints to a device."""
     device["taints"] = [
         {
             "key": key,

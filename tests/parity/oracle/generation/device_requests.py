@@ -1,4 +1,4 @@
-"""Requests, constraints and configuration of ResourceClaims, and a bound on the allocator's search."""
+"""Generation of requests, constraints and configuration of ResourceClaims, and a bound on the allocator's search."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _MAX_SEARCH = 3000
 def request_body(
     w: World, device_class: str, count: int = 1, *, every: bool = False, selectors: Sequence[str] = (), **more: Any
 ) -> Json:
-    """Return what a request asks for.
+    """Return the body of a request.
 
     Args:
         w: The case.
-        device_class: The device class.
-        count: The number of devices.
+        device_class: Name of the device class.
+        count: Number of devices.
         every: Whether all matching devices are requested.
         selectors: CEL expressions.
         more: Further fields.
@@ -60,7 +60,7 @@ def _tolerations(w: World) -> list[Json]:
 
 
 def _with_alternatives(w: World, name: str, theme: str) -> Json:
-    """Return a request with alternatives, the preferred one first."""
+    """Return a request with alternatives in the order of preference."""
     alternatives = []
     for number in range(w.r.randint(2, 4)):
         device_class = w.pick(["big-gpu", "gpu", "gpu", "picked", "tpu"])
@@ -81,10 +81,10 @@ def claimed_devices(
 
     Args:
         w: The case.
-        inventory: The devices of the case.
-        theme: The theme of the case.
-        may_use_admin_access: Whether the namespace permits administrative access.
-        among_several: Whether the pod has more claims.
+        inventory: Devices of the case.
+        theme: Theme of the case.
+        may_use_admin_access: Whether the namespace permits admin access.
+        among_several: Whether the pod has several claims.
     """
     counts = [2, 2, 2, 3] if theme == "constraints" else [1, 1, 1, 1, 2, 2, 3]
     has_nics = any(each.driver == NIC for each in inventory.published)
@@ -143,7 +143,7 @@ def _partition_selector(w: World) -> str:
 
 
 def _capacity_request(w: World, name: str, more: Json) -> Json:
-    """Return a request for a part of a device that several claims may hold."""
+    """Return a request for a share of a device that several claims may use."""
     device_class = w.pick(["gpu", "gpu", "anything"])
     capacity = {}
     if w.p(0.85):
@@ -201,8 +201,8 @@ def bound_search(inventory: DeviceInventory, claims: Sequence[Json]) -> None:
     """Reduce requests until an exhaustive search over their devices is short.
 
     Args:
-        inventory: The devices of the case.
-        claims: The claims without an allocation.
+        inventory: Devices of the case.
+        claims: Claims without an allocation.
     """
     published = inventory.published
     on_a_node = max(Counter((each.node, each.driver) for each in published).values(), default=1)
@@ -228,7 +228,7 @@ def bound_search(inventory: DeviceInventory, claims: Sequence[Json]) -> None:
 
 
 def bodies(request: Json) -> list[Json]:
-    """Return what a request asks for: one body, or its alternatives."""
+    """Return the bodies of a request: one, or its alternatives."""
     found: list[Json] = [request["exactly"]] if "exactly" in request else request["firstAvailable"]
     return found
 
@@ -249,7 +249,7 @@ def _reduce(claim: Json, request: Json, largest: Json) -> None:
 
 
 def _drop_references(claim: Json, gone: str) -> None:
-    """Remove a request from constraints and configuration; with a slash at the end, its alternatives."""
+    """Remove a request from constraints and configuration; a name with a trailing slash removes its alternatives."""
     devices = claim["spec"]["devices"]
     below = gone if gone.endswith("/") else gone + "/"
     for key in ("constraints", "config"):

@@ -1,4 +1,4 @@
-"""CEL expressions that select devices."""
+"""Generation of CEL expressions that select devices."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ BROKEN_SELECTORS = [
     f'{_AT}.model.isGreaterThan(semver("1.0.0"))',
     f"{_AT}.index / ({_AT}.index - 1) > 0",
 ]
-"""Expressions that fail for some devices, or that are not valid."""
+"""Expressions that fail for some devices or are invalid."""
 
 _RACK = 'device.attributes["example.com"].rack'
 _ROOT = 'device.attributes["resource.kubernetes.io"].pcieRoot'
 
 
 def device_selector(w: World, driver: str) -> str:
-    """Draw an expression that is true only for devices of a driver."""
+    """Generate an expression that is true only for devices of a driver."""
     at, capacity = f'device.attributes["{driver}"]', f'device.capacity["{driver}"]'
     expressions = _network_card(at, capacity) if driver == NIC else _accelerator(w, at, capacity)
     return f'device.driver == "{driver}" && ({w.pick(expressions)})'

@@ -1,4 +1,4 @@
-"""ResourceSlices of nodes and of the network, and the device classes of a case."""
+"""Generation of ResourceSlices of nodes and of the network, and of device classes."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _node_devices(
 
 
 def _node_slices(w: World, inventory: DeviceInventory, pool: Pool, devices: list[Json], theme: str) -> None:
-    """Add the slices of a node's pool, which may be incomplete, replaced or ambiguous."""
+    """Add the slices of a node's pool, which may be incomplete, outdated or ambiguous."""
     generation = w.r.randint(0, 4)
     parts = [devices]
     if len(devices) > 1 and w.p(0.3):
@@ -100,7 +100,7 @@ def _node_slices(w: World, inventory: DeviceInventory, pool: Pool, devices: list
 
 
 def _partitions(w: World, inventory: DeviceInventory, pool: Pool) -> None:
-    """Add GPUs that can be partitioned: counters in one slice, devices in others."""
+    """Add GPUs with partitions: counters in one slice, devices in other slices."""
     counters: list[Json] = []
     devices: list[Json] = []
     for gpu in range(w.r.randint(1, 2)):
@@ -137,7 +137,7 @@ def _parts_of_gpu(w: World, gpu: int, counters: str, first: int) -> list[Json]:
 
 
 def _network_slices(w: World, inventory: DeviceInventory, number: int) -> None:
-    """Add a pool of devices that several nodes reach."""
+    """Add a pool of devices that several nodes can access."""
     kind = w.pick(["all", "selector", "selector", "each", "each"])
     devices = [make_device(w, GPU, 20 + 10 * number + i) for i in range(w.r.randint(1, 4))]
     for device in devices:
@@ -165,7 +165,7 @@ def _network_slices(w: World, inventory: DeviceInventory, number: int) -> None:
 
 
 def add_classes(w: World, inventory: DeviceInventory, theme: str) -> None:
-    """Add the device classes; two may serve the same extended resource."""
+    """Add device classes, of which two may serve the same extended resource."""
     config = GPU if w.p(0.4) else None
     extended = ACCELERATOR if theme == "extended" or w.p(0.1) else None
     inventory.add_class("gpu", f'device.driver == "{GPU}"', config=config, extended=extended)

@@ -1,4 +1,4 @@
-"""Family ``dra``: pods with ResourceClaims, and with extended resources that a DeviceClass serves."""
+"""Family ``dra``: pods with ResourceClaims, and with extended resources of device classes."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ _THEMES = (
 
 
 def fam_dra(w: World) -> None:
-    """Make a case of the family ``dra``."""
+    """Generate a case of the family ``dra``."""
     device_case(w, w.pick(_THEMES))
 
 
 def device_case(w: World, theme: str) -> None:
-    """Make a case with devices.
+    """Generate a case with devices.
 
     Args:
         w: The case.
-        theme: What it exercises, one of ``_THEMES``.
+        theme: Main feature of the case, one of ``_THEMES``.
     """
     cluster(w, 3, 8, namespaces=w.r.randint(1, 3))
     if theme == "admin" or w.p(0.2):
@@ -58,7 +58,7 @@ def device_case(w: World, theme: str) -> None:
     w.pods = [each for each in w.pods if each["status"].get("phase") == "Running"]
     publish(w, inventory, theme)
     add_classes(w, inventory, theme)
-    _hold_devices(w, inventory, theme)
+    _allocate_to_running_pods(w, inventory, theme)
     small = w.p(0.9)
     milli = w.pick([100, 100, 250, 500, 1000]) if w.p(0.95) else 5000
     pod = target(w, small=small, c=milli, prio=w.pick(["normal", "normal", "normal", "high", "top"]))
@@ -77,7 +77,7 @@ def device_case(w: World, theme: str) -> None:
 
 
 def use(pod: Json, reference: str, claim: Json, *, template: bool = False) -> None:
-    """Let a pod use a claim, perhaps one made from a template."""
+    """Add a claim to a pod, by name or as created from a template."""
     name = claim["metadata"]["name"]
     source = {"resourceClaimTemplateName": f"{reference}-template"} if template else {"resourceClaimName": name}
     pod["spec"].setdefault("resourceClaims", []).append({"name": reference, **source})
@@ -102,8 +102,8 @@ def _permits_admin_access(w: World, namespace: str) -> bool:
     )
 
 
-def _hold_devices(w: World, inventory: DeviceInventory, theme: str) -> None:
-    """Let running pods hold devices."""
+def _allocate_to_running_pods(w: World, inventory: DeviceInventory, theme: str) -> None:
+    """Allocate devices to claims of running pods."""
     share = w.pick([0.0, 0.05, 0.15] if theme == "everything" else [0.0, 0.15, 0.3, 0.4, 0.7])
     held = 0
     for node in w.nodes:
@@ -118,11 +118,13 @@ def _hold_devices(w: World, inventory: DeviceInventory, theme: str) -> None:
             pod = w.pick(pods)
             if device.definition.get("consumesCounters") and w.p(0.7):
                 continue
-            held = _hold(w, inventory, (device, pod), theme, held)
+            held = _allocate_device(w, inventory, (device, pod), theme, held)
 
 
-def _hold(w: World, inventory: DeviceInventory, pair: tuple[PublishedDevice, Json], theme: str, held: int) -> int:
-    """Allocate a device to claims of a pod and return the number of claims so far."""
+def _allocate_device(
+    w: World, inventory: DeviceInventory, pair: tuple[PublishedDevice, Json], theme: str, held: int
+) -> int:
+    """Allocate a device to claims of a pod, and return the number of such claims."""
     device, pod = pair
     node, namespace = pod["spec"]["nodeName"], pod["metadata"]["namespace"]
     result = device.result("r")
@@ -149,7 +151,7 @@ def _hold(w: World, inventory: DeviceInventory, pair: tuple[PublishedDevice, Jso
 
 
 def _add_claims(w: World, inventory: DeviceInventory, theme: str, count: int) -> None:
-    """Give the pod its claims."""
+    """Add the claims of the pod."""
     pod = w.pod
     namespace = pod["metadata"]["namespace"]
     is_admin = _permits_admin_access(w, namespace)
@@ -175,7 +177,7 @@ def _add_claims(w: World, inventory: DeviceInventory, theme: str, count: int) ->
 
 
 def _break(w: World, claim: Json, *, template: bool) -> None:
-    """Take away something that the claim needs."""
+    """Make a claim unusable."""
     how = w.pick(["noclass", "noclass", "noclaim", "deleted", "foreign", "unnamed", "notmade"])
     if how == "noclass":
         request = w.pick(claim["spec"]["devices"]["requests"])
@@ -194,7 +196,7 @@ def _break(w: World, claim: Json, *, template: bool) -> None:
 
 
 def _allocate_earlier(w: World, inventory: DeviceInventory, claim: Json, theme: str) -> None:
-    """Replace the requests of a claim of the pod by ones that an earlier attempt allocated."""
+    """Replace the requests of a claim with requests that an earlier attempt allocated."""
     requests = [exactly(w, f"r{i}", "anything") for i in range(w.r.randint(1, 2))]
     if w.p(0.25):
         alternatives = [{"name": f"alt{i}", **request_body(w, "anything")} for i in range(3)]
@@ -227,7 +229,7 @@ def _allocate_earlier(w: World, inventory: DeviceInventory, claim: Json, theme: 
         node = None
     if w.p(0.12) and not users:
         node = "gone"
-    # Long ago or far ahead, so that the binding timeout has the same effect whenever the case is run.
+    # The time is far from now, so that the effect of the binding timeout does not depend on the time of the run.
     stamp = w.pick(["2020-03-20T00:00:00Z", "2099-01-01T00:00:00Z"] * 3 + [None])
     allocate(claim, results, node, users, selector=selector, stamp=stamp)
     if w.p(0.12) and users and users != [w.pod]:
@@ -255,7 +257,7 @@ def _users(w: World, claim: Json, node: str | None) -> list[Json]:
 
 
 def _report_conditions(w: World, claim: Json, results: list[Json]) -> None:
-    """Let drivers report binding conditions of allocated devices."""
+    """Add binding conditions that drivers report for allocated devices."""
     how = w.pick(["none", "ready", "failed", "waiting"])
     if how == "none":
         return
@@ -274,7 +276,7 @@ def _report_conditions(w: World, claim: Json, results: list[Json]) -> None:
 
 
 def _request_extended_resources(w: World, inventory: DeviceInventory, *, has_claims: bool) -> None:
-    """Let containers request extended resources that device classes serve."""
+    """Let containers request extended resources of device classes."""
     pod = w.pod
     implicit = "deviceclass.resource.kubernetes.io/" + w.pick(["gpu", "nic", "picked"])
     for node in w.nodes:

@@ -1,7 +1,6 @@
-"""The families of cases by name.
+"""Families of cases by name.
 
-Case number ``index`` of a family depends on (seed, family, index) and whether it is bent, alone; so a longer run begins
-with the same cases as a shorter one.
+A case depends only on seed, family, index and whether it is bent. A longer run starts with the cases of a shorter one.
 """
 
 from __future__ import annotations
@@ -44,19 +43,19 @@ FAMILIES: Mapping[str, Callable[[World], None]] = MappingProxyType(
     }
 )
 GATES: Mapping[str, Mapping[str, bool]] = MappingProxyType({"draalpha": ALPHA_GATES, "draattributes": ATTRIBUTE_GATES})
-"""Feature gates of the cases of a family that are not at their defaults; ``-feature-gates`` of the oracle."""
+"""Feature gates of a family that differ from their defaults; value of the oracle's flag ``-feature-gates``."""
 DEFAULT_FAMILIES = tuple(family for family in FAMILIES if family not in GATES)
-"""The families with all gates at their defaults."""
+"""Families with all feature gates at their defaults."""
 
 
 def generate(family: str, seed: int, index: int, *, bent: bool = False) -> Json:
-    """Make a case as a user would submit it; ``oracle -admit`` fills in what the API server would.
+    """Generate a case as a user submits it; ``oracle -admit`` sets the defaults of the API server.
 
     Args:
         family: Key of :data:`FAMILIES`.
         seed: Any number.
-        index: Which case of the family.
-        bent: Whether to add what the family itself does not make; the API server refuses some of these.
+        index: Number of the case.
+        bent: Whether to add rare notations and features of other families; the API server rejects some of these cases.
     """
     world = World(family, seed, index)
     FAMILIES[family](world)

@@ -1,4 +1,4 @@
-"""Resource claims, device classes and slices that come, change and go, and claims that a pod's status names."""
+"""Generation of changes of resource claims, device classes and slices, and of claims in a pod's status."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _EXTENDED = ["example.com/accel", "example.com/gpu", "example.com/other"]
 _IMPLICIT = "deviceclass.resource.kubernetes.io/"
 _TIMES = ["2026-03-21T00:00:00Z", "2026-03-22T00:00:00Z"]
 _FAMILIES_WITHOUT_DEVICES = 0.25
-"""Chance that a pod without claims gets one; the other families have enough to change."""
+"""Probability that a pod without claims gets one, because other families have enough other changes."""
 
 
 def claim(scene: Scene) -> Json | None:
-    """A claim, often one of the waiting pod's; None if the pod has no claims."""
+    """Change a claim, often a claim of the waiting pod; None if the pod has no claims."""
     names = _claimed_names(scene)
     if not names:
         if not scene.p(_FAMILIES_WITHOUT_DEVICES):
@@ -37,11 +37,11 @@ def claim(scene: Scene) -> Json | None:
                 change(scene, made)
     if scene.p(0.5):
         _make_all_exist(scene, [each for each in names if each != name])
-    return scene.happened("ResourceClaim", field, made, _alter_claim, there=0.25)
+    return scene.change("ResourceClaim", field, made, _alter_claim, existing=0.25)
 
 
 def device_class(scene: Scene) -> Json | None:
-    """A class, often one that serves an extended resource of the pod; None if the pod needs no devices."""
+    """Change a device class, often one for an extended resource of the pod; None if the pod needs no devices."""
     if not _claimed_names(scene) and not scene.p(_FAMILIES_WITHOUT_DEVICES):
         return None
     name = scene.pick(_CLASSES)
@@ -54,11 +54,11 @@ def device_class(scene: Scene) -> Json | None:
     made = known or {"metadata": {"name": name, "uid": f"uid-of-{name}"}, "spec": {}}
     if scene.p(0.5):
         _alter_class(scene, made)
-    return scene.happened("DeviceClass", "deviceclasses", made, _alter_class, there=0.1)
+    return scene.change("DeviceClass", "deviceclasses", made, _alter_class, existing=0.1)
 
 
 def resource_slice(scene: Scene) -> Json | None:
-    """A slice; None if the pod needs no devices."""
+    """Change a ResourceSlice; None if the pod needs no devices."""
     if not _claimed_names(scene) and not scene.p(_FAMILIES_WITHOUT_DEVICES):
         return None
     nodes = [node["metadata"]["name"] for node in scene.objects("nodes")] or ["gone"]
@@ -71,11 +71,11 @@ def resource_slice(scene: Scene) -> Json | None:
             "devices": [{"name": "gpu-0"}, {"name": "gpu-1"}],
         },
     }
-    return scene.happened("ResourceSlice", "resourceslices", made, _alter_slice, there=0.4)
+    return scene.change("ResourceSlice", "resourceslices", made, _alter_slice, existing=0.4)
 
 
 def claim_status(scene: Scene) -> Json | None:
-    """Update the waiting pod's status: which claims were created for it."""
+    """Update the claims in the waiting pod's status."""
     old = scene.pod
     if old["spec"].get("nodeName"):
         return None
@@ -102,7 +102,7 @@ def _claimed_names(scene: Scene, pod: Json | None = None) -> list[str]:
 
 
 def _claim_for(scene: Scene) -> str:
-    """Let the pod use a claim, which may not exist."""
+    """Add a claim to the pod, which may not exist."""
     pod = scene.pod
     name = "claim-of-the-pod"
     if scene.p(0.5):
@@ -127,7 +127,7 @@ def _new_claim(scene: Scene, name: str) -> Json:
 
 
 def _make_all_exist(scene: Scene, names: list[str]) -> None:
-    """Add the claims of the pod that do not exist, so that only the change decides."""
+    """Add the missing claims of the pod, so that only the change matters."""
     known = {each["metadata"]["name"] for each in scene.objects("resourceclaims")}
     for name in names:
         if name not in known:
@@ -136,20 +136,20 @@ def _make_all_exist(scene: Scene, names: list[str]) -> None:
             scene.objects("resourceclaims").append(made)
 
 
-def _own(scene: Scene, shown: Json) -> None:
+def _own(scene: Scene, stored: Json) -> None:
     meta = scene.pod["metadata"]
     uid = scene.pick([meta["uid"], meta["uid"], meta["uid"], "uid-of-another"])
     owner = {"apiVersion": "v1", "kind": "Pod", "name": meta["name"], "uid": uid}
     if scene.p(0.85):
         owner["controller"] = True
-    shown["metadata"]["ownerReferences"] = [owner]
+    stored["metadata"]["ownerReferences"] = [owner]
 
 
-def _alter_claim(scene: Scene, shown: Json) -> None:
-    scene.pick(_CLAIM_CHANGES)(scene, shown)
+def _alter_claim(scene: Scene, stored: Json) -> None:
+    scene.pick(_CLAIM_CHANGES)(scene, stored)
 
 
-def _allocate(scene: Scene, shown: Json) -> None:
+def _allocate(scene: Scene, stored: Json) -> None:
     result: Json = {"request": "r0", "driver": GPU, "pool": "made", "device": scene.pick(["gpu-0", "gpu-1"])}
     if scene.p(0.4):
         amount = scene.pick(["1Gi", "1024Mi", "2Gi"])
@@ -157,27 +157,27 @@ def _allocate(scene: Scene, shown: Json) -> None:
     allocation: Json = {"devices": {"results": [result]}}
     if scene.p(0.5):
         allocation["allocationTimestamp"] = scene.pick(_TIMES)
-    shown.setdefault("status", {})["allocation"] = allocation
+    stored.setdefault("status", {})["allocation"] = allocation
 
 
-def _deallocate(scene: Scene, shown: Json) -> None:
+def _deallocate(scene: Scene, stored: Json) -> None:
     del scene
-    shown["status"] = {}
+    stored["status"] = {}
 
 
-def _reserve(scene: Scene, shown: Json) -> None:
+def _reserve(scene: Scene, stored: Json) -> None:
     meta = scene.pod["metadata"]
     consumer = {"resource": "pods", "name": meta["name"], "uid": scene.pick([meta["uid"], "uid-of-another"])}
-    shown.setdefault("status", {})["reservedFor"] = [consumer]
+    stored.setdefault("status", {})["reservedFor"] = [consumer]
 
 
-def _end_reservation(scene: Scene, shown: Json) -> None:
+def _end_reservation(scene: Scene, stored: Json) -> None:
     del scene
-    shown.get("status", {}).pop("reservedFor", None)
+    stored.get("status", {}).pop("reservedFor", None)
 
 
-def _report(scene: Scene, shown: Json) -> None:
-    """Report the state of a device as a driver does."""
+def _report(scene: Scene, stored: Json) -> None:
+    """Set the device status that a driver reports."""
     condition: Json = {
         "type": "Ready",
         "status": scene.pick(["True", "False"]),
@@ -194,14 +194,14 @@ def _report(scene: Scene, shown: Json) -> None:
         device["data"] = {"level": scene.pick([1, 2])}
     if scene.p(0.3):
         device["networkData"] = {"interfaceName": scene.pick(["eth1", "eth2"])}
-    shown.setdefault("status", {})["devices"] = [device]
+    stored.setdefault("status", {})["devices"] = [device]
 
 
-def _transition(scene: Scene, shown: Json) -> None:
-    """Change one field of the state of the first device."""
-    devices = shown.get("status", {}).get("devices")
+def _transition(scene: Scene, stored: Json) -> None:
+    """Change one field of the status of the first device."""
+    devices = stored.get("status", {}).get("devices")
     if not devices:
-        _report(scene, shown)
+        _report(scene, stored)
         return
     device = devices[0]
     how = scene.pick(["time", "generation", "data", "network"])
@@ -215,27 +215,27 @@ def _transition(scene: Scene, shown: Json) -> None:
         conditions[0][key] = scene.pick(_TIMES) if how == "time" else scene.pick([3, 4])
 
 
-def _rewrite(scene: Scene, shown: Json) -> None:
-    """Write a quantity of the allocation in another form, or another amount."""
-    allocation = shown.get("status", {}).get("allocation")
+def _rewrite(scene: Scene, stored: Json) -> None:
+    """Write a quantity of the allocation in another notation or with another amount."""
+    allocation = stored.get("status", {}).get("allocation")
     for result in allocation["devices"].get("results", []) if allocation else []:
         for name in result.get("consumedCapacity", {}):
             result["consumedCapacity"][name] = scene.pick(["1Gi", "1024Mi", "1048576Ki", "3Gi"])
 
 
-def _end(scene: Scene, shown: Json) -> None:
+def _end(scene: Scene, stored: Json) -> None:
     del scene
-    shown["metadata"] |= {"deletionTimestamp": "2026-03-25T00:00:00Z", "finalizers": ["example.com/keep"]}
+    stored["metadata"] |= {"deletionTimestamp": "2026-03-25T00:00:00Z", "finalizers": ["example.com/keep"]}
 
 
-def _recreate(scene: Scene, shown: Json) -> None:
-    """Give the claim another UID: a watch that was broken shows a deletion and a creation as an update."""
-    shown["metadata"]["uid"] = scene.pick(["uid-of-a-new-claim", "uid-of-a-newer-claim"])
-    shown.pop("status", None)
+def _recreate(scene: Scene, stored: Json) -> None:
+    """Give the claim another UID, because a broken watch reports a deletion and a creation as an update."""
+    stored["metadata"]["uid"] = scene.pick(["uid-of-a-new-claim", "uid-of-a-newer-claim"])
+    stored.pop("status", None)
 
 
-def _annotate(scene: Scene, shown: Json) -> None:
-    shown["metadata"].setdefault("annotations", {})["example.com/note"] = scene.pick(["a", "b"])
+def _annotate(scene: Scene, stored: Json) -> None:
+    stored["metadata"].setdefault("annotations", {})["example.com/note"] = scene.pick(["a", "b"])
 
 
 _CLAIM_CHANGES: list[Callable[[Scene, Json], None]] = [
@@ -253,9 +253,9 @@ _CLAIM_CHANGES: list[Callable[[Scene, Json], None]] = [
 ]
 
 
-def _alter_class(scene: Scene, shown: Json) -> None:
+def _alter_class(scene: Scene, stored: Json) -> None:
     how = scene.pick(["extended", "extended", "extended", "none", "selector", "config", "annotation"])
-    spec = shown["spec"]
+    spec = stored["spec"]
     if how == "extended":
         spec["extendedResourceName"] = scene.pick([_EXTENDED[0], *_EXTENDED])
     elif how == "none":
@@ -266,12 +266,12 @@ def _alter_class(scene: Scene, shown: Json) -> None:
         parameters = {"level": scene.pick([1, 2])}
         spec["config"] = [{"opaque": {"driver": GPU, "parameters": parameters}}]
     else:
-        _annotate(scene, shown)
+        _annotate(scene, stored)
 
 
-def _alter_slice(scene: Scene, shown: Json) -> None:
+def _alter_slice(scene: Scene, stored: Json) -> None:
     how = scene.pick(["fewer", "more", "generation", "taint", "annotation"])
-    spec = shown["spec"]
+    spec = stored["spec"]
     devices = spec.get("devices", [])
     if how == "generation":
         spec["pool"]["generation"] = scene.pick([2, 3])
@@ -282,7 +282,7 @@ def _alter_slice(scene: Scene, shown: Json) -> None:
     elif how == "taint" and devices:
         devices[0]["taints"] = [{"key": "broken", "effect": "NoSchedule", "timeAdded": scene.pick(_TIMES)}]
     else:
-        _annotate(scene, shown)
+        _annotate(scene, stored)
 
 
 def _name_claim(scene: Scene, pod: Json) -> None:
@@ -305,4 +305,4 @@ def _name_claim(scene: Scene, pod: Json) -> None:
         entry["resourceClaimName"] = scene.pick(known) if known and scene.p(0.7) else "claim-of-the-pod"
     statuses.append(entry)
     if scene.p(0.3):
-        scene.dice.shuffle(statuses)
+        scene.rng.shuffle(statuses)

@@ -1,4 +1,4 @@
-"""Nodes that are added, updated and deleted, for :mod:`tests.parity.oracle.generation.hints`."""
+"""Generation of changes of nodes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def added(scene: Scene) -> Json:
     meta.setdefault("labels", {})[HOST] = "newcomer"
     if scene.p(0.4):
         node["spec"].pop("taints", None)
-    for _ in range(scene.dice.randint(0, 2)):
+    for _ in range(scene.rng.randint(0, 2)):
         scene.pick(_CHANGES)(scene, node)
     return scene.add("Node", node)
 
@@ -36,15 +36,15 @@ def updated(scene: Scene) -> Json | None:
         scene.pick(_CHANGES)(scene, old)
     old["metadata"].setdefault("labels", {})[HOST] = old["metadata"]["name"]
     if scene.p(0.25):
-        return scene.update("Node", "nodes", *_opened(scene, old))
+        return scene.update("Node", "nodes", *_accepting(scene, old))
     new = copy.deepcopy(old)
     for _ in range(scene.pick([0, 1, 1, 1, 2, 3])):
         scene.pick(_CHANGES)(scene, new)
     return scene.update("Node", "nodes", old, new)
 
 
-def _opened(scene: Scene, node: Json) -> tuple[Json, Json]:
-    """Return a node that rejected pods, and the same node after it accepts them, or more of them."""
+def _accepting(scene: Scene, node: Json) -> tuple[Json, Json]:
+    """Return a node that rejects pods, and the same node when it accepts more of them."""
     spec = node.setdefault("spec", {})
     if scene.p(0.6):
         spec["taints"] = [*(spec.get("taints") or []), {"key": "closed", "effect": scene.pick(_EFFECTS)}]
@@ -81,7 +81,7 @@ def _allocatable(scene: Scene, node: Json) -> None:
     elif how == "pods":
         amounts["pods"] = scene.pick(["0", "1", "110", "250"])
     else:
-        for each in (*_asked_of(scene), "cpu", "memory", "ephemeral-storage"):
+        for each in (*_requested_resources(scene), "cpu", "memory", "ephemeral-storage"):
             amounts[each] = "100Gi"
         amounts["pods"] = "110"
 
@@ -95,7 +95,7 @@ def _rewrite(amounts: dict[str, str]) -> None:
             amounts[name] = f"{int(text[:-2]) * 1024}Mi"
 
 
-def _asked_of(scene: Scene) -> list[str]:
+def _requested_resources(scene: Scene) -> list[str]:
     return [
         name
         for container in scene.pod["spec"].get("containers", [])
@@ -107,7 +107,7 @@ def _labels(scene: Scene, node: Json) -> None:
     labels = node["metadata"].setdefault("labels", {})
     how = scene.pick(["suit", "suit", "topology", "topology", "drop", "other"])
     if how == "suit":
-        _suit(scene, labels)
+        _add_required_labels(scene, labels)
     elif how == "topology":
         key = scene.pick([*scene.topology_keys(), ZONE])
         if key != HOST:
@@ -121,7 +121,7 @@ def _labels(scene: Scene, node: Json) -> None:
         labels["example.com/note"] = scene.pick(["a", "b"])
 
 
-def _suit(scene: Scene, labels: dict[str, str]) -> None:
+def _add_required_labels(scene: Scene, labels: dict[str, str]) -> None:
     """Add labels that the pod requires of its node."""
     spec = scene.pod["spec"]
     labels.update(spec.get("nodeSelector") or {})
@@ -180,7 +180,7 @@ def _annotations(scene: Scene, node: Json) -> None:
 
 
 def _features(scene: Scene, node: Json) -> None:
-    chosen = sorted(scene.dice.sample(_FEATURES, scene.dice.randint(0, 2)))
+    chosen = sorted(scene.rng.sample(_FEATURES, scene.rng.randint(0, 2)))
     node.setdefault("status", {})["declaredFeatures"] = chosen
     if not chosen:
         del node["status"]["declaredFeatures"]

@@ -1,4 +1,4 @@
-"""Pods that are added, updated and deleted, and updates of the waiting pod."""
+"""Generation of changes of pods, and of updates of the waiting pod."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _SELECTORS = [
 ]
 
 
-def dress(scene: Scene) -> None:
-    """Add to the waiting pod what hints check and its family left out."""
+def add_features(scene: Scene) -> None:
+    """Add features to the waiting pod that queueing hints check."""
     spec = scene.pod["spec"]
-    for dressing in _DRESSINGS:
+    for extension in _EXTENSIONS:
         if scene.p(0.2):
-            dressing(scene, spec)
+            extension(scene, spec)
 
 
 def _ports(scene: Scene, spec: Json) -> None:
@@ -68,7 +68,7 @@ def _features(scene: Scene, spec: Json) -> None:
 
 
 def _gates(scene: Scene, spec: Json) -> None:
-    spec["schedulingGates"] = [{"name": "example.com/a"}, {"name": "example.com/b"}][: scene.dice.randint(1, 2)]
+    spec["schedulingGates"] = [{"name": "example.com/a"}, {"name": "example.com/b"}][: scene.rng.randint(1, 2)]
 
 
 def _volumes(scene: Scene, spec: Json) -> None:
@@ -91,24 +91,32 @@ def _volumes(scene: Scene, spec: Json) -> None:
     spec["volumes"] = [*spec.get("volumes", []), copy.deepcopy(volume)]
 
 
-def _modest(scene: Scene, spec: Json) -> None:
-    """Lower the pod's requests, so that resources which others free may not matter to it."""
+def _lower_requests(scene: Scene, spec: Json) -> None:
+    """Lower the requests of the pod, so that freed resources may not affect it."""
     for container in [*spec["containers"], *spec.get("initContainers", [])]:
         container.pop("resources", None)
     spec.pop("resources", None)
     if scene.p(0.6):
-        asked = {"example.com/gpu": "1"} if scene.p(0.5) else {"ephemeral-storage": "1Mi"}
-        spec["containers"][0]["resources"] = {"requests": asked, "limits": asked}
+        requested = {"example.com/gpu": "1"} if scene.p(0.5) else {"ephemeral-storage": "1Mi"}
+        spec["containers"][0]["resources"] = {"requests": requested, "limits": requested}
 
 
-_DRESSINGS: list[Callable[[Scene, Json], None]] = [_modest, _ports, _affinity, _spread, _features, _gates, _volumes]
+_EXTENSIONS: list[Callable[[Scene, Json], None]] = [
+    _lower_requests,
+    _ports,
+    _affinity,
+    _spread,
+    _features,
+    _gates,
+    _volumes,
+]
 
 
-def _another(scene: Scene) -> Json:
-    """Return another pod: an existing one, or a copy of the waiting one."""
-    there = [pod for pod in scene.objects("pods") if pod.get("status", {}).get("phase") not in _ENDED]
-    if there and scene.p(0.5):
-        pod = scene.pick(there)
+def _other_pod(scene: Scene) -> Json:
+    """Return another pod: an existing pod, or a copy of the waiting pod."""
+    existing = [pod for pod in scene.objects("pods") if pod.get("status", {}).get("phase") not in _ENDED]
+    if existing and scene.p(0.5):
+        pod = scene.pick(existing)
     else:
         pod = copy.deepcopy(scene.pod)
         pod["metadata"].update(name="another", uid="uid-of-another")
@@ -130,8 +138,8 @@ def _another(scene: Scene) -> Json:
     return pod
 
 
-def _placed(scene: Scene) -> Json:
-    pod = _another(scene)
+def _bound_pod(scene: Scene) -> Json:
+    pod = _other_pod(scene)
     nodes = [node["metadata"]["name"] for node in scene.objects("nodes")] or ["gone"]
     if not pod["spec"].get("nodeName"):
         pod["spec"]["nodeName"] = scene.pick(nodes)
@@ -139,8 +147,8 @@ def _placed(scene: Scene) -> Json:
     return pod
 
 
-def _without(scene: Scene, pod: Json) -> Json:
-    """Remove a pod from the existing ones."""
+def _remove(scene: Scene, pod: Json) -> Json:
+    """Remove a pod from the existing pods and return it."""
     pods = scene.objects("pods")
     pods[:] = [each for each in pods if each is not pod]
     return pod
@@ -148,17 +156,17 @@ def _without(scene: Scene, pod: Json) -> Json:
 
 def added(scene: Scene) -> Json:
     """Add a bound pod."""
-    return scene.add("Pod", _without(scene, _placed(scene)))
+    return scene.add("Pod", _remove(scene, _bound_pod(scene)))
 
 
 def deleted(scene: Scene) -> Json:
     """Delete a bound pod."""
-    return scene.delete("Pod", "pods", _placed(scene))
+    return scene.delete("Pod", "pods", _bound_pod(scene))
 
 
 def updated(scene: Scene) -> Json:
     """Update a bound pod."""
-    old = _placed(scene)
+    old = _bound_pod(scene)
     if scene.p(0.3):
         scene.pick([*_CHANGES, _gate])(scene, old)
     new = copy.deepcopy(old)
@@ -169,17 +177,17 @@ def updated(scene: Scene) -> Json:
 
 
 def bound(scene: Scene) -> Json:
-    """Bind a pod that waited."""
-    new = _placed(scene)
-    _without(scene, new)
+    """Bind a waiting pod."""
+    new = _bound_pod(scene)
+    _remove(scene, new)
     old = copy.deepcopy(new)
     del old["spec"]["nodeName"]
     return scene.update("Pod", "pods", old, new)
 
 
-def unplaced(scene: Scene) -> Json:
+def other_waiting_pod(scene: Scene) -> Json:
     """Add, update or delete another waiting pod, with or without a nominated node."""
-    pod = _without(scene, _another(scene))
+    pod = _remove(scene, _other_pod(scene))
     pod["spec"].pop("nodeName", None)
     pod["metadata"].update(name="unplaced", uid="uid-of-unplaced")
     pod["spec"]["schedulerName"] = scene.pick([scene.pod["spec"].get("schedulerName", "default-scheduler")] * 4 + ["x"])
@@ -203,8 +211,8 @@ def unplaced(scene: Scene) -> Json:
     return scene.update("Pod", "pods", pod, new)
 
 
-def own(scene: Scene) -> Json | None:
-    """Update the waiting pod itself."""
+def update_waiting_pod(scene: Scene) -> Json | None:
+    """Update the waiting pod."""
     old = scene.pod
     if old["spec"].get("nodeName"):
         return None
@@ -217,7 +225,7 @@ def own(scene: Scene) -> Json | None:
 
 
 def surrounding(scene: Scene) -> Json:
-    """Update a namespace or a service; no plugin registers for these."""
+    """Update a namespace or add a service, for which no plugin registers."""
     if scene.p(0.5):
         old = {"metadata": {"name": "elsewhere", "uid": "uid-of-elsewhere", "labels": {"team": "red"}}}
         new = copy.deepcopy(old)
@@ -256,12 +264,12 @@ def _resize(scene: Scene, pod: Json) -> None:
 
 
 def _grant(scene: Scene, pod: Json) -> None:
-    """Set what the kubelet reports of a resize."""
+    """Set the resources that the kubelet reports during a resize."""
     container = scene.pick(pod["spec"]["containers"])
     granted = {"cpu": scene.pick(["10m", "4"]), "memory": scene.pick(["1Mi", "8Gi"])}
-    shown = {"name": container["name"], "allocatedResources": granted, "resources": {"requests": granted}}
-    shown |= {"image": "", "imageID": "", "ready": True, "restartCount": 0}
-    pod.setdefault("status", {})["containerStatuses"] = [shown]
+    container_status = {"name": container["name"], "allocatedResources": granted, "resources": {"requests": granted}}
+    container_status |= {"image": "", "imageID": "", "ready": True, "restartCount": 0}
+    pod.setdefault("status", {})["containerStatuses"] = [container_status]
     if scene.p(0.3):
         pending = {"type": "PodResizePending", "status": "True", "reason": scene.pick(["Infeasible", "Deferred"])}
         pod["status"]["conditions"] = [pending]
@@ -307,7 +315,7 @@ _CHANGES: list[Callable[[Scene, Json], None]] = [
 
 
 def _gate(scene: Scene, pod: Json) -> None:
-    """Add a gate; no bound pod has gates, but a hint must not fail."""
+    """Add a scheduling gate; bound pods have none, but a hint must not fail."""
     _gates(scene, pod["spec"])
 
 

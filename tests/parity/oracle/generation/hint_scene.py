@@ -1,4 +1,4 @@
-"""A case whose objects are about to change, with the queries that all changes use."""
+"""Case whose objects change, with the operations that all changes use."""
 
 from __future__ import annotations
 
@@ -13,38 +13,38 @@ T = TypeVar("T")
 
 
 class Scene:
-    """A case in the making.
+    """Case whose objects change.
 
     Attributes:
-        case: The case, to be altered freely.
-        dice: Decides everything.
+        case: The case, which changes modify.
+        rng: Random generator of all choices.
     """
 
-    def __init__(self, case: Json, dice: random.Random) -> None:
+    def __init__(self, case: Json, rng: random.Random) -> None:
         self.case = case
-        self.dice = dice
+        self.rng = rng
 
     @property
     def pod(self) -> Json:
-        """The waiting pod."""
+        """Return the waiting pod."""
         pod: Json = self.case["pod"]
         return pod
 
     @property
     def namespace(self) -> str:
-        """Its namespace."""
+        """Return the namespace of the waiting pod."""
         return str(self.pod["metadata"].get("namespace", "default"))
 
     def p(self, chance: float) -> bool:
-        """Return true with a probability."""
-        return self.dice.random() < chance
+        """Return True with a probability."""
+        return self.rng.random() < chance
 
     def pick(self, seq: Sequence[T]) -> T:
-        """Draw one."""
-        return self.dice.choice(seq)
+        """Return a random element."""
+        return self.rng.choice(seq)
 
     def objects(self, field: str) -> list[Json]:
-        """Return the existing objects of one field, to be modified."""
+        """Return the modifiable list of the objects of a field."""
         found: list[Json] = self.case.get(field) or []
         self.case[field] = found
         return found
@@ -55,35 +55,35 @@ class Scene:
         return {"kind": kind, "new": made}
 
     def delete(self, kind: str, field: str, old: Json) -> Json:
-        """Return the change that deletes an object; it is added to the existing ones first if it was missing."""
-        self._show(field, old)
+        """Return the change that deletes an object, which is added to the existing objects if it is missing."""
+        self._add_if_missing(field, old)
         return {"kind": kind, "old": copy.deepcopy(old)}
 
     def update(self, kind: str, field: str, old: Json, new: Json) -> Json:
         """Return the change that updates an object."""
-        self._show(field, old)
+        self._add_if_missing(field, old)
         new["metadata"]["resourceVersion"] = "8"
         return {"kind": kind, "old": copy.deepcopy(old), "new": new}
 
-    def _show(self, field: str, old: Json) -> None:
+    def _add_if_missing(self, field: str, old: Json) -> None:
         old["metadata"]["resourceVersion"] = "7"
         if field != "pod" and all(each is not old for each in self.objects(field)):
             self.objects(field).append(old)
 
-    def happened(
-        self, kind: str, field: str, made: Json, alter: Callable[[Scene, Json], None], *, there: float = 0.6
+    def change(
+        self, kind: str, field: str, made: Json, alter: Callable[[Scene, Json], None], *, existing: float = 0.6
     ) -> Json:
         """Add, update or delete an existing object or ``made``.
 
         Args:
-            kind: The kind of the object.
-            field: The field of the case that has such objects.
-            made: The object, unless an existing one is chosen.
-            alter: Changes an object.
-            there: Chance that an existing one is chosen.
+            kind: Kind of the object.
+            field: Field of the case with such objects.
+            made: Object to use unless an existing one is chosen.
+            alter: Function that changes an object.
+            existing: Probability that an existing object is chosen.
         """
         known = self.objects(field)
-        old = self.pick(known) if known and self.p(there) else made
+        old = self.pick(known) if known and self.p(existing) else made
         how = self.pick(["add", "add", "update", "update", "update", "delete"])
         if how == "add":
             self.case[field] = [each for each in known if each is not old]
@@ -110,7 +110,7 @@ class Scene:
         return [one for one in found if one]
 
     def topology_keys(self) -> list[str]:
-        """Return the node labels that they use."""
+        """Return the topology keys of the pod's affinity and spread constraints."""
         spec = self.pod["spec"]
         keys = [one["topologyKey"] for one in spec.get("topologySpreadConstraints", [])]
         for kind in ("podAffinity", "podAntiAffinity"):
@@ -119,7 +119,7 @@ class Scene:
         return keys
 
     def matching_labels(self) -> dict[str, str]:
-        """Return labels of a pod that match one of the selectors, or all of them."""
+        """Return labels of a pod that match one or all of the selectors."""
         labels: dict[str, str] = {}
         selectors = self.selectors()
         if selectors and self.p(0.5):
@@ -134,7 +134,7 @@ class Scene:
         return labels
 
     def claim_names(self) -> list[str]:
-        """Return the claims of the pod."""
+        """Return the names of the pod's claims."""
         names = []
         for volume in self.pod["spec"].get("volumes", []):
             if "persistentVolumeClaim" in volume:

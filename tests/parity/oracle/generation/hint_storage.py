@@ -1,4 +1,4 @@
-"""Volumes, claims, classes and drivers that are added, updated and deleted."""
+"""Generation of changes of volumes, claims, classes and drivers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _MIGRATED = "storage.alpha.kubernetes.io/migrated-plugins"
 
 
 def volume(scene: Scene) -> Json:
-    """A volume."""
+    """Change a volume."""
     made = {
         "metadata": {"name": "pv-made", "uid": "uid-of-pv-made"},
         "spec": {
@@ -19,11 +19,11 @@ def volume(scene: Scene) -> Json:
             "csi": {"driver": "disk.example.com", "volumeHandle": "h"},
         },
     }
-    return scene.happened("PersistentVolume", "pvs", made, _alter_volume)
+    return scene.change("PersistentVolume", "pvs", made, _alter_volume)
 
 
-def _alter_volume(scene: Scene, shown: Json) -> None:
-    labels = shown["metadata"].setdefault("labels", {})
+def _alter_volume(scene: Scene, stored: Json) -> None:
+    labels = stored["metadata"].setdefault("labels", {})
     how = scene.pick(["zone", "zone", "order", "blank", "other", "size", "phase", "class", "affinity"])
     if how == "zone":
         labels[scene.pick([ZONE, REGION, "failure-domain.beta.kubernetes.io/zone"])] = scene.pick(["zone-a", "zone-b"])
@@ -34,17 +34,17 @@ def _alter_volume(scene: Scene, shown: Json) -> None:
     elif how == "other":
         labels["quality"] = scene.pick(["gold", "tin"])
     elif how == "size":
-        shown["spec"]["capacity"]["storage"] = scene.pick(["1Gi", "50Gi"])
+        stored["spec"]["capacity"]["storage"] = scene.pick(["1Gi", "50Gi"])
     elif how == "phase":
-        shown["status"] = {"phase": scene.pick(["Available", "Released"])}
+        stored["status"] = {"phase": scene.pick(["Available", "Released"])}
     elif how == "class":
-        shown["spec"]["storageClassName"] = scene.pick(["fast", "other"])
+        stored["spec"]["storageClassName"] = scene.pick(["fast", "other"])
     else:
-        shown["metadata"]["annotations"] = {"example.com/note": scene.pick(["a", "b"])}
+        stored["metadata"]["annotations"] = {"example.com/note": scene.pick(["a", "b"])}
 
 
 def claim(scene: Scene) -> Json:
-    """A claim, often one of the waiting pod's."""
+    """Change a claim, often a claim of the waiting pod."""
     if not scene.claim_names() and scene.p(0.6):
         made_for_it = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
         source: Json = scene.pick(
@@ -62,55 +62,55 @@ def claim(scene: Scene) -> Json:
         "metadata": {"name": name, "namespace": namespace, "uid": "uid-of-claim-made"},
         "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
     }
-    return scene.happened("PersistentVolumeClaim", "pvcs", made, _alter_claim, there=0.2)
+    return scene.change("PersistentVolumeClaim", "pvcs", made, _alter_claim, existing=0.2)
 
 
-def _alter_claim(scene: Scene, shown: Json) -> None:
+def _alter_claim(scene: Scene, stored: Json) -> None:
     how = scene.pick(["volume", "bound", "phase", "node", "size"])
     if how == "volume":
-        shown["spec"]["volumeName"] = scene.pick(["pv-made", "pv-b0"])
+        stored["spec"]["volumeName"] = scene.pick(["pv-made", "pv-b0"])
     elif how == "phase":
-        shown["status"] = {"phase": scene.pick(["Pending", "Bound", "Lost"])}
+        stored["status"] = {"phase": scene.pick(["Pending", "Bound", "Lost"])}
     elif how == "size":
-        shown["status"] = {"phase": "Bound", "capacity": {"storage": scene.pick(["1Gi", "2Gi"])}}
+        stored["status"] = {"phase": "Bound", "capacity": {"storage": scene.pick(["1Gi", "2Gi"])}}
     else:
         key = "pv.kubernetes.io/bind-completed" if how == "bound" else "volume.kubernetes.io/selected-node"
-        shown["metadata"].setdefault("annotations", {})[key] = scene.pick(["yes", "n-1"])
+        stored["metadata"].setdefault("annotations", {})[key] = scene.pick(["yes", "n-1"])
 
 
 def storage_class(scene: Scene) -> Json:
-    """A class."""
+    """Change a StorageClass."""
     made = {"metadata": {"name": "class-made"}, "provisioner": "disk.example.com"}
     if scene.p(0.8):
         made["volumeBindingMode"] = scene.pick(["WaitForFirstConsumer", "Immediate"])
-    return scene.happened("StorageClass", "storageclasses", made, _alter_class)
+    return scene.change("StorageClass", "storageclasses", made, _alter_class)
 
 
-def _alter_class(scene: Scene, shown: Json) -> None:
+def _alter_class(scene: Scene, stored: Json) -> None:
     if scene.p(0.3):
-        shown["allowVolumeExpansion"] = scene.p(0.5)
+        stored["allowVolumeExpansion"] = scene.p(0.5)
         return
     zones = scene.pick([["zone-a"], ["zone-b"], ["zone-a", "zone-b"]])
-    shown["allowedTopologies"] = [{"matchLabelExpressions": [{"key": ZONE, "values": zones}]}]
+    stored["allowedTopologies"] = [{"matchLabelExpressions": [{"key": ZONE, "values": zones}]}]
     if scene.p(0.3):
-        del shown["allowedTopologies"]
+        del stored["allowedTopologies"]
 
 
 def csi_node(scene: Scene) -> Json:
-    """A CSINode."""
+    """Change a CSINode."""
     driver = {"name": "disk.example.com", "nodeID": "made", "allocatable": {"count": 3}}
     made = {"metadata": {"name": "csinode-made"}, "spec": {"drivers": [driver]}}
-    return scene.happened("CSINode", "csinodes", made, _alter_csi_node)
+    return scene.change("CSINode", "csinodes", made, _alter_csi_node)
 
 
-def _alter_csi_node(scene: Scene, shown: Json) -> None:
-    drivers = shown["spec"]["drivers"]
+def _alter_csi_node(scene: Scene, stored: Json) -> None:
+    drivers = stored["spec"]["drivers"]
     how = scene.pick(["limit", "limit", "limit", "unlimited", "driver", "gone", *["migrated"] * 3, "annotation"])
     if how == "migrated":
         plugins = scene.pick(["", "kubernetes.io/gce-pd", "kubernetes.io/gce-pd,kubernetes.io/aws-ebs"])
-        shown["metadata"].setdefault("annotations", {})[_MIGRATED] = plugins
+        stored["metadata"].setdefault("annotations", {})[_MIGRATED] = plugins
     elif how == "annotation":
-        shown["metadata"].setdefault("annotations", {})["example.com/note"] = scene.pick(["a", "b"])
+        stored["metadata"].setdefault("annotations", {})["example.com/note"] = scene.pick(["a", "b"])
     elif how == "driver":
         name = scene.pick(_DRIVERS)
         if all(each["name"] != name for each in drivers):
@@ -129,7 +129,7 @@ def _alter_csi_node(scene: Scene, shown: Json) -> None:
 
 
 def csi_driver(scene: Scene) -> Json:
-    """A CSIDriver, often that of an inline volume of the waiting pod."""
+    """Change a CSIDriver, often that of an inline volume of the waiting pod."""
     inline = [each["csi"]["driver"] for each in scene.pod["spec"].get("volumes", []) if "csi" in each]
     if not inline and scene.p(0.6):
         scene.pod["spec"].setdefault("volumes", []).append({"name": "inline", "csi": {"driver": "disk.example.com"}})
@@ -137,33 +137,33 @@ def csi_driver(scene: Scene) -> Json:
     name = scene.pick(inline) if inline and scene.p(0.8) else scene.pick(_DRIVERS)
     known = next((each for each in scene.objects("csidrivers") if each["metadata"]["name"] == name), None)
     made = known or {"metadata": {"name": name}, "spec": {"attachRequired": True, "storageCapacity": True}}
-    return scene.happened("CSIDriver", "csidrivers", made, _alter_driver, there=0.1)
+    return scene.change("CSIDriver", "csidrivers", made, _alter_driver, existing=0.1)
 
 
-def _alter_driver(scene: Scene, shown: Json) -> None:
+def _alter_driver(scene: Scene, stored: Json) -> None:
     how = scene.pick([True, False, None])
-    shown["spec"]["storageCapacity"] = how
+    stored["spec"]["storageCapacity"] = how
     if how is None:
-        del shown["spec"]["storageCapacity"]
+        del stored["spec"]["storageCapacity"]
 
 
 def capacity(scene: Scene) -> Json:
-    """A CSIStorageCapacity."""
+    """Change a CSIStorageCapacity."""
     made = {"metadata": {"name": "room-made", "namespace": "default"}, "storageClassName": "fast"}
     if scene.p(0.7):
         made["capacity"] = "10Gi"
-    return scene.happened("CSIStorageCapacity", "csistoragecapacities", made, _alter_capacity)
+    return scene.change("CSIStorageCapacity", "csistoragecapacities", made, _alter_capacity)
 
 
-def _alter_capacity(scene: Scene, shown: Json) -> None:
+def _alter_capacity(scene: Scene, stored: Json) -> None:
     key = scene.pick(["capacity", "capacity", "maximumVolumeSize"])
-    shown[key] = scene.pick(["0", "1Gi", "1024Mi", "10Gi", "10240Mi", "1Ti", "1500m", "1600m"])
+    stored[key] = scene.pick(["0", "1Gi", "1024Mi", "10Gi", "10240Mi", "1Ti", "1500m", "1600m"])
     if scene.p(0.2):
-        del shown[key]
+        del stored[key]
 
 
 def attachment(scene: Scene) -> Json:
-    """A VolumeAttachment."""
+    """Change a VolumeAttachment."""
     if scene.p(0.4):
         source = scene.pick(
             [{"gcePersistentDisk": {"pdName": "disk-a"}}, {"persistentVolumeClaim": {"claimName": "own"}}]
@@ -175,8 +175,8 @@ def attachment(scene: Scene) -> Json:
         "spec": {"attacher": driver, "nodeName": "n-1", "source": {"persistentVolumeName": "pv-made"}},
         "status": {"attached": True},
     }
-    return scene.happened("VolumeAttachment", "volumeattachments", made, _alter_attachment)
+    return scene.change("VolumeAttachment", "volumeattachments", made, _alter_attachment)
 
 
-def _alter_attachment(scene: Scene, shown: Json) -> None:
-    shown["status"] = {"attached": scene.p(0.5)}
+def _alter_attachment(scene: Scene, stored: Json) -> None:
+    stored["status"] = {"attached": scene.p(0.5)}

@@ -1,8 +1,7 @@
-"""Generates changes of objects around a waiting pod, to compare queueing hints.
+"""Generation of changes of objects around a waiting pod, to compare queueing hints.
 
-A change is chosen so that it matters to the pod: labels that its selectors match, ports and disks that it needs, nodes
-that are just large enough, claims that it names. It starts from an admitted case of a family, so the objects are as an
-API server serves them. Change ``k`` of a case depends on (seed, the case's name, k) alone.
+Most changes affect the pod, for example by labels that its selectors match. The objects are those of an admitted case.
+A change depends only on seed, name of the case, and number.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ _MAKERS: dict[Maker, int] = {
     hint_pods.added: 4,
     hint_pods.updated: 6,
     hint_pods.deleted: 5,
-    hint_pods.unplaced: 4,
+    hint_pods.other_waiting_pod: 4,
     hint_pods.bound: 1,
-    hint_pods.own: 8,
+    hint_pods.update_waiting_pod: 8,
     hint_storage.volume: 4,
     hint_storage.claim: 5,
     hint_storage.storage_class: 3,
@@ -43,18 +42,18 @@ _MAKERS: dict[Maker, int] = {
 
 
 def hint_case(case: Json, seed: int, number: int) -> Json:
-    """Generate a change of something in a case.
+    """Generate a change of an object of a case.
 
     Args:
-        case: An admitted case; it is not modified.
+        case: Admitted case, which is not modified.
         seed: Any number.
-        number: Number of the change of this case.
+        number: Number of the change.
     """
-    dice = random.Random(f"{seed}/hints/{case['name']}/{number}")
+    rng = random.Random(f"{seed}/hints/{case['name']}/{number}")
     while True:
-        scene = Scene(copy.deepcopy(case), dice)
-        hint_pods.dress(scene)
-        maker = dice.choices(list(_MAKERS), list(_MAKERS.values()))[0]
+        scene = Scene(copy.deepcopy(case), rng)
+        hint_pods.add_features(scene)
+        maker = rng.choices(list(_MAKERS), list(_MAKERS.values()))[0]
         change = maker(scene)
         if change is not None:
             break
@@ -65,13 +64,13 @@ def hint_case(case: Json, seed: int, number: int) -> Json:
 
 
 def hint_cases(admitted: Iterator[Json], seed: int, each: int) -> Iterator[Json]:
-    """Make ``each`` changes of every case."""
+    """Yield this number of changes of every case."""
     for case in admitted:
         for number in range(each):
             yield hint_case(case, seed, number)
 
 
 def kind_of(change: Json) -> str:
-    """Name a change for a table: its kind and what happened."""
-    happened = "add" if not change.get("old") else "delete" if not change.get("new") else "update"
-    return f"{change['kind']}/{happened}"
+    """Return the kind of a change for a table: kind of the object and action."""
+    action = "add" if not change.get("old") else "delete" if not change.get("new") else "update"
+    return f"{change['kind']}/{action}"

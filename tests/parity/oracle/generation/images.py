@@ -1,4 +1,4 @@
-"""Family ``images``."""
+"""Family ``images``: container images on nodes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.parity.oracle.generation.world import ARCH, World
 
 
 def fam_images(w: World) -> None:
-    """Make a case of the family ``images``."""
+    """Generate a case of the family ``images``."""
     cluster(w, 3, 24)
     r = w.r
     repo = ["app", "registry.example.com/team/app", "web", "docker.io/library/db", "registry.example.com:5000/ml/train"]
@@ -30,7 +30,7 @@ def fam_images(w: World) -> None:
         imgs = []
         for names, size in refs:
             if w.p(share):
-                # the same size everywhere: otherwise the node seen first decides
+                # The size is equal on all nodes, because otherwise the score depends on the order of nodes.
                 imgs.append({"names": names, "sizeBytes": size})
         n["status"]["images"] = imgs
     fill(w, 0, 15, level=0.5)

@@ -14,7 +14,7 @@ TAINT_KEYS = ["dedicated", "example.com/maintenance", "node.kubernetes.io/not-re
 def taint(
     w: World, effects: Sequence[str] = ("NoSchedule", "NoSchedule", "PreferNoSchedule", "PreferNoSchedule", "NoExecute")
 ) -> Json:
-    """Make a taint."""
+    """Generate a taint."""
     t = {"key": w.pick(TAINT_KEYS), "effect": w.pick(effects)}
     if w.p(0.7):
         t["value"] = w.pick(["a", "b", "true", "5"])
@@ -22,7 +22,7 @@ def taint(
 
 
 def toleration(w: World) -> Json:
-    """Make a toleration."""
+    """Generate a toleration."""
     t = {}
     if w.p(0.06):
         t["operator"] = "Exists"
@@ -43,7 +43,7 @@ def toleration(w: World) -> Json:
 
 
 def put_taints(w: World, share: float, effects: Sequence[str] | None = None) -> None:
-    """Taint a share of the nodes."""
+    """Add taints to a share of the nodes."""
     for n in w.nodes:
         if w.p(share):
             seen, ts = set(), []
@@ -66,7 +66,7 @@ def add_tolerations(w: World, pod: Json, hi: int) -> None:
 
 
 def fam_taints(w: World) -> None:
-    """Make a case of the family ``taints``."""
+    """Generate a case of the family ``taints``."""
     cluster(w, 3, 16)
     fill(w, 0, 20, level=0.6)
     if w.p(0.35):
@@ -80,7 +80,7 @@ def fam_taints(w: World) -> None:
 
 
 def requirement(w: World) -> Json:
-    """Make a requirement on node labels."""
+    """Generate a requirement on node labels."""
     key = w.pick(["disk", "disk", "gen", "gen", "pool", ZONE, ARCH, HOST, "missing"])
     values = {
         "disk": ["ssd", "hdd", "nvme", "tape"],
@@ -104,7 +104,7 @@ def requirement(w: World) -> Json:
 
 
 def node_term(w: World, fields: float = 0.15, width: int = 2) -> Json:
-    """Make a node selector term."""
+    """Generate a node selector term."""
     t: Json = {}
     if w.p(0.03):
         return t  # matches nothing
@@ -123,7 +123,7 @@ def node_term(w: World, fields: float = 0.15, width: int = 2) -> Json:
 
 
 def node_affinity(w: World, pod: Json, required: float = 0.6, preferred: float = 0.6, selector: float = 0.25) -> None:
-    """Give a pod node affinity."""
+    """Add node affinity to a pod."""
     spec = pod["spec"]
     na: Json = {}
     if w.p(required):
@@ -148,13 +148,13 @@ def node_affinity(w: World, pod: Json, required: float = 0.6, preferred: float =
 
 
 def fam_nodeaffinity(w: World) -> None:
-    """Make a case of the family ``nodeaffinity``."""
+    """Generate a case of the family ``nodeaffinity``."""
     cluster(w, 4, 20, odd_hosts=0.1)
     fill(w, 0, 20, level=0.6)
     target(w, small=True)
     node_affinity(w, w.pod)
     if w.p(0.12):
-        # one node by name in every term: PreFilter narrows the nodes
+        # Every term names one node, so that PreFilter restricts the nodes.
         spec = w.pod["spec"]
         names = w.some([n["metadata"]["name"] for n in w.nodes] + ["ghost"], 1, 2)
         spec.setdefault("affinity", {}).setdefault("nodeAffinity", {})[
@@ -182,7 +182,7 @@ def fam_nodeaffinity(w: World) -> None:
 
 
 def put_ports(w: World, pod: Json, incoming: bool) -> None:
-    """Give a pod host ports."""
+    """Add host ports to a pod."""
     spec = pod["spec"]
     spec["containers"][0].setdefault("ports", [])
     used = set()
@@ -226,7 +226,7 @@ def put_ports(w: World, pod: Json, incoming: bool) -> None:
 
 
 def declared_features(w: World) -> None:
-    """Let the pod need features that only some kubelets declare."""
+    """Let the pod require features that only some kubelets declare."""
     for n in w.nodes:
         if w.p(0.6):
             n["status"]["declaredFeatures"] = (
@@ -246,7 +246,7 @@ def declared_features(w: World) -> None:
 
 
 def fam_ports(w: World) -> None:
-    """Make a case of the family ``ports``."""
+    """Generate a case of the family ``ports``."""
     cluster(w, 3, 12)
 
     def decorate(w: World, pod: Json) -> None:

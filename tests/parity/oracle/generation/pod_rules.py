@@ -1,4 +1,4 @@
-"""Family ``podaffinity``."""
+"""Family ``podaffinity``: affinity and anti-affinity between pods."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.parity.oracle.generation.world import APPS, HOST, RACK, REGION, TEAMS
 
 
 def label_selector(w: World, labels: dict[str, str] | None = None, empty: float = 0.04) -> Json:
-    """Make a selector that has a fair chance to match."""
+    """Generate a selector that matches some pods with a fair probability."""
     if w.p(empty):
         return {}
     s: Json = {}
@@ -30,12 +30,12 @@ def label_selector(w: World, labels: dict[str, str] | None = None, empty: float 
 
 
 def keys_of(selector: Json) -> set[str]:
-    """Give the keys that a selector names."""
+    """Return the label keys of a selector."""
     return set(selector.get("matchLabels", {})) | {e["key"] for e in selector.get("matchExpressions", [])}
 
 
 def affinity_term(w: World, about: dict[str, str] | None) -> Json:
-    """Make a pod affinity term; ``about`` are labels that it should fit."""
+    """Generate a pod affinity term, usually one that matches the labels ``about``."""
     t = {"topologyKey": w.pick([ZONE, ZONE, HOST, HOST, HOST, REGION, RACK])}
     if w.p(0.96):
         t["labelSelector"] = label_selector(w, about)
@@ -72,7 +72,7 @@ def pod_affinity(
     req_anti: float = 0.3,
     pref_anti: float = 0.3,
 ) -> None:
-    """Give a pod affinity or anti-affinity to pods."""
+    """Add affinity or anti-affinity to a pod."""
     a = {}
     for kind, rq, pf in (("podAffinity", req_aff, pref_aff), ("podAntiAffinity", req_anti, pref_anti)):
         d = {}
@@ -92,7 +92,7 @@ def pod_affinity(
 
 
 def fam_podaffinity(w: World) -> None:
-    """Make a case of the family ``podaffinity``."""
+    """Generate a case of the family ``podaffinity``."""
     cluster(w, 4, 16, odd_hosts=0.08, namespaces=w.r.randint(1, 4))
     labels = {"app": w.pick(APPS), "tier": w.pick(TIERS), "version": w.pick(["v1", "v2"])}
     if w.p(0.2):
@@ -115,7 +115,7 @@ def fam_podaffinity(w: World) -> None:
     elif mode == "pref":
         pod_affinity(w, w.pod, None, req_aff=0, pref_aff=0.9, req_anti=0, pref_anti=0.9)
     if mode in ("aff", "both") and w.p(0.3):
-        # affinity to pods like itself, of which there may be none yet
+        # The pod has affinity to pods with its own labels, of which none may exist.
         ra = (
             w.pod["spec"]
             .get("affinity", {})

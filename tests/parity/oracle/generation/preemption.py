@@ -1,4 +1,4 @@
-"""Families ``preemption`` and ``gates``."""
+"""Families ``preemption`` and ``gates``: full clusters, and pods with scheduling gates."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.parity.oracle.generation.world import APPS, HOST, TIERS, ZONE, Json, 
 
 
 def pdb(w: World, i: int, ns: str, selector: Json, allowed: int) -> None:
-    """Add a disruption budget."""
+    """Add a PodDisruptionBudget."""
     w.pdbs.append(
         {
             "metadata": {"name": f"pdb-{i}", "namespace": ns, "uid": w.uid("pdb")},
@@ -19,7 +19,7 @@ def pdb(w: World, i: int, ns: str, selector: Json, allowed: int) -> None:
 
 
 def fam_preemption(w: World) -> None:
-    """Make a case of the family ``preemption``."""
+    """Generate a case of the family ``preemption``."""
     cluster(w, 3, 9, tight=w.p(0.4), extended=0.3 if w.p(0.3) else 0.0, namespaces=w.r.randint(1, 2))
     ladder = w.pick(
         [
@@ -54,7 +54,7 @@ def fam_preemption(w: World) -> None:
             pod["metadata"]["deletionGracePeriodSeconds"] = 30
 
     fill(w, 8 if mode == "cpu" else 25, 45, level=1.0, decorate=decorate, overcommit=0.0, prio=lambda: w.pick(ladder))
-    # top the nodes up so that the pod to come finds no room
+    # The nodes are filled, so that the pod does not fit without preemption.
     if mode in ("cpu", "anti", "spread", "victimanti") and w.p(0.9 if mode == "cpu" else 0.4):
         for i, n in enumerate(w.nodes):
             name = n["metadata"]["name"]
@@ -94,7 +94,7 @@ def fam_preemption(w: World) -> None:
 
 
 def _need(w: World, mode: str, labels: dict[str, str]) -> None:
-    """Give the pod requirements that only preemption can satisfy."""
+    """Add requirements that only preemption can meet."""
     if mode == "ports":
         put_ports(w, w.pod, True)
     elif mode == "anti":
@@ -121,7 +121,7 @@ def _need(w: World, mode: str, labels: dict[str, str]) -> None:
             }
         ]
         if key == ZONE and w.p(0.6):
-            # a feasible node already runs pods of its kind
+            # A feasible node already runs pods with the labels of the pod.
             w.pod["spec"]["nodeSelector"] = {ZONE: "zone-a"}
             w.pod["spec"]["topologySpreadConstraints"][0]["nodeAffinityPolicy"] = "Ignore"
             for pod in w.pods:
@@ -138,7 +138,7 @@ def _need(w: World, mode: str, labels: dict[str, str]) -> None:
 
 
 def _surround(w: World, labels: dict[str, str]) -> None:
-    """Add budgets, pods that wait for their victims, and a nomination."""
+    """Add budgets, pods with nominated nodes, and a nomination of the pod."""
     r = w.r
     if w.p(0.55):
         for i in range(r.randint(1, 3)):
@@ -155,7 +155,7 @@ def _surround(w: World, labels: dict[str, str]) -> None:
             v = w.pick(w.pods)
             w.pdbs[0]["status"]["disruptedPods"] = {v["metadata"]["name"]: "2026-03-20T00:00:00Z"}
     if w.p(0.25):
-        # pods that wait for their victims
+        # These pods wait for the termination of their victims.
         for i in range(r.randint(1, 2)):
             nom = new_pod(
                 w, f"waiting-{i}", c=w.pick([250, 500, 1000]), m=64, prio=w.pick(["normal", "high", "top", "batch"])
@@ -181,12 +181,12 @@ def _surround(w: World, labels: dict[str, str]) -> None:
 
 
 def gates(w: World) -> list[Json]:
-    """Make scheduling gates."""
+    """Generate scheduling gates."""
     return [{"name": g} for g in w.some(["example.com/quota", "example.com/license", "warmup"], 1, 3)]
 
 
 def fam_gates(w: World) -> None:
-    """Make a case of the family ``gates``."""
+    """Generate a case of the family ``gates``."""
     cluster(w, 3, 10, tight=w.p(0.4))
     fill(w, 5, 40, level=1.0)
     target(w, c=w.pick([250, 1000, 2000, 3500]))

@@ -1,4 +1,4 @@
-"""Families ``profiles`` and ``mixed``."""
+"""Families ``profiles`` and ``mixed``: other plugins, and all features together."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def any_profile(w: World, name: str = "default-scheduler") -> None:
         off = [{"name": n} for n in w.some(FILTERS, 1, 4)]
         profile(w, plugins={"filter": {"disabled": off}}, name=name)
     elif kind == "prefilteroff":
-        # Filter now checks node by node what PreFilter would have allowed it to skip
+        # Without PreFilter, Filter checks nodes that PreFilter excludes.
         off = [{"name": n} for n in w.some(["NodeAffinity", "NodePorts", "NodeResourcesFit"], 1, 1)]
         profile(w, plugins={"preFilter": {"disabled": off}, "filter": {"disabled": off}}, name=name)
     elif kind == "multipoint":
@@ -99,7 +99,7 @@ def any_profile(w: World, name: str = "default-scheduler") -> None:
 
 
 def fam_profiles(w: World) -> None:
-    """Make a case of the family ``profiles``."""
+    """Generate a case of the family ``profiles``."""
     cluster(w, 3, 12, extended=0.2)
     labels = {"app": w.pick(APPS), "tier": w.pick(TIERS), "version": "v1"}
 
@@ -130,7 +130,7 @@ def fam_profiles(w: World) -> None:
 
 
 def some_features(w: World, chance: float) -> None:
-    """Give the pod some of everything."""
+    """Add random features to the pod."""
     labels = w.pod["metadata"]["labels"]
     if w.p(chance):
         add_tolerations(w, w.pod, 4)
@@ -147,7 +147,7 @@ def some_features(w: World, chance: float) -> None:
 
 
 def fam_mixed(w: World) -> None:
-    """Make a case of the family ``mixed``."""
+    """Generate a case of the family ``mixed``."""
     cluster(w, 10, 24, extended=0.25, zones=w.r.randint(2, 4), namespaces=w.r.randint(1, 4))
     labels = {"app": w.pick(APPS), "tier": w.pick(TIERS), "version": w.pick(["v1", "v2"])}
 

@@ -9,7 +9,7 @@ from tests.parity.oracle.generation.world import Json, World, cpu, mem
 
 
 def more_resources(w: World, pod: Json, *, incoming: bool) -> None:
-    """Add whatever adds to the request of a pod."""
+    """Add everything that counts as a request of a pod."""
     r = w.r
     spec = pod["spec"]
     main = spec["containers"][0]
@@ -29,7 +29,7 @@ def more_resources(w: World, pod: Json, *, incoming: bool) -> None:
     if w.p(0.15):
         main.setdefault("resources", {})["limits"] = {"cpu": "4", "memory": "8Gi"}
         if w.p(0.4):
-            main["resources"].pop("requests", None)  # the limit becomes the request
+            main["resources"].pop("requests", None)  # The limit becomes the request.
     if w.p(0.2):
         main.setdefault("resources", {}).setdefault("requests", {})["ephemeral-storage"] = w.pick(
             ["1Gi", "9Gi", "30Gi", "5e9"]
@@ -53,7 +53,7 @@ def more_resources(w: World, pod: Json, *, incoming: bool) -> None:
 
 
 def side(w: World, name: str, big: bool = False) -> Json:
-    """Make a further container."""
+    """Generate an additional container."""
     ct: Json = {"name": name, "image": "side:1"}
     req = {}
     if w.p(0.85):
@@ -66,7 +66,7 @@ def side(w: World, name: str, big: bool = False) -> Json:
 
 
 def pod_level(w: World, spec: Json) -> None:
-    """Give a pod resources as a whole, which replace those of its containers."""
+    """Add pod-level resources, which replace those of the containers."""
     total_c = total_m = 0
     for ct in spec["containers"] + spec.get("initContainers", []):
         rs = ct.get("resources", {})
@@ -91,7 +91,7 @@ def pod_level(w: World, spec: Json) -> None:
 
 
 def resized(w: World, pod: Json) -> None:
-    """Let a pod be resized in place: what is admitted and in use differs from the spec."""
+    """Add the status of an in-place resize, whose allocated and actual resources differ from the spec."""
     sts = []
     for ct in pod["spec"]["containers"]:
         req = ct.get("resources", {}).get("requests")
@@ -121,7 +121,7 @@ def resized(w: World, pod: Json) -> None:
 
 
 def fam_resources(w: World) -> None:
-    """Make a case of the family ``resources``."""
+    """Generate a case of the family ``resources``."""
     cluster(w, 3, 14, extended=0.5, tight=w.p(0.3))
 
     def decorate(w: World, pod: Json) -> None:
@@ -150,7 +150,7 @@ EXTRA_RESOURCES = ["ephemeral-storage", "example.com/gpu", "vendor.io/fpga", "hu
 
 
 def fit_args(w: World) -> Json:
-    """Make args for NodeResourcesFit."""
+    """Generate args of NodeResourcesFit."""
     kind = w.pick(["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"])
     names = ["cpu", "memory", *w.some(EXTRA_RESOURCES, 0, 2)]
     w.r.shuffle(names)
@@ -169,19 +169,19 @@ def fit_args(w: World) -> Json:
 
 
 def balanced_args(w: World) -> Json:
-    """Make args for NodeResourcesBalancedAllocation."""
+    """Generate args of NodeResourcesBalancedAllocation."""
     names = w.some(["cpu", "memory", "ephemeral-storage", "example.com/gpu", "vendor.io/fpga"], 1, 5)
     return {"resources": [{"name": n, "weight": 1} for n in names]}
 
 
 def weights(w: World, names: Sequence[str], chance: float = 0.6) -> Json:
-    """Enable score plugins again with other weights."""
+    """Return a plugin set that enables score plugins with other weights."""
     ps = [{"name": n, "weight": w.pick([1, 2, 3, 5, 10, 25, 100])} for n in names if w.p(chance)]
     return {"score": {"disabled": [{"name": p["name"]} for p in ps], "enabled": ps}} if ps else {}
 
 
 def fam_scoring(w: World) -> None:
-    """Make a case of the family ``scoring``."""
+    """Generate a case of the family ``scoring``."""
     cluster(w, 3, 14, extended=0.6)
 
     def decorate(w: World, pod: Json) -> None:

@@ -1,4 +1,4 @@
-"""Selectors as users write them, and versions of them with a character changed."""
+"""Generation of realistic selectors, of which most have one changed character."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _REALISTIC = [
 
 
 def mutated(source: random.Random) -> str:
-    """Return a realistic selector, most often with an error in it."""
+    """Return a realistic selector, usually with an error."""
     text = source.choice(_REALISTIC)
     if source.random() < 0.5:
         text = f"{text} {source.choice(['&&', '||'])} {source.choice(_REALISTIC)}"

@@ -1,6 +1,6 @@
-"""Random CEL selectors of devices, valid and invalid, with a device each.
+"""Generation of valid and invalid CEL device selectors, each with a device.
 
-Case i depends on (seed, i) alone.
+A case depends only on seed and index.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NAMES = ["x", "y", "z"]
 
 
 class _Grammar:
-    """Expressions by type, so that most of them compile."""
+    """Grammar of expressions by type, of which most compile."""
 
     def __init__(self, source: random.Random) -> None:
         self._random = source
@@ -351,7 +351,7 @@ class _Grammar:
 
 
 def selector_case(seed: int, index: int) -> dict[str, Any]:
-    """Return a question of the program ``selectors``."""
+    """Return a question for the program ``selectors``."""
     source = random.Random(f"{seed}/{index}")
     if source.random() < 0.3:
         expression = mutated(source)

@@ -1,4 +1,4 @@
-"""Family ``spread``."""
+"""Family ``spread``: topology spread constraints."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.parity.oracle.generation.world import APPS, HOST, RACK, TIERS, ZONE, 
 
 
 def spread_constraints(w: World, labels: dict[str, str], count: int | None = None, hard: float = 0.55) -> list[Json]:
-    """Make topology spread constraints."""
+    """Generate topology spread constraints."""
     out, seen = [], set()
     for _ in range(count or w.pick([1, 1, 2, 3])):
         key = w.pick([ZONE, ZONE, HOST, HOST, RACK])
@@ -36,14 +36,14 @@ def spread_constraints(w: World, labels: dict[str, str], count: int | None = Non
 
 
 def owner(pod: Json, kind: str, name: str, uid: str, api: str) -> None:
-    """Let a controller own a pod."""
+    """Add a controller as owner of a pod."""
     pod["metadata"]["ownerReferences"] = [
         {"apiVersion": api, "kind": kind, "name": name, "uid": uid, "controller": True, "blockOwnerDeletion": True}
     ]
 
 
 def workload_of(w: World, pod: Json) -> None:
-    """Add services and a controller that the pod belongs to, for default constraints."""
+    """Add services and a controller of the pod, which determine default spread constraints."""
     ns, labels = pod["metadata"]["namespace"], pod["metadata"]["labels"]
     app = labels["app"]
     template = {
@@ -105,7 +105,7 @@ def workload_of(w: World, pod: Json) -> None:
 
 
 def fam_spread(w: World) -> None:
-    """Make a case of the family ``spread``."""
+    """Generate a case of the family ``spread``."""
     cluster(w, 4, 16, odd_hosts=0.08)
     labels = {"app": w.pick(APPS), "tier": w.pick(TIERS)}
     if w.p(0.8):
@@ -118,7 +118,7 @@ def fam_spread(w: World) -> None:
         else {n["metadata"]["name"] for n in w.some(w.nodes, 1, 4)}
     )
     for pod in w.pods:
-        # more pods with the labels of the incoming pod, spread or crowded
+        # Some of the pods get the labels of the incoming pod, on all nodes or on a few.
         if w.p({"none": 0, "some": 0.5}.get(crowd, 0.9 if pod["spec"]["nodeName"] in crowded else 0.1)):
             pod["metadata"]["labels"].update(labels if w.p(0.7) else {"app": labels["app"]})
             if w.p(0.8):

@@ -1,4 +1,4 @@
-"""Volumes, claims, classes and CSINodes."""
+"""Generation of volumes, claims, classes and CSINodes."""
 
 from __future__ import annotations
 
@@ -97,12 +97,12 @@ def volume(
 
 
 def csi(driver: str, handle: str) -> Json:
-    """Give a CSI volume source."""
+    """Return a CSI volume source."""
     return {"csi": {"driver": driver, "volumeHandle": handle}}
 
 
 def use_claim(pod: Json, name: str, claim_name: str, ro: bool = False) -> None:
-    """Let a pod use a claim."""
+    """Add a volume with a claim to a pod."""
     v: Json = {"name": name, "persistentVolumeClaim": {"claimName": claim_name}}
     if ro:
         v["persistentVolumeClaim"]["readOnly"] = True
@@ -110,12 +110,12 @@ def use_claim(pod: Json, name: str, claim_name: str, ro: bool = False) -> None:
 
 
 def host_term(*nodes: str) -> list[Json]:
-    """Give a term for some hosts."""
+    """Return a node selector term for hosts."""
     return [{"matchExpressions": [{"key": HOST, "operator": "In", "values": list(nodes)}]}]
 
 
 def zone_term(*zones: str) -> list[Json]:
-    """Give a term for some zones."""
+    """Return a node selector term for zones."""
     return [{"matchExpressions": [{"key": ZONE, "operator": "In", "values": list(zones)}]}]
 
 
@@ -129,7 +129,7 @@ def bound_pair(
     modes: Sequence[str] = ("ReadWriteOnce",),
     sc: str = "fast",
 ) -> Json:
-    """Add a claim bound to a volume, perhaps tied to zones or to a node."""
+    """Add a claim bound to a volume that may be restricted to zones or hosts."""
     vol = f"pv-{n}"
     pvc = claim(w, f"data-{n}", ns, sc, 10, modes=modes, volume=vol)
     aff = labels = None
@@ -162,7 +162,7 @@ def bound_pair(
 
 
 def legacy_inline(w: World, disk: str) -> Json:
-    """Make an in-tree volume of a pod."""
+    """Generate an in-tree volume of a pod."""
     kind = w.pick(["gcePersistentDisk", "gcePersistentDisk", "awsElasticBlockStore", "iscsi", "rbd"])
     ro = w.p(0.4)
     if kind == "gcePersistentDisk":
@@ -182,7 +182,7 @@ def legacy_inline(w: World, disk: str) -> Json:
 
 
 def csi_nodes(w: World, limits: Sequence[int]) -> None:
-    """Add CSINodes with limits."""
+    """Add CSINodes with volume limits."""
     for n in w.nodes:
         if w.p(0.06):
             continue

@@ -1,4 +1,4 @@
-"""Family ``volumes``."""
+"""Family ``volumes``: claims, volumes and their limits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.parity.oracle.generation.world import ZONE, Json, World
 
 
 def fam_volumes(w: World) -> None:
-    """Make a case of the family ``volumes``."""
+    """Generate a case of the family ``volumes``."""
     cluster(w, 3, 12, zones=w.r.randint(2, 3), odd_hosts=0.0, namespaces=w.r.randint(1, 2))
     kind = w.pick(
         ["bound"] * 5
@@ -44,12 +44,12 @@ def fam_volumes(w: World) -> None:
 
 
 def volumes_of_kind(w: World, kind: str, tag: str = "") -> None:
-    """Give the pod volumes of one kind."""
+    """Add volumes of one kind to the pod."""
     _KINDS[kind](w, tag)
 
 
 def _bound(w: World, tag: str) -> None:
-    """Claims that are bound."""
+    """Add bound claims."""
     ns = w.pod["metadata"]["namespace"]
     for i in range(w.r.randint(1, 3)):
         n = f"b{tag}{i}"
@@ -58,7 +58,7 @@ def _bound(w: World, tag: str) -> None:
 
 
 def _immediate(w: World, tag: str) -> None:
-    """A claim that should be bound and is not."""
+    """Add an unbound claim of a class with immediate binding."""
     ns = w.pod["metadata"]["namespace"]
     n = f"u{tag}"
     vol = "pv-missing" if w.p(0.3) else None
@@ -67,7 +67,7 @@ def _immediate(w: World, tag: str) -> None:
 
 
 def _static(w: World, tag: str) -> None:
-    """Local volumes, chosen when the pod is placed."""
+    """Add local volumes that are bound when the pod is scheduled."""
     ns = w.pod["metadata"]["namespace"]
     names = [n["metadata"]["name"] for n in w.nodes]
     sc = f"local{tag}"
@@ -121,7 +121,7 @@ def _static(w: World, tag: str) -> None:
 
 
 def _dynamic(w: World, tag: str) -> None:
-    """Claims whose volumes are made when the pod is placed."""
+    """Add claims whose volumes are provisioned when the pod is scheduled."""
     ns = w.pod["metadata"]["namespace"]
     names = [n["metadata"]["name"] for n in w.nodes]
     sc, driver = f"wait{tag}", w.pick(DRIVERS)
@@ -158,7 +158,7 @@ def _dynamic(w: World, tag: str) -> None:
 
 
 def _limits(w: World, tag: str) -> None:
-    """Volumes up to the limits of nodes."""
+    """Add volumes up to the volume limits of nodes."""
     ns = w.pod["metadata"]["namespace"]
     names = [n["metadata"]["name"] for n in w.nodes]
     driver = w.pick(DRIVERS)
@@ -199,7 +199,7 @@ def _limits(w: World, tag: str) -> None:
 
 
 def _rwop(w: World, tag: str) -> None:
-    """A claim for one pod only."""
+    """Add a claim with access mode ReadWriteOncePod."""
     ns = w.pod["metadata"]["namespace"]
     same_ns = [p for p in w.pods if p["metadata"]["namespace"] == ns]
     pvc = bound_pair(w, ns, f"x{tag}", where=0.2, modes=["ReadWriteOncePod"])
@@ -209,7 +209,7 @@ def _rwop(w: World, tag: str) -> None:
 
 
 def _legacy(w: World, tag: str) -> None:
-    """In-tree volumes without claims."""
+    """Add in-tree volumes without claims."""
     disks = [f"disk-{tag}{x}" for x in "abc"]
     for pod in w.pods:
         if w.p(0.6):
@@ -219,7 +219,7 @@ def _legacy(w: World, tag: str) -> None:
 
 
 def _ephemeral(w: World, tag: str) -> None:
-    """A claim that belongs to the pod."""
+    """Add a generic ephemeral volume."""
     ns = w.pod["metadata"]["namespace"]
     v = f"scratch{tag}"
     w.pod["spec"].setdefault("volumes", []).append(
@@ -263,7 +263,7 @@ def _ephemeral(w: World, tag: str) -> None:
 
 
 def _broken(w: World, tag: str) -> None:
-    """A claim that cannot be used."""
+    """Add a claim that cannot be used."""
     ns = w.pod["metadata"]["namespace"]
     how = w.pick(["missing", "lost", "deleting", "noclass", "nopv", "nopv"])
     n = f"data-k{tag}"

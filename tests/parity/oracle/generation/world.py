@@ -1,4 +1,4 @@
-"""A case during generation: its random generator, its objects, and quantities in every notation."""
+"""Case during generation: its random generator, its objects, and quantities in every notation."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ Decorate = Callable[["World", Json], None]
 
 
 class World:
-    """A case during generation."""
+    """Case during generation."""
 
     def __init__(self, family: str, seed: int, index: int) -> None:
         self.r = random.Random(f"{seed}/{family}/{index}")
         self.family = family
         self.name = f"{family}-{seed}-{index:04d}"
-        self.free: dict[str, list[int]] = {}  # node -> [cpu milli, memory Mi, pods] still free, roughly
+        self.free: dict[str, list[int]] = {}  # node -> approximately free [milli-CPUs, mebibytes, pods]
         self.nodes: list[Json] = []
         self.pods: list[Json] = []
         self.namespaces: list[Json] = []
@@ -67,36 +67,34 @@ class World:
         self.starts = self.r.sample(range(2_000_000), 400)
         self.serial = 0
 
-    # -- dice ---------------------------------------------------------------
     def p(self, chance: float) -> bool:
-        """Throw dice: true with a chance."""
+        """Return True with a probability."""
         return self.r.random() < chance
 
     def pick(self, seq: Any) -> Any:
-        """Draw one."""
+        """Return a random element."""
         return self.r.choice(list(seq))
 
     def some(self, seq: Any, lo: int, hi: int) -> list[Any]:
-        """Draw a few without repetition."""
+        """Return random elements without repetition."""
         seq = list(seq)
         return self.r.sample(seq, min(len(seq), self.r.randint(lo, hi)))
 
     def uid(self, prefix: str) -> str:
-        """Make a UID."""
+        """Return a new UID."""
         self.serial += 1
         return f"{prefix}-{self.serial:04d}-{self.r.getrandbits(32):08x}"
 
     def start(self) -> str:
-        """Draw a start time; no two are equal, so that preemption has no ties."""
+        """Return a unique start time, so that preemption has no ties."""
         s = self.starts.pop()
         h, rest = divmod(s, 3600)
         m, sec = divmod(rest, 60)
         d, h = divmod(h, 24)
         return f"2026-03-{1 + d:02d}T{h:02d}:{m:02d}:{sec:02d}Z"
 
-    # -- output -------------------------------------------------------------
     def case(self) -> Json:
-        """Give the case as a document."""
+        """Return the case as a document."""
         out = {
             "name": self.name,
             "family": self.family,
@@ -137,7 +135,7 @@ class World:
 
 
 def cpu(w: World, milli: int) -> str:
-    """Write milli-CPUs in one of the legal notations."""
+    """Return milli-CPUs in a random notation."""
     forms = [f"{milli}m"]
     if milli % 1000 == 0:
         forms += [str(milli // 1000)] * 3
@@ -147,7 +145,7 @@ def cpu(w: World, milli: int) -> str:
 
 
 def mem(w: World, mi: int) -> str:
-    """Write mebibytes in one of the legal notations."""
+    """Return mebibytes in a random notation."""
     forms = [f"{mi}Mi"] * 6
     if mi and mi % 1024 == 0:
         forms += [f"{mi // 1024}Gi"] * 6

@@ -1,14 +1,13 @@
-"""Replays random steps on the real scheduling queue, on virtual time, with a dump of its content after each step.
+"""Replay of sequences of calls on the real scheduling queue in virtual time, with a dump after each step.
 
-The dumps have the form of ``oracle -queue``, so that they can be compared with those of kube-scheduler's queue.
-Inherent differences of the two are settled here or in ``tests/parity/oracle/queue_*.go``, and nowhere else:
+The dumps have the format of ``oracle -queue``. This module and ``tests/parity/oracle/queue_*.go`` remove differences
+that do not matter:
 
-- ties of priority and time are broken by UID (the reference's heap leaves them open);
-- an attempt after Done, and one whose pod is gone, is no longer in flight (this queue keeps its entry until it ends);
-- the end of a backoff is the tick that releases the pod (the reference keeps the start of that second);
-- only waiting pods have rejectors (the reference keeps those of the last attempt until the next one fails, this queue
-  drops them when the next one begins);
-- a nomination without a node is none (the reference's nominator stores it under "").
+- Ties of priority and time are broken by UID. The reference's heap does not order them.
+- An attempt after Done, or whose pod is gone, is not in flight. This queue stores it until it ends.
+- The end of a backoff is the tick that releases the pod. The reference stores the start of that second.
+- Only waiting pods have rejectors. The reference stores those of the last attempt until the next one fails.
+- A nomination without a node is omitted. The reference's nominator stores it under "".
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from scheduler_core.framework.queued_pod import Place, QueuedPod
 from scheduler_core.model.pod import Pod
 from scheduler_core.queueing.scheduling_queue import FLUSH_INTERVAL_SECONDS, SchedulingQueue
 from scheduler_core.snapshot.node_columns import NodeColumns
-from tests.parity.queue_rules import LifePod, QueueLife, Step, decode_life, own_events, rules_of, sort_key
+from tests.parity.queue_rules import QueueSequence, SequencePod, Step, decode_sequence, own_events, rules_of, sort_key
 
 Dump = dict[str, Any]
 
@@ -34,70 +33,63 @@ _LISTED = {
     Place.UNSCHEDULABLE: "unschedulable",
 }
 _START_SECONDS = 1000.0
-"""The clock's time at the first step: at 0 a pod's timestamp would look unset."""
+"""Time of the clock at the first step, because a timestamp of 0 counts as unset."""
 _BACKING_OFF = (Place.BACKOFF, Place.ERROR_BACKOFF)
 
 
-def replay_lives(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
-    """Replay many lives, each a line of JSON.
+def replay_sequences(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    """Replay sequences from lines of JSON.
 
     Raises:
-        ConfigError: A line is not the life of a queue.
+        ConfigError: A line is not a sequence.
     """
     for line in lines:
-        yield replay(decode_life(line))
+        yield replay(decode_sequence(line))
 
 
-def replay(life: QueueLife) -> dict[str, Any]:
-    """Run all steps of a life.
-
-    Args:
-        life: The steps.
+def replay(sequence: QueueSequence) -> dict[str, Any]:
+    """Run all steps of a sequence.
 
     Returns:
-        Its name, a dump after each step, the number of pods that entered a queue by event and queue, and the number
-        that wait at the end by plugin and profile.
+        Name, a dump after each step, the number of pods that entered a queue by event and queue, and the number of
+        waiting pods at the end by plugin and profile.
 
     Raises:
         ConfigError: A step is of an unknown kind.
     """
-    world = _World(life)
-    dumps = [world.take(step) for step in life.steps]
+    world = _World(sequence)
+    dumps = [world.run_step(step) for step in sequence.steps]
     incoming = {f"{event} {queue}": count for (event, queue), count in world.queue.readings.incoming.items()}
     world.queue.close()
-    result: dict[str, Any] = {"name": life.name, "dumps": dumps, "incoming": incoming}
+    result: dict[str, Any] = {"name": sequence.name, "dumps": dumps, "incoming": incoming}
     if unschedulable_by := world.unschedulable_by():
         result["unschedulableBy"] = unschedulable_by
     return result
 
 
 class _World:
-    """A queue and its environment.
+    """Scheduling queue and its environment."""
 
-    Attributes:
-        queue: The queue.
-    """
-
-    def __init__(self, life: QueueLife) -> None:
+    def __init__(self, sequence: QueueSequence) -> None:
         self._clock = SimulatedClock()
         self._closed: set[str] = set()
         self._columns = NodeColumns()
-        rules = rules_of(life, self._closed)
-        self.queue = SchedulingQueue(rules.get, self._clock, life.max_unschedulable_ms / 1000)
+        rules = rules_of(sequence, self._closed)
+        self.queue = SchedulingQueue(rules.get, self._clock, sequence.max_unschedulable_ms / 1000)
         for profile in rules:
             self.queue.profile_changed(profile)
         self._now_ms = 0
         self._clock.call_later(_START_SECONDS, lambda: None)
         self._clock.advance(_START_SECONDS)
-        self._specs: dict[str, LifePod] = {}
+        self._specs: dict[str, SequencePod] = {}
         self._pods: dict[str, Pod] = {}
-        self._born: dict[str, int] = {}
-        self._flying: list[QueuedPod] = []
-        self._settled: set[str] = set()
+        self._generations: dict[str, int] = {}
+        self._attempts: list[QueuedPod] = []
+        self._done: set[str] = set()
         self._popped = ""
         self._ops: dict[str, Callable[[Step], None]] = {
-            "add": self._come,
-            "appear": self._come,
+            "add": self._create,
+            "appear": self._create,
             "update": self._update,
             "delete": lambda step: self._remove(step.name),
             "recreate": self._recreate,
@@ -113,12 +105,8 @@ class _World:
             "advance": lambda step: self._advance(step.ms),
         }
 
-    def take(self, step: Step) -> Dump:
-        """Run a step.
-
-        Returns:
-            The content of the queue after it.
-        """
+    def run_step(self, step: Step) -> Dump:
+        """Run a step and return the content of the queue after it."""
         if step.op not in self._ops:
             raise ConfigError([Problem("op", f"unknown op {step.op}; use one of {', '.join(self._ops)}")])
         self._popped = ""
@@ -126,22 +114,20 @@ class _World:
         return self._dump()
 
     def unschedulable_by(self) -> dict[str, int]:
-        """Count waiting pods by plugin and profile that rejected them."""
+        """Return the number of waiting pods by plugin and profile that rejected them."""
         counts = self.queue.readings.unschedulable_by
         return {f"{plugin} {profile}": count for (plugin, profile), count in counts.items() if count}
 
-    # -- pods ---------------------------------------------------------------------------------------------------
-
-    def _come(self, step: Step) -> None:
+    def _create(self, step: Step) -> None:
         assert step.pod is not None
-        self._enter(step.pod, by_update=step.op == "appear")
+        self._add_pod(step.pod, by_update=step.op == "appear")
 
-    def _enter(self, spec: LifePod, *, by_update: bool) -> None:
+    def _add_pod(self, spec: SequencePod, *, by_update: bool) -> None:
         name = spec.name
         if name in self._pods:
             return
-        self._born[name] = self._born.get(name, 0) + 1
-        pod = spec.pod(f"{name}.{self._born[name]}")
+        self._generations[name] = self._generations.get(name, 0) + 1
+        pod = spec.pod(f"{name}.{self._generations[name]}")
         self._specs[name], self._pods[name] = spec, pod
         info = self._columns.compile_pod(pod)
         if by_update:
@@ -168,30 +154,28 @@ class _World:
         spec = self._specs.get(step.name)
         if spec is not None:
             self._remove(step.name)
-            self._enter(spec, by_update=False)
-
-    # -- attempts -----------------------------------------------------------------------------------------------
+            self._add_pod(spec, by_update=False)
 
     def _pop(self, step: Step) -> None:
         del step
         pod = self.queue.pop()
         if pod is not None:
             self._popped = pod.uid
-            self._flying.append(pod)
+            self._attempts.append(pod)
 
     def _nth(self, step: Step) -> QueuedPod | None:
-        return self._flying[step.nth % len(self._flying)] if self._flying else None
+        return self._attempts[step.nth % len(self._attempts)] if self._attempts else None
 
-    def _land(self, step: Step) -> QueuedPod | None:
+    def _end_attempt(self, step: Step) -> QueuedPod | None:
         pod = self._nth(step)
         if pod is not None:
-            self._flying.remove(pod)
-            self._settled.discard(pod.uid)
+            self._attempts.remove(pod)
+            self._done.discard(pod.uid)
         return pod
 
     def _fail(self, step: Step) -> None:
-        """Fail an attempt, as :func:`scheduler_core.cycle.failure_handler.handle_failure` does."""
-        pod = self._land(step)
+        """Fail an attempt like :func:`scheduler_core.cycle.failure_handler.handle_failure`."""
+        pod = self._end_attempt(step)
         if pod is None:
             return
         if not self.queue.is_in_flight(pod.uid):
@@ -204,11 +188,11 @@ class _World:
     def _permitted(self, step: Step) -> None:
         pod = self._nth(step)
         if pod is not None:
-            self._settled.add(pod.uid)
+            self._done.add(pod.uid)
             self.queue.end_recording(pod.uid)
 
     def _bound(self, step: Step) -> None:
-        pod = self._land(step)
+        pod = self._end_attempt(step)
         if pod is None:
             return
         name = pod.info.pod.metadata.name
@@ -216,8 +200,6 @@ class _World:
         known = self._pods.get(name)
         if known is not None and known.metadata.uid == pod.uid:
             self._remove(name)
-
-    # -- events -------------------------------------------------------------------------------------------------
 
     def _event(self, step: Step) -> None:
         assert step.event is not None
@@ -260,8 +242,6 @@ class _World:
                 pass
             self._now_ms = ms
 
-    # -- dumps --------------------------------------------------------------------------------------------------
-
     def _dump(self) -> Dump:
         pods: dict[str, Any] = {}
         listed: dict[str, list[str]] = {}
@@ -275,7 +255,7 @@ class _World:
             elif place is Place.GATED:
                 gated[pod.uid] = pod.gated_by
             elif place is Place.IN_FLIGHT:
-                if pod.uid not in self._settled:
+                if pod.uid not in self._done:
                     listed.setdefault("inFlight", []).append(pod.uid)
             else:
                 listed.setdefault(_LISTED[place], []).append(pod.uid)
@@ -292,12 +272,12 @@ class _World:
             "events": self.queue.readings.in_flight_events(),
             "pods": pods,
         }
-        # Empty fields are left out, as in the reference's dumps.
+        # The reference's dumps omit empty fields.
         return dump | {key: value for key, value in found.items() if value}
 
 
 def _history(pod: QueuedPod) -> dict[str, Any]:
-    """Return a pod's history, times in milliseconds since the first step."""
+    """Return the history of a pod, with times in milliseconds since the first step."""
     rejectors = sorted(pod.rejected_by) if pod.place is not Place.IN_FLIGHT else []
     return {
         "attempts": pod.attempts,
