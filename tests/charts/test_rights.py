@@ -68,7 +68,7 @@ class UnhelpfulProxy(FaultyProxy):
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         if request.path.endswith("/binding") and not self.unanswered:
             self.unanswered += 1
-            await self._pass_on(request, await request.read())
+            await self._forward(request, await request.read())
             return web.Response(status=504)
         if request.method == "PATCH" and request.path.endswith("/resourceclaims/named/status") and not self.conflicts:
             self.conflicts += 1

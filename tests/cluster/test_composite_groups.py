@@ -10,6 +10,8 @@ import pytest
 from hack.controlplane.api_client import Manifest
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.native_groups import NATIVE_GROUPS
+from tests.cluster.test_native_gangs import condition as native_condition
+from tests.cluster.test_native_gangs import members
 from tests.support.live_gangs import LiveGangs, live_gangs
 from tests.support.operator_process import OperatorProcess
 
@@ -64,15 +66,9 @@ def _below(parent: str) -> Manifest:
     return {"parentCompositePodGroupName": parent} if parent else {}
 
 
-def members(world: LiveGangs, of: str, count: int) -> None:
-    """Create members of a gang."""
-    world.job(of, count, group="", spec={"schedulingGroup": {"podGroupName": of}})
-
-
 def condition(world: LiveGangs, name: str) -> tuple[str, str, str]:
     """Return status, reason and message of a gang's condition, or empty strings if it has none."""
-    conditions: list[Manifest] = world.status(name, GROUPS.api_version).get("conditions", [])
-    found = next((each for each in conditions if each["type"] == GROUPS.condition), {})
+    found = native_condition(world, name)
     return found.get("status", ""), found.get("reason", ""), found.get("message", "")
 
 

@@ -112,7 +112,7 @@ class DeferredResize:
         return self._api.get(address(manifest))
 
     def is_evicted(self) -> bool:
-        """Whether the victim is being deleted."""
+        """Return whether the victim is being deleted."""
         return "deletionTimestamp" in self._read(self.victim)["metadata"]
 
     def allow(self) -> None:

@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
 UNDER_WAY = PODS // 5
 OUTAGE_SECONDS = 20.0
-MOST_LINES = 40  # of the log, for one outage of all watches, writes and kopf's own watches; usually less than 20
+MOST_LINES = 40  # of the log for one outage, which ends all watches and writes; usually there are less than 20
 
 
 @pytest.fixture(scope="module")

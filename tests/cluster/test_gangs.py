@@ -10,6 +10,7 @@ from hack.controlplane.accounts import BindingLog, overcommitted
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.processes import Process
 from hack.controlplane.schedulers import install_crds
+from tests.cluster.test_pod_lifecycle import assumed
 from tests.support.approval_plugin import install
 from tests.support.live_gangs import GangHistory, LiveGangs, live_gangs
 from tests.support.operator_process import OperatorProcess
@@ -183,7 +184,7 @@ def test_a_member_deleted_before_the_quorum_is_not_counted(world: LiveGangs, his
     world.job("train", 1, first=2)
     world.until(lambda: world.counts("train") == (2, 0, 0), "two members are counted")
     assert "2 of 3 members exist; 1 more is needed." in world.until_reason("train", "MembersMissing")
-    assert world.operator.metric("scheduler_cache_size", type="assumed_pods") == 0
+    assert assumed(world) == 0
     assert history.order() == []
     world.job("train", 1, first=3)
     world.until_bound("train", 3)
@@ -221,11 +222,6 @@ def test_a_member_deleted_while_the_gang_waits_at_permit(world: LiveGangs, histo
     world.delete(*world.pods("other"), "train-2")
     world.job("train", 2, first=3)
     world.until_bound("train", 3)
-
-
-def assumed(world: LiveGangs) -> float:
-    """Return the number of assumed pods."""
-    return world.operator.metric("scheduler_cache_size", type="assumed_pods")
 
 
 def test_a_deleted_member_of_a_running_gang_is_replaced_alone(world: LiveGangs) -> None:

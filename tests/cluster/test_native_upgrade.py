@@ -13,6 +13,7 @@ import pytest
 from hack.controlplane.api_client import Manifest
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.native_groups import NATIVE_GROUPS, NativeGroups
+from tests.cluster.test_native_gangs import members
 from tests.support.live_gangs import LiveGangs, live_gangs
 from tests.support.operator_process import OperatorProcess
 
@@ -27,11 +28,6 @@ def plane() -> Iterator[ControlPlane]:
     """Start a control plane of the older release."""
     with OLDER.serve() as plane:
         yield plane
-
-
-def members(world: LiveGangs, of: str, count: int, *, first: int = 0) -> None:
-    """Create members of a native group."""
-    world.job(of, count, first=first, group="", spec={"schedulingGroup": {"podGroupName": of}})
 
 
 def gang(world: LiveGangs, version: str, name: str) -> None:

@@ -245,9 +245,9 @@ def test_deleting_a_profile_leaves_its_pods_pending(cluster: Cluster) -> None:
 def test_the_last_good_revision_survives_a_crash(cluster: Cluster) -> None:
     """An operator that starts with a broken spec schedules by the revision that was live before."""
     cluster.nodes(3)
-    profile = cluster.profile("kept", PACK)
+    profile = cluster.profile("restarted", PACK)
     good = cluster.wait(profile, "Ready=True")["activeRevision"]
-    cluster.profile("kept", UNKNOWN)
+    cluster.profile("restarted", UNKNOWN)
     cluster.wait(profile, "Accepted=False", "Ready=True")
     cluster.operator.kill()
     cluster.operator.start()

@@ -211,15 +211,15 @@ def test_preemption_spares_a_disruption_budget(cluster: Cluster, kwok: Process) 
     middle = cluster.create_wide("PriorityClass", "middle", api=priorities, value=2)
     high = cluster.create_wide("PriorityClass", "high", api=priorities, value=3)
     first = cluster.node("first")
-    cluster.pod("kept", {"app": "kept"}, cpu="3", priorityClassName=low)
-    assert cluster.placed("kept") == [first]
+    cluster.pod("protected", {"app": "protected"}, cpu="3", priorityClassName=low)
+    assert cluster.placed("protected") == [first]
     second = cluster.node("second")
     cluster.pod("victim", cpu="3", priorityClassName=middle)
     assert cluster.placed("victim") == [second]
     before = cluster.informed("poddisruptionbudgets")
-    kept = {"minAvailable": 1, "selector": {"matchLabels": {"app": "kept"}}}
-    cluster.create("PodDisruptionBudget", "keep", api="policy/v1", spec=kept)
+    budget = {"minAvailable": 1, "selector": {"matchLabels": {"app": "protected"}}}
+    cluster.create("PodDisruptionBudget", "keep", api="policy/v1", spec=budget)
     cluster.operator.until(lambda: cluster.informed("poddisruptionbudgets") > before, "the budget is in the informer")
     cluster.pod("important", cpu="3", priorityClassName=high)
-    assert cluster.placed("important", "kept") == [second, first]
+    assert cluster.placed("important", "protected") == [second, first]
     cluster.plane.kubectl("wait", "pod/victim", "--for=delete", SECONDS, f"--namespace={cluster.namespace}")

@@ -105,7 +105,7 @@ def test_go_builds_into_the_cache(machine: Machine) -> None:
 def test_k8s_selects_the_release(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, selected: str | None, version: str, minor: str
 ) -> None:
-    """Kubernetes' binaries are built from the module of that minor version, and nothing else is built again for it.
+    """Kubernetes' binaries are built from the module of the selected release; other binaries are not built again.
 
     The linker stamps the version into both packages that report one.
     """

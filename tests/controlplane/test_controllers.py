@@ -52,7 +52,7 @@ def gone(plane: ControlPlane, namespace: str, what: str, *selector: str) -> None
 
 
 def test_a_deployment_has_pods_until_it_is_deleted(plane: ControlPlane) -> None:
-    """The ReplicaSet controller creates them, and the garbage collector deletes them with their owner."""
+    """Controllers create pods of a Deployment, and the garbage collector deletes them after their owner."""
     apply(plane, "default", "Deployment", "web", spec=deployment("web", 2))
     plane.kubectl("rollout", "status", "deployment/web", "--timeout=60s", timeout=90)
     plane.kubectl("delete", "deployment", "web", "--wait=false")
@@ -77,7 +77,7 @@ def test_a_taint_evicts_pods(plane: ControlPlane) -> None:
 
 
 def test_a_namespace_is_deleted_with_its_objects(plane: ControlPlane) -> None:
-    """The namespace controller empties it and removes the finalizer."""
+    """The namespace controller deletes the objects of a namespace and then removes its finalizer."""
     plane.kubectl("create", "namespace", "short-lived")
     apply(plane, "short-lived", "Deployment", "web", spec=deployment("web", 1))
     plane.kubectl("delete", "namespace", "short-lived", "--wait=false")

@@ -19,7 +19,7 @@ _LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 _HEADING = re.compile(r"^#{1,6} (?P<text>.+)$")
 _CODE = re.compile(r"`[^`]*`")
 _PROMPT = "$ "
-_ELSEWHERE = (
+_OTHER_PAGES = (
     "charts/bayplan/README.md",
     "examples/plugins/README.md",
     "CONTRIBUTING.md",
@@ -141,4 +141,4 @@ class Page:
 def pages() -> list[Page]:
     """Return every page of the repository, README.md and docs/ first."""
     docs = sorted((ROOT / "docs").rglob("*.md"))
-    return [Page(path) for path in (ROOT / "README.md", *docs, *(ROOT / name for name in _ELSEWHERE))]
+    return [Page(path) for path in (ROOT / "README.md", *docs, *(ROOT / name for name in _OTHER_PAGES))]

@@ -71,7 +71,7 @@ def unexplained(reference: Mapping[str, Result], ours: Mapping[str, Result], rea
         elif left != right:
             problems.append(f"{name}: {left} with kube-scheduler, {right} with Bayplan")
         elif left not in {"passed", "skipped"}:
-            problems.append(f"{name}: {left} with both, and reasons.toml does not say why")
+            problems.append(f"{name}: {left} with both, and reasons.toml has no reason")
     return problems
 
 

@@ -42,7 +42,7 @@ def test_results() -> None:
         pytest.param("skipped", "skipped", {}, "", id="both-skip"),
         pytest.param("passed", "failed", {}, "a: passed with kube-scheduler, failed with Bayplan", id="differs"),
         pytest.param("failed", "passed", {}, "a: failed with kube-scheduler, passed with Bayplan", id="better"),
-        pytest.param("failed", "failed", {}, "a: failed with both, and reasons.toml does not say why", id="both-fail"),
+        pytest.param("failed", "failed", {}, "a: failed with both, and reasons.toml has no reason", id="both-fail"),
         pytest.param("failed", "failed", {"a": "needs a kubelet"}, "", id="explained"),
         pytest.param("passed", "passed", {"a": "old"}, "a: passes; remove it from reasons.toml", id="fixed"),
     ],

@@ -124,17 +124,17 @@ class Browser:
                 f"not within {WAIT_SECONDS:.0f} s: {what if isinstance(what, str) else what()}"
             ) from error
 
-    def complaints(self) -> list[str]:
-        """Return what the console and the policy reported since the last call, without accepted messages."""
+    def new_messages(self) -> list[str]:
+        """Return the messages of the console and the policy since the last call, without accepted ones."""
         logged = [entry["message"] for entry in self.driver.get_log("browser")]  # type: ignore[no-untyped-call]
         violations = self.run("const found = window.violations ?? []; window.violations = []; return found")
         return [each for each in (*logged, *violations) if not any(text in each for text in self.accepted)]
 
     def leave(self) -> None:
-        """Leave the page, before its server ends; fails if the console or the policy reported anything."""
-        found = self.complaints()
+        """Leave the page before its server ends; fail if the console or the policy reported anything."""
+        found = self.new_messages()
         self.driver.get("about:blank")
-        self.complaints()
+        self.new_messages()
         assert found == []
 
     def accept_status(self, *statuses: int) -> None:

@@ -29,7 +29,7 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 @pytest.fixture
 def browser(chromium: Browser) -> Iterator[Browser]:
     """Return the browser; the test fails if the console or the content security policy reports anything."""
-    chromium.complaints()
+    chromium.new_messages()
     yield chromium
     try:
         chromium.leave()

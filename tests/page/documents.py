@@ -183,7 +183,7 @@ def node_map(nodes: int) -> Document:
 
 
 def room(nodes: int, least: int = 0) -> Document:
-    """Return room for a shape: two pods on every seventh node; with a number, zones with room for so many pods."""
+    """Return room for a shape: two pods on every seventh node; with *least*, zones with room for that many pods."""
     places = [[node, 2] for node in range(0, nodes, 7)]
     fits = {f"zone-{zone}": 2 * sum(1 for node, _ in places if node % ZONES == zone) for zone in range(ZONES)}
     found = [{"key": _ZONE_LABEL, "name": name, "fits": number} for name, number in fits.items() if number >= least]

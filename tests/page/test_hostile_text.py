@@ -79,5 +79,5 @@ def test_a_violation_is_detected(browser: Browser, page: PageServer) -> None:
     browser.shows("#pending", "1,000 pods")
     browser.run("document.body.insertAdjacentHTML('beforeend', arguments[0])", HOSTILE)
     browser.until(lambda: bool(browser.run("return violations.length")), "a violation is reported")
-    assert any("127.0.0.1:9" in each for each in browser.complaints())
+    assert any("127.0.0.1:9" in each for each in browser.new_messages())
     assert "script-src 'self'" in POLICY
