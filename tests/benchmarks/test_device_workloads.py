@@ -18,7 +18,7 @@ from benchmarks.device_workloads import DEVICE_WORKLOADS
 from benchmarks.pod_turnover import PodTurnover
 from benchmarks.workload import PODS_PATH, Document
 from benchmarks.workloads import Workload
-from tests.support.fake_api import Answer, FakeApi
+from tests.support.fake_api import FakeApi, Response
 
 NODES = 4
 
@@ -103,8 +103,8 @@ async def test_bound_pods_are_replaced(api: FakeApi, connection: ApiConnection) 
     workload = next(each for each in STEADY_DEVICE_WORKLOADS if each.name == "steady-empty")
     turnover = PodTurnover(workload, IN_FLIGHT + 1)
     for number in range(2):
-        api.on("DELETE", f"{PODS_PATH}/pod-{number:06d}", Answer(body={}))
-    api.on("POST", PODS_PATH, Answer(201, body={}))
+        api.on("DELETE", f"{PODS_PATH}/pod-{number:06d}", Response(body={}))
+    api.on("POST", PODS_PATH, Response(201, body={}))
     await turnover.replace(connection, ["pod-000001"])
     await turnover.replace(connection, ["pod-000001", "pod-000000"])
     assert turnover.requests == {"DELETE pods": 2, "POST pods": 1}
@@ -116,9 +116,9 @@ async def test_half_of_the_pods_are_deleted_for_churn(api: FakeApi, connection: 
     """The claims of deleted pods are deleted too, since no controller does so, and no pod is created."""
     workload = next(each for each in DEVICE_WORKLOADS if each.churn)
     turnover = PodTurnover(workload, 10)
-    api.on("DELETE", f"{PODS_PATH}/pod-000004", Answer(body={}))
+    api.on("DELETE", f"{PODS_PATH}/pod-000004", Response(body={}))
     claim = f"{hardware.CLAIMS_PATH}/{hardware.claim_name(4)}"
     for method in ("DELETE", "PATCH"):
-        api.on(method, claim, Answer(body={}))
+        api.on(method, claim, Response(body={}))
     await turnover.replace(connection, ["pod-000004", "pod-000002"])
     assert turnover.requests == {"DELETE pods": 1, "DELETE resourceclaims": 1, "PATCH resourceclaims": 1}

@@ -34,7 +34,7 @@ class ReceivedRequest:
 
 
 @dataclass(frozen=True)
-class Answer:
+class Response:
     """Complete response.
 
     Attributes:
@@ -75,13 +75,13 @@ class Stream:
         self.steps = steps
 
 
-Script = Answer | Stream
+Script = Response | Stream
 
 
-def refusal(status: int, message: str, reason: str = "") -> Answer:
+def error_response(status: int, message: str, reason: str = "") -> Response:
     """Return an error response with a Status object."""
     body = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "reason": reason}
-    return Answer(status, {**body, "code": status})
+    return Response(status, {**body, "code": status})
 
 
 class FakeApi:
@@ -167,24 +167,24 @@ class FakeApi:
         try:
             scripts = self._scripts.get((request.method, request.path))
             if not scripts:
-                answer = refusal(404, f"no response is scripted for {request.method} {request.path}")
+                answer = error_response(404, f"no response is scripted for {request.method} {request.path}")
                 return web.Response(status=404, body=answer.content)
             script = scripts.pop(0) if len(scripts) > 1 else scripts[0]
             if isinstance(script, Stream):
                 return await self._stream(request, script)
-            return await self._answer(request, script)
+            return await self._respond(request, script)
         finally:
             self._concurrent[request.method] -= 1
             self._changed.set()
 
-    async def _answer(self, request: web.Request, answer: Answer) -> web.Response:
-        if answer.gate is not None:
-            await self._wait(answer.gate)
-        if answer.disconnect:
+    async def _respond(self, request: web.Request, scripted: Response) -> web.Response:
+        if scripted.gate is not None:
+            await self._wait(scripted.gate)
+        if scripted.disconnect:
             assert request.transport is not None
             request.transport.close()
         return web.Response(
-            status=answer.status, body=answer.content, headers=answer.headers, content_type="application/json"
+            status=scripted.status, body=scripted.content, headers=scripted.headers, content_type="application/json"
         )
 
     async def _stream(self, request: web.Request, stream: Stream) -> web.StreamResponse:

@@ -50,15 +50,15 @@ class DeferringWriter(RecordingWriter):
     """Deletions are answered when the test says so.
 
     Attributes:
-        unanswered: What is to be called, by the pod's name.
+        pending_deletions: What is to be called, by the pod's name.
     """
 
-    unanswered: dict[str, Callable[[Exception | None], None]] = field(default_factory=dict)
+    pending_deletions: dict[str, Callable[[Exception | None], None]] = field(default_factory=dict)
 
     def delete_pod(self, deletion: PodDeletion, done: Callable[[Exception | None], None]) -> None:
         """Note the deletion."""
         self.deletions.append(deletion)
-        self.unanswered[deletion.name] = done
+        self.pending_deletions[deletion.name] = done
 
 
 class PreemptionWorld:

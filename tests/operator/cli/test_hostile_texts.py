@@ -15,7 +15,7 @@ from bayplan.profiles.history_listing import PROFILES
 from bayplan.texts.printable import printable
 from click.testing import CliRunner, Result
 
-from tests.support.fake_api import Answer, FakeApi
+from tests.support.fake_api import FakeApi, Response
 
 HOSTILE = "a\x1b[2J\x1b]0;owned\x07\x7f\x9b31m\u202eb\u2028\rc\nFORGED"
 REVISIONS = "/apis/apps/v1/controllerrevisions"
@@ -115,8 +115,8 @@ async def api() -> AsyncIterator[FakeApi]:
         for number in (1, 2)
     ]
     async with FakeApi() as made:
-        made.on("GET", f"{PROFILES}/batch", Answer(body={"metadata": metadata, "spec": spec, "status": status}))
-        made.on("GET", REVISIONS, Answer(body={"items": revisions}))
+        made.on("GET", f"{PROFILES}/batch", Response(body={"metadata": metadata, "spec": spec, "status": status}))
+        made.on("GET", REVISIONS, Response(body={"items": revisions}))
         yield made
 
 

@@ -33,7 +33,7 @@ from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.scheduler import Scheduler, SchedulerOptions, SchedulerPorts
 from tests.support.builders import node, pod
 from tests.support.extender_server import ExtenderServer, passes_only
-from tests.support.fake_api import Answer, FakeApi
+from tests.support.fake_api import FakeApi, Response
 from tests.support.fake_cluster_objects import FakeRevisions, FakeStatuses
 from tests.support.manifests import profile_manifest
 from tests.support.recording_writer import RecordingWriter
@@ -179,7 +179,7 @@ async def _fail_calls(world: World, instance: FrameworkInstance, times: int) -> 
 
 def _serve_pod(world: World) -> None:
     metadata = {"name": "p", "namespace": "default", "uid": POD.metadata.uid}
-    world.api.on("GET", "/api/v1/namespaces/default/pods/p", Answer(body={"metadata": metadata}))
+    world.api.on("GET", "/api/v1/namespaces/default/pods/p", Response(body={"metadata": metadata}))
 
 
 async def test_metrics_of_extenders(world: World) -> None:

@@ -15,7 +15,7 @@ from bayplan.kube.watches.informer import Informer, Resource
 
 from scheduler_core.errors import ServerUnavailableError
 from scheduler_core.model.pod import Pod
-from tests.support.fake_api import Answer, FakeApi, Hang, Stream, refusal
+from tests.support.fake_api import FakeApi, Hang, Response, Stream, error_response
 from tests.support.virtual_clock import VirtualClock
 
 PODS = "/api/v1/pods"
@@ -160,8 +160,8 @@ async def test_without_a_subscription_nothing_is_stored(world: World) -> None:
 async def test_objects_from_before_the_subscription_are_listed(world: World) -> None:
     """Existing objects are listed in pages with the subscription's selector, but stored only in the watched version."""
     await world.watch(event("ADDED", raw("a")), event("ADDED", raw("b", 9)), end(9), changes=2)
-    first = Answer(body={"metadata": {"continue": "more"}, "items": [raw("a")]})
-    world.api.on("GET", PODS, first, Answer(body={"metadata": {}, "items": [raw("b", 8), raw("c")]}))
+    first = Response(body={"metadata": {"continue": "more"}, "items": [raw("a")]})
+    world.api.on("GET", PODS, first, Response(body={"metadata": {}, "items": [raw("b", 8), raw("c")]}))
     world.objects.subscribe(WAITING)
     assert await world.read("a") == {"n/a": sent_json("a")}
     assert len(world.objects) == 1
@@ -176,7 +176,7 @@ async def test_objects_that_are_not_stored_are_read(world: World) -> None:
     world.objects.subscribe(EVERY)
     await world.watch(event("ADDED", raw("a", spec={"pad": "x" * 2000})), end(5), changes=1)
     assert len(world.objects) == 0
-    world.api.on("GET", ONE, Answer(body=raw("a", 2)))
+    world.api.on("GET", ONE, Response(body=raw("a", 2)))
     assert await world.read("a", "b") == {"n/a": sent_json("a", 2)}
 
 
@@ -184,7 +184,7 @@ async def test_a_pod_with_another_uid_is_not_returned(world: World) -> None:
     """A pod with another UID is not returned for a pod that is gone."""
     world.objects.subscribe(EVERY)
     await world.watch(event("ADDED", raw("a")), end(5), changes=1)
-    world.api.on("GET", ONE, Answer(body=raw("a")))
+    world.api.on("GET", ONE, Response(body=raw("a")))
     assert await world.objects.read([("n", "a", "uid-before")]) == {}
     assert await world.objects.read([("n", "a", "")]) != {}
 
@@ -192,7 +192,7 @@ async def test_a_pod_with_another_uid_is_not_returned(world: World) -> None:
 async def test_a_failed_read_is_raised(world: World) -> None:
     """A failed read is raised, so that no request lacks the object."""
     world.objects.subscribe(EVERY)
-    world.api.on("GET", ONE, refusal(503, "overloaded"))
+    world.api.on("GET", ONE, error_response(503, "overloaded"))
     with pytest.raises(ServerUnavailableError):
         await world.read("a")
 
@@ -200,7 +200,7 @@ async def test_a_failed_read_is_raised(world: World) -> None:
 async def test_the_end_of_a_subscription_drops_its_objects(world: World) -> None:
     """The end of a subscription drops the objects that only it matched."""
     await world.watch(event("ADDED", raw("a")), event("ADDED", raw("b", spec={"nodeName": "x"})), end(5), changes=2)
-    world.api.on("GET", PODS, Answer(body={"metadata": {}, "items": [raw("a"), raw("b", spec={"nodeName": "x"})]}))
+    world.api.on("GET", PODS, Response(body={"metadata": {}, "items": [raw("a"), raw("b", spec={"nodeName": "x"})]}))
     other = Subscription[Pod](lambda _: True)
     world.objects.subscribe(WAITING)
     world.objects.subscribe(other)

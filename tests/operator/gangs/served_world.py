@@ -18,7 +18,7 @@ from scheduler_core.scheduler import Scheduler
 from tests.operator.gangs.group_recording import RecordingObserver
 from tests.operator.kube.conftest import InstantClock
 from tests.support.background import running, until
-from tests.support.fake_api import Answer, FakeApi, Hang, Stream, refusal
+from tests.support.fake_api import FakeApi, Hang, Response, Stream, error_response
 from tests.support.recording_writer import RecordingWriter
 from tests.support.virtual_clock import VirtualClock
 
@@ -41,9 +41,9 @@ def listed(*manifests: Manifest) -> list[bytes]:
     return [*(watch_event("ADDED", each) for each in manifests), watch_event("BOOKMARK", end)]
 
 
-def serves(*names: str) -> Answer:
+def serves(*names: str) -> Response:
     """Return the discovery document of a version."""
-    return Answer(body={"kind": "APIResourceList", "resources": [{"name": name, "verbs": []} for name in names]})
+    return Response(body={"kind": "APIResourceList", "resources": [{"name": name, "verbs": []} for name in names]})
 
 
 def group(version: int = 1, spec: Manifest | None = None, **more: Any) -> Manifest:
@@ -111,5 +111,5 @@ async def served_world() -> AsyncIterator[World]:
         for path in ALWAYS:
             api.on("GET", path, Stream(*listed(), Hang()))
         for path in (PLUGINS, NATIVE, OLDER):
-            api.on("GET", path, refusal(404, "the server could not find the requested resource"))
+            api.on("GET", path, error_response(404, "the server could not find the requested resource"))
         yield World(api, connection)

@@ -33,7 +33,7 @@ from tests.operator.gangs.served_world import (
 from tests.operator.kube.conftest import InstantClock
 from tests.support.background import until
 from tests.support.builders import pod
-from tests.support.fake_api import Answer, Hang, Stream, refusal
+from tests.support.fake_api import Hang, Response, Stream, error_response
 from tests.support.recording_writer import RecordingWriter
 
 
@@ -62,7 +62,7 @@ async def test_an_api_that_is_not_served_does_not_delay_the_start(world: World) 
 async def test_an_unsupported_version_is_reported(world: World) -> None:
     """If the API server serves only an unsupported version, the reason names the versions."""
     group = "/apis/scheduling.k8s.io"
-    world.api.on("GET", group, Answer(body={"versions": [{"version": "v1"}, {"version": "v1alpha4"}]}))
+    world.api.on("GET", group, Response(body={"versions": [{"version": "v1"}, {"version": "v1alpha4"}]}))
     world.api.on("GET", f"{group}/v1", serves("priorityclasses"))
     world.api.on("GET", f"{group}/v1alpha4", serves("workloads", "podgroups"))
     async with world.running():
@@ -78,7 +78,7 @@ async def test_a_forbidden_list_does_not_delay_the_start(world: World) -> None:
     """A forbidden list delays nothing else, its reason names the missing permission, and it is retried."""
     collection = f"{PLUGINS}/podgroups"
     world.api.on("GET", PLUGINS, serves("podgroups"))
-    world.api.on("GET", collection, refusal(403, "no"))
+    world.api.on("GET", collection, error_response(403, "no"))
     async with world.running():
         await world.ready()
         assert world.unread(GroupSource.SCHEDULER_PLUGINS) == (
@@ -101,7 +101,7 @@ async def test_groups_stay_in_effect_during_a_relist(world: World) -> None:
         "GET",
         collection,
         Stream(*listed(group())),
-        refusal(410, "gone"),
+        error_response(410, "gone"),
         Stream(again, *listed(group(), other), Hang()),
     )
     informer = f"podgroups.{PLUGINS_KEY.source.value}"
@@ -208,7 +208,7 @@ async def test_a_failed_lookup_is_repeated(
     world: World, caplog: pytest.LogCaptureFixture, status: int, remedy: str, seconds: float
 ) -> None:
     """While a lookup fails, only pods that name its groups wait; the reason is logged once."""
-    world.api.on("GET", PLUGINS, refusal(status, "no"), refusal(status, "no"), serves("podgroups"))
+    world.api.on("GET", PLUGINS, error_response(status, "no"), error_response(status, "no"), serves("podgroups"))
     world.api.on("GET", f"{PLUGINS}/podgroups", Stream(*listed(group()), Hang()))
     reason = f"cannot determine whether scheduling.x-k8s.io is served: GET {PLUGINS}: HTTP {status}: no{remedy}"
     with caplog.at_level(logging.WARNING):

@@ -10,7 +10,7 @@ from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
 from bayplan.kube.writes.api_dispatcher import ApiDispatcher, DispatcherOptions
 
 from scheduler_core.model.pod_group import GroupKey, GroupSource
-from tests.support.fake_api import Answer, FakeApi
+from tests.support.fake_api import FakeApi, Response
 from tests.support.virtual_clock import VirtualClock
 
 
@@ -44,7 +44,7 @@ async def test_a_write_as_sent(source: GroupSource, path: str, content_type: str
             all_ended.set()
 
     async with FakeApi() as api, ApiConnection(api, ConnectionOptions(), clock) as connection:
-        api.on("PATCH", path, Answer())
+        api.on("PATCH", path, Response())
         writes = GroupStatusWrites(connection, dispatcher)
         key = GroupKey(source, "default", "train")
         writes.write(GroupStatusWrite(key, "uid-1", dict, end))

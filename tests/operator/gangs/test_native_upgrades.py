@@ -20,7 +20,7 @@ from tests.operator.gangs.served_world import (
     serves,
 )
 from tests.support.background import until
-from tests.support.fake_api import Hang, Stream, refusal
+from tests.support.fake_api import Hang, Stream, error_response
 
 
 @pytest.fixture
@@ -33,8 +33,8 @@ def serve_native_groups_in(world: World, path: str, *streams: Stream) -> None:
     """Serve native groups in one version only, with a watch that fails when it ends."""
     for each in (NATIVE, OLDER):
         is_served = each == path
-        world.api.on("GET", each, serves("podgroups") if is_served else refusal(404, "not found"))
-        world.api.on("GET", f"{each}/podgroups", *(streams if is_served else [refusal(404, "not found")]))
+        world.api.on("GET", each, serves("podgroups") if is_served else error_response(404, "not found"))
+        world.api.on("GET", f"{each}/podgroups", *(streams if is_served else [error_response(404, "not found")]))
 
 
 def native_group(name: str, least: int) -> Manifest:

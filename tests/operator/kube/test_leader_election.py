@@ -17,7 +17,7 @@ from bayplan.kube.leader_endpoint import ANNOTATION, LeaderEndpoint, announced_e
 from bayplan.kube.write_fence import NotLeadingError, WriteFence
 
 from scheduler_core.errors import ConfigError
-from tests.support.fake_api import Answer, FakeApi, refusal
+from tests.support.fake_api import FakeApi, Response, error_response
 from tests.support.virtual_clock import VirtualClock
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/ns/leases"
@@ -25,11 +25,11 @@ LEASE = f"{LEASES}/bayplan"
 OPTIONS = ElectionOptions("ns", "bayplan")
 
 
-def lease(holder: str, version: str = "1", transitions: int = 3) -> Answer:
+def lease(holder: str, version: str = "1", transitions: int = 3) -> Response:
     """Return the Lease as a server returns it."""
     metadata = {"name": "bayplan", "namespace": "ns", "resourceVersion": version, "labels": {"team": "a"}}
     spec = {"holderIdentity": holder, "leaseDurationSeconds": 15, "acquireTime": "A", "leaseTransitions": transitions}
-    return Answer(body={"metadata": metadata, "spec": spec})
+    return Response(body={"metadata": metadata, "spec": spec})
 
 
 class SleepRecordingClock(VirtualClock):
@@ -244,9 +244,13 @@ async def test_a_leader_renews(api: FakeApi, me: Candidate) -> None:
 
 
 @pytest.mark.parametrize(
-    "answer", [pytest.param(refusal(500, "etcd is away"), id="error"), pytest.param(refusal(429, "slow"), id="busy")]
+    "answer",
+    [
+        pytest.param(error_response(500, "etcd is away"), id="error"),
+        pytest.param(error_response(429, "slow"), id="busy"),
+    ],
 )
-async def test_a_leader_that_cannot_renew_stops(api: FakeApi, me: Candidate, answer: Answer) -> None:
+async def test_a_leader_that_cannot_renew_stops(api: FakeApi, me: Candidate, answer: Response) -> None:
     """A leader that cannot renew ends at the renew deadline, before another process can acquire the Lease."""
     await acquire_lease(api, me)
     began = me.clock.now()
@@ -263,7 +267,7 @@ async def test_a_renewal_without_a_response_is_cancelled(api: FakeApi, me: Candi
     """A renewal without a response is cancelled for a second attempt, and again at the renew deadline."""
     await acquire_lease(api, me)
     before = len(api.requests("PUT"))
-    api.on("PUT", LEASE, Answer(gate=asyncio.Event()))
+    api.on("PUT", LEASE, Response(gate=asyncio.Event()))
     sleeps = me.clock.sleeps
     me.clock.advance(2)
     await api.until(lambda: len(api.requests("PUT")) == before + 1)
@@ -280,7 +284,7 @@ async def test_a_renewal_without_a_response_is_cancelled(api: FakeApi, me: Candi
 async def test_a_renewal_whose_response_was_lost_is_repeated(api: FakeApi, me: Candidate) -> None:
     """After a conflict with its own write, a leader reads the Lease and renews it again."""
     await acquire_lease(api, me)
-    api.on("PUT", LEASE, refusal(409, "changed"), lease("me", "8"))
+    api.on("PUT", LEASE, error_response(409, "changed"), lease("me", "8"))
     api.on("GET", LEASE, lease("me", "7"))
     await me.advance(2)
     assert api.requests("PUT")[-1].json["metadata"]["resourceVersion"] == "7"
@@ -290,7 +294,7 @@ async def test_a_renewal_whose_response_was_lost_is_repeated(api: FakeApi, me: C
 async def test_another_holder_ends_a_leader_at_once(api: FakeApi, me: Candidate) -> None:
     """A leader ends at once when another process has written itself to the Lease."""
     await acquire_lease(api, me)
-    api.on("PUT", LEASE, refusal(409, "changed"))
+    api.on("PUT", LEASE, error_response(409, "changed"))
     api.on("GET", LEASE, lease("other", "7"))
     await me.advance(2)
     with pytest.raises(LeadershipLostError, match='"other" holds it'):

@@ -9,7 +9,7 @@ from bayplan.kube.http.connection import ApiConnection
 
 from scheduler_core.errors import ClusterWriteError
 from scheduler_core.model.meta import AnnotatedMeta, OwnerReference
-from tests.support.fake_api import Answer, FakeApi, refusal
+from tests.support.fake_api import FakeApi, Response, error_response
 
 PATH = "/apis/apps/v1/namespaces/ops/controllerrevisions"
 
@@ -17,7 +17,7 @@ PATH = "/apis/apps/v1/namespaces/ops/controllerrevisions"
 async def test_list_is_sorted_by_revision(api: FakeApi, connection: ApiConnection) -> None:
     """Revisions are selected by label and sorted, oldest first."""
     items = [{"metadata": {"name": name}, "revision": n, "data": {"x": n}} for name, n in [("b", 2), ("a", 10)]]
-    api.on("GET", PATH, Answer(body={"items": items[::-1]}))
+    api.on("GET", PATH, Response(body={"items": items[::-1]}))
     found = await ControllerRevisions(connection, "ops").list({"z": "1", "a": "2"})
     assert [(one.metadata.name, one.data) for one in found] == [("b", {"x": 2}), ("a", {"x": 10})]
     assert api.received[0].query == {"labelSelector": "a=2,z=1"}
@@ -25,7 +25,7 @@ async def test_list_is_sorted_by_revision(api: FakeApi, connection: ApiConnectio
 
 async def test_create_sends_labels_owner_and_data(api: FakeApi, connection: ApiConnection) -> None:
     """A revision is created with its labels, owner and data."""
-    api.on("POST", PATH, Answer(201, {"metadata": {"name": "r", "uid": "u"}, "revision": 3}))
+    api.on("POST", PATH, Response(201, {"metadata": {"name": "r", "uid": "u"}, "revision": 3}))
     owner = OwnerReference("SchedulerProfile", "batch", "uid-p", "bayplan.dev/v1alpha1", controller=True)
     meta = AnnotatedMeta("r", labels={"l": "1"}, owner_references=(owner,))
     made = await ControllerRevisions(connection, "ops").create(ControllerRevision(meta, 3, {"spec": [1]}))
@@ -53,8 +53,10 @@ async def test_create_sends_labels_owner_and_data(api: FakeApi, connection: ApiC
     }
 
 
-@pytest.mark.parametrize("answer", [pytest.param(Answer(), id="exists"), pytest.param(refusal(404, "no"), id="gone")])
-async def test_delete_by_uid(api: FakeApi, connection: ApiConnection, answer: Answer) -> None:
+@pytest.mark.parametrize(
+    "answer", [pytest.param(Response(), id="exists"), pytest.param(error_response(404, "no"), id="gone")]
+)
+async def test_delete_by_uid(api: FakeApi, connection: ApiConnection, answer: Response) -> None:
     """A revision is deleted by UID, and a missing revision is no error."""
     api.on("DELETE", f"{PATH}/r", answer)
     await ControllerRevisions(connection, "ops").delete("r", "u")
@@ -63,7 +65,7 @@ async def test_delete_by_uid(api: FakeApi, connection: ApiConnection, answer: An
 
 async def test_an_unreadable_list_is_an_error(api: FakeApi, connection: ApiConnection) -> None:
     """A response that is not a list raises an error of the core's tree."""
-    api.on("GET", PATH, Answer(body=b"<html>"))
+    api.on("GET", PATH, Response(body=b"<html>"))
     with pytest.raises(ClusterWriteError, match="cannot be read"):
         await ControllerRevisions(connection, "ops").list({})
 
@@ -77,7 +79,7 @@ async def test_an_unreadable_list_is_an_error(api: FakeApi, connection: ApiConne
 )
 async def test_status_patch(api: FakeApi, connection: ApiConnection, namespace: str | None, path: str) -> None:
     """A status is merged through the status subresource."""
-    api.on("PATCH", path, Answer())
+    api.on("PATCH", path, Response())
     resource = ObjectPath("bayplan.dev", "v1alpha1", "schedulerprofiles", "x", namespace)
     await patch_status(connection, resource, {"pending": 3, "lastError": None})
     assert api.received[0].headers["Content-Type"] == "application/merge-patch+json"

@@ -10,20 +10,20 @@ from bayplan.kube.http.connection import ApiConnection
 from bayplan.kube.server_version_support import ServerSupport, ServerWatch
 
 from tests.operator.kube.conftest import InstantClock
-from tests.support.fake_api import Answer, FakeApi, refusal
+from tests.support.fake_api import FakeApi, Response, error_response
 from tests.support.virtual_clock import VirtualClock
 
 GANGS, DEVICES = "/apis/scheduling.k8s.io/v1beta1", "/apis/resource.k8s.io/v1"
 
 
-def version(minor: str, patch: str = "0") -> Answer:
+def version(minor: str, patch: str = "0") -> Response:
     """Return the response of /version."""
-    return Answer(body={"major": "1", "minor": minor, "gitVersion": f"v1.{minor.rstrip('+')}.{patch}"})
+    return Response(body={"major": "1", "minor": minor, "gitVersion": f"v1.{minor.rstrip('+')}.{patch}"})
 
 
-def serves(*names: str) -> Answer:
+def serves(*names: str) -> Response:
     """Return the discovery document of a version."""
-    return Answer(body={"kind": "APIResourceList", "resources": [{"name": name, "verbs": []} for name in names]})
+    return Response(body={"kind": "APIResourceList", "resources": [{"name": name, "verbs": []} for name in names]})
 
 
 def newest(api: FakeApi) -> None:
@@ -65,7 +65,7 @@ async def test_releases(api: FakeApi, connection: ApiConnection, minor: str, is_
 async def test_missing_resources_are_reported(api: FakeApi, connection: ApiConnection) -> None:
     """Each missing resource is reported; a served API version without the resource counts as missing."""
     api.on("GET", "/version", version("35", "4"))
-    api.on("GET", GANGS, refusal(404, "the server could not find the requested resource", "NotFound"))
+    api.on("GET", GANGS, error_response(404, "the server could not find the requested resource", "NotFound"))
     api.on("GET", DEVICES, serves("deviceclasses"))
     found = await looked_up(connection, reads_pages=True)
     assert [missing.partition(":")[0] for missing in found.missing] == [
@@ -78,13 +78,13 @@ async def test_missing_resources_are_reported(api: FakeApi, connection: ApiConne
 @pytest.mark.parametrize(
     "answer",
     [
-        pytest.param(refusal(403, "forbidden", "Forbidden"), id="forbidden"),
-        pytest.param(refusal(503, "later", "ServiceUnavailable"), id="unavailable"),
-        pytest.param(Answer(body=["no version"]), id="unreadable"),
+        pytest.param(error_response(403, "forbidden", "Forbidden"), id="forbidden"),
+        pytest.param(error_response(503, "later", "ServiceUnavailable"), id="unavailable"),
+        pytest.param(Response(body=["no version"]), id="unreadable"),
     ],
 )
 async def test_the_version_is_logged_once_and_after_an_upgrade(
-    api: FakeApi, connection: ApiConnection, clock: InstantClock, caplog: pytest.LogCaptureFixture, answer: Answer
+    api: FakeApi, connection: ApiConnection, clock: InstantClock, caplog: pytest.LogCaptureFixture, answer: Response
 ) -> None:
     """A failed lookup is repeated, and an unchanged result is not logged again."""
     caplog.set_level(logging.INFO)

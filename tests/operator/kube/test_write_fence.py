@@ -20,7 +20,7 @@ from scheduler_core.model.pod import PodCondition
 from scheduler_core.model.storage import PersistentVolumeClaim
 from scheduler_core.ports import Binding, Event, ObjectReference, PodDeletion, PodStatusPatch
 from tests.operator.kube.conftest import InstantClock
-from tests.support.fake_api import Answer, FakeApi
+from tests.support.fake_api import FakeApi, Response
 from tests.support.virtual_clock import VirtualClock
 
 PATH = "/api/v1/namespaces/n/pods/a/binding"
@@ -78,7 +78,7 @@ def changes(api: FakeApi) -> list[str]:
 async def test_a_bind_that_waited_for_a_connection_is_fenced(api: FakeApi, clock: InstantClock) -> None:
     """A bind that waited for a connection is not sent after the Lease is lost; the connection stays usable."""
     fence, gate = Fence(), asyncio.Event()
-    api.on("POST", PATH, Answer(201, gate=gate), Answer(201))
+    api.on("POST", PATH, Response(201, gate=gate), Response(201))
     async with ApiConnection(api, ConnectionOptions(bind_connections=1), clock, fence) as connection:
         first = asyncio.create_task(connection.request(BIND))
         await api.until(lambda: len(api.received) == 1)
@@ -114,7 +114,7 @@ async def test_the_fence_is_checked_again_before_sending(
 
 async def test_a_write_that_passes_is_unchanged(api: FakeApi, connection: ApiConnection, fence: Fence) -> None:
     """The fence does not change the body, type and length of a request."""
-    api.on("POST", PATH, Answer(201))
+    api.on("POST", PATH, Response(201))
     fence.passes = 2
     await connection.request(BIND)
     [seen] = api.received
@@ -124,7 +124,7 @@ async def test_a_write_that_passes_is_unchanged(api: FakeApi, connection: ApiCon
 async def test_a_write_that_waited_for_the_rate_limit_is_fenced(api: FakeApi) -> None:
     """A write that waited for the rate limit is not sent after the Lease is lost."""
     clock, fence = VirtualClock(), Fence()
-    api.on("POST", PATH, Answer(201))
+    api.on("POST", PATH, Response(201))
     async with ApiConnection(api, ConnectionOptions(qps=1, burst=1), clock, fence) as connection:
         await connection.request(BIND)
         second = asyncio.create_task(connection.request(BIND))
@@ -139,7 +139,7 @@ async def test_a_write_that_waited_for_the_rate_limit_is_fenced(api: FakeApi) ->
 async def test_a_retry_requested_by_the_server_is_fenced(api: FakeApi) -> None:
     """A write with response 429 is not repeated after the Lease is lost."""
     clock, fence = SleepReportingClock(), Fence()
-    api.on("POST", PATH, Answer(429, {}, {"Retry-After": "5"}), Answer(201))
+    api.on("POST", PATH, Response(429, {}, {"Retry-After": "5"}), Response(201))
     async with ApiConnection(api, ConnectionOptions(), clock, fence) as connection:
         write = asyncio.create_task(connection.request(BIND))
         await api.until(lambda: len(api.received) == 1)
@@ -154,7 +154,7 @@ async def test_a_retry_requested_by_the_server_is_fenced(api: FakeApi) -> None:
 async def test_a_review_is_not_fenced(api: FakeApi, connection: ApiConnection, fence: Fence) -> None:
     """A standby can send a review, which is a POST that changes nothing."""
     fence.is_open = False
-    api.on("POST", "/reviews", Answer(201))
+    api.on("POST", "/reviews", Response(201))
     await connection.request(ApiRequest("POST", "/reviews", b"{}", changes_nothing=True))
     assert changes(api) == ["POST /reviews"]
 

@@ -13,7 +13,7 @@ from bayplan.profiles.rollback import PLUGIN_CONFIGS, RollbackError, plan_rollba
 
 from scheduler_core.errors import ConfigError, ConflictError, ForbiddenError, NotFoundError
 from tests.operator.kube.conftest import InstantClock
-from tests.support.fake_api import Answer, FakeApi, refusal
+from tests.support.fake_api import FakeApi, Response, error_response
 
 ALL_NAMESPACES = "/apis/apps/v1/controllerrevisions"
 PROFILE = f"{PROFILES}/batch"
@@ -53,7 +53,7 @@ def profile(percentage: int, active: str = "", *, accepted: bool = True) -> dict
 @pytest.fixture
 async def api() -> AsyncIterator[FakeApi]:
     async with FakeApi() as made:
-        made.on("GET", PROFILE, Answer(body=profile(20, "hash20")))
+        made.on("GET", PROFILE, Response(body=profile(20, "hash20")))
         yield made
 
 
@@ -63,7 +63,7 @@ async def read_profile_history(api: FakeApi, namespace: str | None = None) -> Pr
 
 
 def serve_revisions(api: FakeApi, path: str, *revisions: dict[str, Any]) -> None:
-    api.on("GET", path, Answer(body={"items": list(revisions)}))
+    api.on("GET", path, Response(body={"items": list(revisions)}))
 
 
 async def test_all_namespaces_are_searched(api: FakeApi) -> None:
@@ -76,7 +76,7 @@ async def test_all_namespaces_are_searched(api: FakeApi) -> None:
 
 async def test_a_forbidden_list_falls_back_to_the_context_namespace(api: FakeApi) -> None:
     """Without permission to list all namespaces, the namespace of the kubeconfig's context is searched."""
-    api.on("GET", ALL_NAMESPACES, refusal(403, "no"))
+    api.on("GET", ALL_NAMESPACES, error_response(403, "no"))
     serve_revisions(api, revisions_path("own"), revision(1, 20, "own"))
     assert [each.number for each in (await read_profile_history(api)).revisions] == [1]
 
@@ -91,7 +91,7 @@ async def test_a_forbidden_list_falls_back_to_the_context_namespace(api: FakeApi
 async def test_a_forbidden_list_is_an_error(api: FakeApi, namespace: str | None, words: str) -> None:
     """Without permission to list any namespace, the error names the searched namespaces and the flag."""
     for path in (ALL_NAMESPACES, revisions_path("own"), revisions_path("ops")):
-        api.on("GET", path, refusal(403, "no"))
+        api.on("GET", path, error_response(403, "no"))
     with pytest.raises(ForbiddenError, match=words):
         await read_profile_history(api, namespace)
 
@@ -105,7 +105,7 @@ async def test_revisions_in_two_namespaces_are_an_error(api: FakeApi) -> None:
 
 async def test_a_missing_profile_is_an_error(api: FakeApi) -> None:
     """The error names the missing profile."""
-    api.on("GET", PROFILE, refusal(404, "not found"))
+    api.on("GET", PROFILE, error_response(404, "not found"))
     with pytest.raises(NotFoundError, match='there is no SchedulerProfile "batch"'):
         await read_profile_history(api)
 
@@ -123,7 +123,7 @@ async def test_a_missing_profile_is_an_error(api: FakeApi) -> None:
 )
 async def test_the_default_target(api: FakeApi, body: dict[str, Any], number: int | None) -> None:
     """Without a number, the target is the newest valid revision that differs from the current spec."""
-    api.on("GET", PROFILE, Answer(body=body))
+    api.on("GET", PROFILE, Response(body=body))
     serve_revisions(api, ALL_NAMESPACES, revision(1, 10), revision(2, 20))
     found = await read_profile_history(api)
     if number is None:
@@ -136,16 +136,16 @@ async def test_the_default_target(api: FakeApi, body: dict[str, Any], number: in
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        pytest.param(refusal(404, "not found"), 'PluginConfig "pack" no longer exists', id="gone"),
+        pytest.param(error_response(404, "not found"), 'PluginConfig "pack" no longer exists', id="gone"),
         pytest.param(
-            Answer(body={"spec": {"plugin": "NodeResourcesFit", "args": {"x": 2}}}),
+            Response(body={"spec": {"plugin": "NodeResourcesFit", "args": {"x": 2}}}),
             'PluginConfig "pack" has changed since',
             id="changed",
         ),
-        pytest.param(Answer(body={"spec": {"plugin": "Other", "args": {"x": 1}}}), "has changed", id="other-plugin"),
+        pytest.param(Response(body={"spec": {"plugin": "Other", "args": {"x": 1}}}), "has changed", id="other-plugin"),
     ],
 )
-async def test_a_changed_plugin_config_prevents_references(api: FakeApi, answer: Answer, words: str) -> None:
+async def test_a_changed_plugin_config_prevents_references(api: FakeApi, answer: Response, words: str) -> None:
     """If a PluginConfig has changed, a rollback cannot write the references, but it can write the resolved args."""
     entry = {"name": "NodeResourcesFit", "args": {"x": 1}}
     referring: dict[str, Any] = {"profile": {"pluginConfig": [entry]}, "spec": {"pluginConfigRefs": [{"name": "pack"}]}}
@@ -164,7 +164,7 @@ async def test_a_changed_plugin_config_prevents_references(api: FakeApi, answer:
 async def test_the_rollback_replaces_the_object(api: FakeApi) -> None:
     """A rollback writes the whole object with the version that was read, and a change cause."""
     serve_revisions(api, ALL_NAMESPACES, revision(1, 10), revision(2, 20))
-    api.on("PUT", PROFILE, Answer(body=profile(10)))
+    api.on("PUT", PROFILE, Response(body=profile(10)))
     found = await read_profile_history(api)
     async with ApiConnection(api, ConnectionOptions(), InstantClock()) as connection:
         await write(connection, await plan_rollback(connection, found, None, resolved=False), dry_run=True)
@@ -185,7 +185,7 @@ async def test_the_rollback_replaces_the_object(api: FakeApi) -> None:
 async def test_refused_writes(api: FakeApi, status: int, error: type[Exception], words: str) -> None:
     """Each rejected write raises an error with a remedy."""
     serve_revisions(api, ALL_NAMESPACES, revision(1, 10), revision(2, 20))
-    api.on("PUT", PROFILE, refusal(status, "no"))
+    api.on("PUT", PROFILE, error_response(status, "no"))
     found = await read_profile_history(api)
     async with ApiConnection(api, ConnectionOptions(), InstantClock()) as connection:
         planned = await plan_rollback(connection, found, None, resolved=False)

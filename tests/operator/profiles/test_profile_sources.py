@@ -27,7 +27,7 @@ from scheduler_core.errors import ConfigError
 from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.scheduler import Scheduler
 from tests.operator.kube.conftest import InstantClock
-from tests.support.fake_api import Answer, FakeApi, refusal
+from tests.support.fake_api import FakeApi, Response, error_response
 
 EXTENDERS = [{"urlPrefix": "http://licences.example.com", "filterVerb": "filter"}]
 NOTICE = "Extenders are not called here, unlike in the running operator: http://licences.example.com."
@@ -96,11 +96,11 @@ def test_a_simulation_reports_skipped_extenders() -> None:
 
 
 OWN = "/apis/bayplan.dev/v1alpha1"
-EMPTY = Answer(body={"items": [], "metadata": {"resourceVersion": "5"}})
+EMPTY = Response(body={"items": [], "metadata": {"resourceVersion": "5"}})
 
 
 def source_of(
-    api: FakeApi, connection: ApiConnection, scheduler: Scheduler, profiles: Answer
+    api: FakeApi, connection: ApiConnection, scheduler: Scheduler, profiles: Response
 ) -> CustomResourceProfiles:
     """Return a source for an API server with this response to a list of profiles."""
     api.on("GET", f"{OWN}/schedulerprofiles", profiles)
@@ -116,7 +116,7 @@ async def test_forbidden_pod_groups_do_not_block_profiles() -> None:
     """Profiles are read although PodGroups are forbidden; PodGroups count as unread, with the reason."""
     scheduler = offline_scheduler()
     async with FakeApi() as api, ApiConnection(api, ConnectionOptions(), InstantClock()) as connection:
-        api.on("GET", f"{OWN}/podgroups", EMPTY, refusal(403, "not yours"), EMPTY)
+        api.on("GET", f"{OWN}/podgroups", EMPTY, error_response(403, "not yours"), EMPTY)
         source = source_of(api, connection, scheduler, EMPTY)
         reasons = []
         for _ in range(3):
@@ -136,7 +136,7 @@ async def test_profiles_are_live_while_kopf_is_imported(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(profile_sources, "import_module", failing_import)
     profile = {"metadata": {"name": "batch", "uid": "1"}, "spec": {}}
-    listed = Answer(body={"items": [profile], "metadata": {"resourceVersion": "5"}})
+    listed = Response(body={"items": [profile], "metadata": {"resourceVersion": "5"}})
     async with FakeApi() as api, ApiConnection(api, ConnectionOptions(), InstantClock()) as connection:
         api.on("GET", f"{OWN}/podgroups", EMPTY)
         source = source_of(api, connection, scheduler, listed)

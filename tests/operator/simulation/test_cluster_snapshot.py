@@ -14,7 +14,7 @@ from bayplan.simulation.cluster_snapshot import take_snapshot
 
 from scheduler_core.errors import ForbiddenError
 from scheduler_core.scheduler import SchedulerOptions
-from tests.support.fake_api import Answer, FakeApi, refusal
+from tests.support.fake_api import FakeApi, Response, error_response
 from tests.support.manifests import profile_manifest
 
 CUSTOM = "/apis/bayplan.dev/v1alpha1/"
@@ -22,9 +22,9 @@ CUSTOM = "/apis/bayplan.dev/v1alpha1/"
 DEVICES = "/apis/resource.k8s.io/v1/"
 
 
-def listed(*items: Any) -> Answer:
+def listed(*items: Any) -> Response:
     """Return a complete list."""
-    return Answer(body={"metadata": {}, "items": list(items)})
+    return Response(body={"metadata": {}, "items": list(items)})
 
 
 def named(name: str, **fields: Any) -> dict[str, Any]:
@@ -34,7 +34,7 @@ def named(name: str, **fields: Any) -> dict[str, Any]:
 
 def serve_devices(api: FakeApi) -> None:
     """Serve the resources of devices in version v1."""
-    api.on("GET", DEVICES.removesuffix("/"), Answer(body={"resources": [{"name": name} for name in REQUIRED]}))
+    api.on("GET", DEVICES.removesuffix("/"), Response(body={"resources": [{"name": name} for name in REQUIRED]}))
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ async def test_each_resource_is_listed_once(api: FakeApi, connection: ApiConnect
     [
         pytest.param(
             "/api/v1/services",
-            refusal(403, "no"),
+            error_response(403, "no"),
             "services cannot be listed; decisions are made as if there were none: ",
             id="forbidden resource",
         ),
@@ -94,14 +94,14 @@ async def test_each_resource_is_listed_once(api: FakeApi, connection: ApiConnect
         ),
         pytest.param(
             f"{CUSTOM}pluginconfigs",
-            refusal(404, "no such resource"),
+            error_response(404, "no such resource"),
             "Bayplan's custom resources are not installed; the default profile is used",
             id="no custom resources",
         ),
     ],
 )
 async def test_unreadable_resources_are_reported(
-    api: FakeApi, connection: ApiConnection, path: str, answer: Answer, notice: str
+    api: FakeApi, connection: ApiConnection, path: str, answer: Response, notice: str
 ) -> None:
     """An unreadable resource or object is omitted and reported in a notice."""
     api.on("GET", path, answer)
@@ -131,7 +131,7 @@ async def test_pods_with_claims_are_gated_without_the_claims(api: FakeApi, conne
     serve_devices(api)
     for plural in ("deviceclasses", "resourceslices"):
         api.on("GET", f"{DEVICES}{plural}", listed())
-    api.on("GET", f"{DEVICES}resourceclaims", refusal(403, "no"))
+    api.on("GET", f"{DEVICES}resourceclaims", error_response(403, "no"))
     snapshot = await take_snapshot(connection, SchedulerOptions())
     assert snapshot.scheduler.context.cache.columns.devices.withheld == "resourceclaims cannot be listed"
     assert [each.partition(":")[0] for each in snapshot.notices] == [
@@ -141,7 +141,7 @@ async def test_pods_with_claims_are_gated_without_the_claims(api: FakeApi, conne
 
 async def test_forbidden_nodes_are_an_error(api: FakeApi, connection: ApiConnection) -> None:
     """If nodes cannot be listed, the error is raised."""
-    api.on("GET", "/api/v1/nodes", refusal(403, "no"))
+    api.on("GET", "/api/v1/nodes", error_response(403, "no"))
     with pytest.raises(ForbiddenError):
         await take_snapshot(connection, SchedulerOptions())
 
@@ -158,7 +158,7 @@ async def test_groups_are_loaded(
     api: FakeApi, connection: ApiConnection, version: str, spec: dict[str, Any], priority: int | None
 ) -> None:
     """PodGroups of every served API are loaded."""
-    api.on("GET", f"/apis/{version}", Answer(body={"resources": [{"name": "podgroups"}]}))
+    api.on("GET", f"/apis/{version}", Response(body={"resources": [{"name": "podgroups"}]}))
     api.on("GET", f"/apis/{version}/podgroups", listed(named("train", meta={"namespace": "ml"}, spec=spec)))
     api.on("GET", "/apis/scheduling.k8s.io/v1/priorityclasses", listed(named("high", value=7)))
     snapshot = await take_snapshot(connection, SchedulerOptions())
@@ -174,13 +174,13 @@ async def test_groups_are_loaded(
     [
         pytest.param(
             "bayplan.dev/v1alpha1",
-            refusal(403, "no"),
+            error_response(403, "no"),
             "pods that name a PodGroup of bayplan.dev are shown as gated: the PodGroups of bayplan.dev cannot be ",
             id="forbidden bayplan groups",
         ),
         pytest.param(
             "scheduling.x-k8s.io/v1alpha1",
-            refusal(403, "no"),
+            error_response(403, "no"),
             "pods that name a PodGroup of scheduling.x-k8s.io are shown as gated: the PodGroups of ",
             id="forbidden scheduler-plugins groups",
         ),
@@ -199,10 +199,10 @@ async def test_groups_are_loaded(
     ],
 )
 async def test_unreadable_groups_are_reported(
-    api: FakeApi, connection: ApiConnection, version: str, answer: Answer, notice: str
+    api: FakeApi, connection: ApiConnection, version: str, answer: Response, notice: str
 ) -> None:
     """Unreadable PodGroups are reported in a notice."""
-    api.on("GET", f"/apis/{version}", Answer(body={"resources": [{"name": "podgroups"}]}))
+    api.on("GET", f"/apis/{version}", Response(body={"resources": [{"name": "podgroups"}]}))
     api.on("GET", f"/apis/{version}/podgroups", answer)
     api.on("GET", "/apis/scheduling.k8s.io/v1/priorityclasses", listed())
     snapshot = await take_snapshot(connection, SchedulerOptions())

@@ -54,10 +54,10 @@ async def test_a_preemption() -> None:
     assert [deletion.name for deletion in stage.writer.deletions] == ["v0"]
     stage.delete(VICTIMS[0])
     assert stage.places == ["gated"]
-    stage.writer.unanswered["v0"](None)
+    stage.writer.pending_deletions["v0"](None)
     assert [deletion.name for deletion in stage.writer.deletions] == ["v0", "v1"]
     stage.delete(VICTIMS[1])
-    stage.writer.unanswered["v1"](None)
+    stage.writer.pending_deletions["v1"](None)
     assert stage.places == ["backoff"]
     assert stage.attempt() == "n"
     stage.context.queue.close()
@@ -91,7 +91,7 @@ async def test_a_failed_eviction_activates_the_preemptor(failing: str) -> None:
     stage = Stage()
     stage.attempt()
     for name in ("v0", "v1"):
-        stage.writer.unanswered[name](ClusterWriteError("no answer") if name == failing else None)
+        stage.writer.pending_deletions[name](ClusterWriteError("no answer") if name == failing else None)
         if name == failing:
             break
     assert stage.places == ["active"]
@@ -103,7 +103,7 @@ async def test_a_preemptor_that_is_deleted() -> None:
     stage = Stage()
     stage.attempt()
     stage.scheduler.feed.pod_deleted(HIGH)
-    stage.writer.unanswered["v0"](None)
-    stage.writer.unanswered["v1"](None)
+    stage.writer.pending_deletions["v0"](None)
+    stage.writer.pending_deletions["v1"](None)
     assert stage.places == []
     assert len(stage.context.queue.nominator) == 0

@@ -122,7 +122,7 @@ async def test_a_victim_whose_bind_is_sent_is_deleted() -> None:
     stage.scheduler.feed.pod_added(HIGH)
     assert await stage.attempt() is None
     assert (stage.evicted, stage.messages, binding.done()) == (["low"], [], False)
-    stage.writer.unanswered["low"](None)
+    stage.writer.pending_deletions["low"](None)
     assert stage.messages == [NOTE]
     Gate.open(stage.context.waiting)
     assert await binding
@@ -133,9 +133,9 @@ async def test_a_victim_that_does_not_exist() -> None:
     """A victim that does not exist counts as evicted, and no preemption event of it is recorded."""
     stage = Stage(*VICTIMS, HIGH)
     await stage.attempt()
-    stage.writer.unanswered["v0"](NotFoundError("gone"))
+    stage.writer.pending_deletions["v0"](NotFoundError("gone"))
     assert stage.evicted == ["v0", "v1"]
-    stage.writer.unanswered["v1"](None)
+    stage.writer.pending_deletions["v1"](None)
     assert stage.messages == [NOTE]
     stage.end()
 
@@ -145,9 +145,9 @@ async def test_a_failed_eviction_activates_a_gated_preemptor() -> None:
     stage = Stage(*VICTIMS, HIGH)
     await stage.attempt()
     stage.scheduler.feed.pod_deleted(VICTIMS[0])
-    stage.writer.unanswered["v0"](None)
+    stage.writer.pending_deletions["v0"](None)
     assert stage.place_of(HIGH) == "gated"
-    stage.writer.unanswered["v1"](ClusterWriteError("no answer"))
+    stage.writer.pending_deletions["v1"](ClusterWriteError("no answer"))
     assert stage.place_of(HIGH) == "active"
     stage.end()
 
@@ -161,9 +161,9 @@ async def test_a_profile_that_is_replaced(fault: ClusterWriteError | None) -> No
     await stage.attempt()
     stage.serve()
     assert stage.place_of(HIGH) == "gated"
-    stage.writer.unanswered["v0"](None)
+    stage.writer.pending_deletions["v0"](None)
     stage.scheduler.feed.pod_deleted(VICTIMS[0])
-    stage.writer.unanswered["v1"](fault)
+    stage.writer.pending_deletions["v1"](fault)
     stage.scheduler.feed.pod_deleted(VICTIMS[1])
     assert stage.evicted == ["v0", "v1"]
     bound = await stage.attempt()
@@ -180,8 +180,8 @@ async def test_a_preemptor_that_is_deleted(fault: ClusterWriteError | None) -> N
     stage = Stage(*VICTIMS, HIGH)
     await stage.attempt()
     stage.scheduler.feed.pod_deleted(HIGH)
-    stage.writer.unanswered["v0"](None)
-    stage.writer.unanswered["v1"](fault)
+    stage.writer.pending_deletions["v0"](None)
+    stage.writer.pending_deletions["v1"](fault)
     assert (stage.place_of(HIGH), len(stage.context.queue.nominator)) == ("", 0)
     stage.end()
 
@@ -203,7 +203,7 @@ async def test_a_preemptor_waits_for_terminating_victims() -> None:
         status=msgspec.structs.replace(victim.status, conditions=(deletion.condition,)),
     )
     stage.scheduler.feed.pod_updated(victim, terminating)
-    stage.writer.unanswered["v"](None)
+    stage.writer.pending_deletions["v"](None)
     stage.context.queue.activate([HIGH.metadata.uid])
     assert await stage.attempt() is None
     message = "preemption: not eligible due to a terminating pod on the nominated node."
@@ -226,8 +226,8 @@ async def test_nominations_of_lower_priorities_are_withdrawn() -> None:
     assert [info.key for info in nominator.nominated_pods("n")] == ["default/high"]
     cleared = [patch.nominated_node_name for patch in stage.writer.patches if patch.name == "nominated"]
     assert cleared == [""]
-    stage.writer.unanswered["v0"](None)
-    stage.writer.unanswered["v1"](None)
+    stage.writer.pending_deletions["v0"](None)
+    stage.writer.pending_deletions["v1"](None)
     stage.end()
 
 
@@ -251,7 +251,7 @@ async def test_preemption_metrics() -> None:
     await stage.attempt()
     assert stage.evicted == ["v1"]
     stage.clock.advance(3)
-    stage.writer.unanswered["v1"](None)
+    stage.writer.pending_deletions["v1"](None)
     metrics = stage.context.metrics
     assert (metrics.victims.total, metrics.preemptions["success"].total) == (2, 3)
     stage.end()

@@ -61,7 +61,7 @@ async def test_reports_of_a_preemption() -> None:
     (first,) = writer.deletions
     assert first.condition is not None
     assert first.condition.message == "default-scheduler: preempting to accommodate a higher priority podgroup"
-    writer.unanswered["v0"](None)
+    writer.pending_deletions["v0"](None)
     (event,) = [event for event in writer.events if event.reason == "Preempted"]
     assert event.note == "Preempted by podgroup uid-of-group-default-train on node a"
     assert event.related == ObjectReference(
@@ -98,9 +98,9 @@ async def test_the_gang_is_held_back_until_evictions_are_issued() -> None:
     await settle(made)
     assert [deletion.name for deletion in writer.deletions] == ["v0"]
     assert {made.place_of(each) for each in gang_of(made).pods.values()} == {"gated"}
-    writer.unanswered["v0"](None)
+    writer.pending_deletions["v0"](None)
     made.scheduler.feed.pod_deleted(FULL[0])
-    writer.unanswered["v1"](None)
+    writer.pending_deletions["v1"](None)
     made.scheduler.feed.pod_deleted(FULL[1])
     made.clock.advance(20.0)
     await settle(made)
@@ -116,8 +116,8 @@ async def test_a_member_that_is_created_during_the_evictions() -> None:
     await settle(made)
     made.add(member("train-2", priority=11))
     await settle(made)
-    while writer.unanswered:
-        name, answer = writer.unanswered.popitem()
+    while writer.pending_deletions:
+        name, answer = writer.pending_deletions.popitem()
         answer(None)
         made.scheduler.feed.pod_deleted(running_pod(name, "a"))
     made.clock.advance(20.0)
@@ -136,7 +136,7 @@ async def test_the_gang_is_scheduled_while_a_new_member_is_held_back() -> None:
     made.clock.advance(2.0)
     await settle(made)
     assert set(made.bound) == {"train-0", "train-1", "train-2"}
-    writer.unanswered["v0"](None)
+    writer.pending_deletions["v0"](None)
     await settle(made)
     assert "late" in made.bound
 
@@ -147,7 +147,7 @@ async def test_an_eviction_that_fails() -> None:
     made.add(small_node("a"), *FULL)
     add_gang(made, *members(2, priority=10), of=group())
     await settle(made)
-    writer.unanswered.pop("v0")(ClusterWriteError("no answer"))
+    writer.pending_deletions.pop("v0")(ClusterWriteError("no answer"))
     await settle(made)
     assert [deletion.name for deletion in writer.deletions] == ["v0", "v0"]
 

@@ -75,7 +75,7 @@ class Stage:
         return [deletion.name for deletion in self.writer.deletions]
 
     def answer(self, name: str, fault: Exception | None = None) -> None:
-        self.writer.unanswered.pop(name)(fault)
+        self.writer.pending_deletions.pop(name)(fault)
 
 
 def victim(name: str, *, deleted: datetime | None = None) -> Pod:
@@ -232,7 +232,7 @@ def test_the_gate() -> None:
     assert gate.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE
     assert gate.reasons == ("waiting for the preemption for this pod to be finished",)
     assert world.plugin.pre_enqueue(world.columns.compile_pod(pod("other"))).is_success
-    world.writer.unanswered["v"](None)
+    world.writer.pending_deletions["v"](None)
     assert world.plugin.pre_enqueue(world.columns.compile_pod(preemptor)).is_success
 
 

@@ -25,7 +25,7 @@ from scheduler_core.errors import (
     WriteTimeoutError,
 )
 from tests.operator.kube.conftest import InstantClock
-from tests.support.fake_api import Answer, FakeApi, refusal
+from tests.support.fake_api import FakeApi, Response, error_response
 
 PATH = "/api/v1/things/a"
 
@@ -49,7 +49,7 @@ async def test_status_becomes_error(
     api: FakeApi, connection: ApiConnection, status: int, kind: type[ClusterWriteError]
 ) -> None:
     """An error response raises the exception of its status with the server's message."""
-    api.on("GET", PATH, refusal(status, "because of it"))
+    api.on("GET", PATH, error_response(status, "because of it"))
     with pytest.raises(kind, match=rf"GET {PATH}: HTTP {status}: because of it") as caught:
         await connection.request(ApiRequest("GET", PATH))
     assert type(caught.value) is kind
@@ -57,7 +57,7 @@ async def test_status_becomes_error(
 
 async def test_answer_body_and_headers(api: FakeApi, connection: ApiConnection) -> None:
     """A request sends its body, token and user agent, and returns the body of the response."""
-    api.on("POST", PATH, Answer(201, b"made"))
+    api.on("POST", PATH, Response(201, b"made"))
     assert await connection.request(ApiRequest("POST", PATH, b"{}", params=(("x", "1"),))) == b"made"
     [seen] = api.received
     assert (seen.body, seen.query) == (b"{}", {"x": "1"})
@@ -68,15 +68,15 @@ async def test_answer_body_and_headers(api: FakeApi, connection: ApiConnection) 
 
 async def test_retry_after_is_honoured(api: FakeApi, connection: ApiConnection, clock: InstantClock) -> None:
     """HTTP 429 is retried after the time that the server requests."""
-    busy = Answer(429, {"message": "busy"}, {"Retry-After": "3"})
-    api.on("GET", PATH, busy, busy, Answer(200, b"ok"))
+    busy = Response(429, {"message": "busy"}, {"Retry-After": "3"})
+    api.on("GET", PATH, busy, busy, Response(200, b"ok"))
     assert await connection.request(ApiRequest("GET", PATH)) == b"ok"
     assert clock.slept == [3.0, 3.0]
 
 
 async def test_retry_after_ends_with_the_timeout(api: FakeApi, connection: ApiConnection) -> None:
     """HTTP 429 is an error if the wait would exceed the timeout."""
-    api.on("GET", PATH, Answer(429, {"message": "busy"}, {"Retry-After": "4"}))
+    api.on("GET", PATH, Response(429, {"message": "busy"}, {"Retry-After": "4"}))
     with pytest.raises(ServerUnavailableError, match="busy"):
         await connection.request(ApiRequest("GET", PATH, timeout=10.0))
     assert len(api.received) == 3
@@ -93,8 +93,8 @@ async def test_timeout_of_a_retried_request(
         return await send(self, request, deadline)
 
     monkeypatch.setattr(ApiConnection, "_send", recorded)
-    busy = Answer(429, {"message": "busy"}, {"Retry-After": "4"})
-    api.on("POST", PATH, busy, Answer(201), busy, Answer(201))
+    busy = Response(429, {"message": "busy"}, {"Retry-After": "4"})
+    api.on("POST", PATH, busy, Response(201), busy, Response(201))
     for lane in (Lane.BINDS, Lane.LEASES):
         await connection.request(ApiRequest("POST", PATH, b"{}", timeout=10.0, lane=lane))
     assert seconds == [10, 10, 10, 6]
@@ -118,14 +118,14 @@ async def test_a_refused_connection_is_unavailable(clock: InstantClock, api: Fak
 
 async def test_lost_answer(api: FakeApi, connection: ApiConnection) -> None:
     """A connection that breaks after the request was sent raises ResponseLostError: the outcome is unknown."""
-    api.on("POST", PATH, Answer(disconnect=True))
+    api.on("POST", PATH, Response(disconnect=True))
     with pytest.raises(ResponseLostError, match="broke before the response"):
         await connection.request(ApiRequest("POST", PATH, b"{}"))
 
 
 async def test_timeout(api: FakeApi, connection: ApiConnection) -> None:
     """A request without a response in time raises WriteTimeoutError: the outcome is unknown."""
-    api.on("POST", PATH, Answer(gate=asyncio.Event()))
+    api.on("POST", PATH, Response(gate=asyncio.Event()))
     with pytest.raises(WriteTimeoutError, match="no response in time"):
         await connection.request(ApiRequest("POST", PATH, b"{}", timeout=0.05))
 
@@ -149,7 +149,7 @@ class RotatingTokens(FakeApi):
 async def test_renewed_token_after_401(api: FakeApi, clock: InstantClock) -> None:
     """After HTTP 401 the credentials are read again, and the request is repeated if they changed."""
     access = RotatingTokens(api, ["Bearer old", "Bearer new"])
-    api.on("GET", PATH, refusal(401, "who?"), Answer(200, b"ok"))
+    api.on("GET", PATH, error_response(401, "who?"), Response(200, b"ok"))
     async with ApiConnection(access, ConnectionOptions(), clock) as connection:
         assert await connection.request(ApiRequest("GET", PATH)) == b"ok"
     assert [seen.headers["Authorization"] for seen in api.received] == ["Bearer old", "Bearer new"]
@@ -158,7 +158,7 @@ async def test_renewed_token_after_401(api: FakeApi, clock: InstantClock) -> Non
 async def test_token_is_read_again_every_minute(api: FakeApi, clock: InstantClock) -> None:
     """The token is read again after a minute, so a rotated token is used without an HTTP 401 in between."""
     access = RotatingTokens(api, ["Bearer first", "Bearer second"])
-    api.on("GET", PATH, Answer())
+    api.on("GET", PATH, Response())
     async with ApiConnection(access, ConnectionOptions(), clock) as connection:
         await connection.request(ApiRequest("GET", PATH))
         await connection.request(ApiRequest("GET", PATH))
@@ -178,7 +178,7 @@ async def test_token_is_read_again_every_minute(api: FakeApi, clock: InstantCloc
 )
 async def test_rate_limit(api: FakeApi, clock: InstantClock, lane: Lane, delays: int) -> None:
     """Requests beyond the burst wait for the rate limit, except requests for the Lease."""
-    api.on("GET", PATH, Answer())
+    api.on("GET", PATH, Response())
     async with ApiConnection(api, ConnectionOptions(qps=0.001, burst=2), clock) as connection:
         for _ in range(5):
             await connection.request(ApiRequest("GET", PATH, lane=lane))
@@ -189,8 +189,8 @@ async def test_rate_limit(api: FakeApi, clock: InstantClock, lane: Lane, delays:
 async def test_lanes_do_not_share_connections(api: FakeApi, clock: InstantClock) -> None:
     """A bind is sent although all connections for other writes are in use."""
     gate = asyncio.Event()
-    api.on("POST", PATH, Answer(gate=gate))
-    api.on("PUT", PATH, Answer(200, b"bound"))
+    api.on("POST", PATH, Response(gate=gate))
+    api.on("PUT", PATH, Response(200, b"bound"))
     options = ConnectionOptions(write_connections=1, bind_connections=1)
     async with ApiConnection(api, options, clock) as connection:
         stuck = [asyncio.create_task(connection.request(ApiRequest("POST", PATH, b"{}"))) for _ in range(3)]
@@ -230,7 +230,7 @@ async def test_environment_proxy_is_not_used(
     """A connection ignores the proxy of the environment."""
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
-    api.on("GET", PATH, Answer(200, b"ok"))
+    api.on("GET", PATH, Response(200, b"ok"))
     async with ApiConnection(api, ConnectionOptions(), clock) as connection:
         assert await connection.request(ApiRequest("GET", PATH)) == b"ok"
 

@@ -18,7 +18,7 @@ from scheduler_core.snapshot.node_columns import NodeColumns
 from tests.operator.kube.conftest import InstantClock
 from tests.support.background import running, until
 from tests.support.builders import pod
-from tests.support.fake_api import FakeApi, Hang, Stream, refusal
+from tests.support.fake_api import FakeApi, Hang, Stream, error_response
 from tests.support.recording_writer import RecordingWriter
 from tests.support.virtual_clock import VirtualClock
 
@@ -200,7 +200,7 @@ async def test_a_failed_list_is_reported_with_its_remedy(
 ) -> None:
     """A failed list is logged and reported by /readyz with its cause and remedy; the start continues after it."""
     path = "/apis/storage.k8s.io/v1/csinodes"
-    world.api.on("GET", path, refusal(status, "no"))
+    world.api.on("GET", path, error_response(status, "no"))
     async with world.running():
         assert await world.until_missing("HTTP") == [expected]
         assert [record.getMessage() for record in caplog.records] == [

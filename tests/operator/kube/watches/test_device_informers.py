@@ -15,7 +15,7 @@ from scheduler_core.snapshot.indexes.device_index import DeviceIndex
 from tests.operator.kube.conftest import InstantClock
 from tests.operator.kube.watches.test_cluster_informers import cluster_scoped, listed, namespaced
 from tests.support.background import running, until
-from tests.support.fake_api import Answer, FakeApi, Hang, Stream, refusal
+from tests.support.fake_api import FakeApi, Hang, Response, Stream, error_response
 from tests.support.recording_writer import RecordingWriter
 from tests.support.virtual_clock import VirtualClock
 
@@ -33,7 +33,7 @@ class World:
         device_api = DeviceApi()
         self.informers = DeviceInformers(connection, informers, self.scheduler.device_feed, clock, device_api)
         self.writes = ClaimWrites(connection, 5.0, device_api)
-        self.api.on("GET", BETA, refusal(404, "not found"))
+        self.api.on("GET", BETA, error_response(404, "not found"))
         for resource in ALL:
             for version in (API, BETA):
                 self.api.on("GET", f"{version}/{resource}", Stream(*listed(), Hang()))
@@ -43,10 +43,10 @@ class World:
         """Return the scheduler's index of devices."""
         return self.scheduler.context.cache.columns.devices
 
-    def serve(self, *answers: Answer | tuple[str, ...], version: str = API) -> None:
+    def serve(self, *answers: Response | tuple[str, ...], version: str = API) -> None:
         """Script the responses to lookups of the API: errors, or the resources that are served."""
         scripts = [
-            each if isinstance(each, Answer) else Answer(body={"resources": [{"name": name} for name in each]})
+            each if isinstance(each, Response) else Response(body={"resources": [{"name": name} for name in each]})
             for each in answers
         ]
         self.api.on("GET", version, *scripts)
@@ -90,9 +90,12 @@ async def test_a_server_without_taint_rules(world: World) -> None:
 
 @pytest.mark.parametrize(
     "lacking",
-    [pytest.param(refusal(404, "not found"), id="no API"), pytest.param(("resourceclaims",), id="not all resources")],
+    [
+        pytest.param(error_response(404, "not found"), id="no API"),
+        pytest.param(("resourceclaims",), id="not all resources"),
+    ],
 )
-async def test_a_server_without_the_api(world: World, lacking: Answer | tuple[str, ...]) -> None:
+async def test_a_server_without_the_api(world: World, lacking: Response | tuple[str, ...]) -> None:
     """The reason for withholding is that the API is not served, and a later lookup finds the API."""
     world.serve(lacking)
     async with running(world.informers.run()):
@@ -104,7 +107,7 @@ async def test_a_server_without_the_api(world: World, lacking: Answer | tuple[st
 
 async def test_a_server_with_an_older_version(world: World) -> None:
     """Claims are read and written in the older version if the server has only that."""
-    world.serve(refusal(404, "not found"))
+    world.serve(error_response(404, "not found"))
     world.serve(ALL, version=BETA)
     world.api.on("GET", f"{BETA}/resourceclaims", Stream(*listed(namespaced("c")), Hang()))
     async with running(world.informers.run()):
@@ -112,7 +115,7 @@ async def test_a_server_with_an_older_version(world: World) -> None:
     claim = world.devices.claims.get("default/c")
     assert claim is not None
     path = f"{BETA}/namespaces/default/resourceclaims/c"
-    world.api.on("PATCH", path, Answer(body=namespaced("c")))
+    world.api.on("PATCH", path, Response(body=namespaced("c")))
     assert (await world.writes.write_finalizers(claim)).key == "default/c"
     assert [seen.path for seen in world.api.received if seen.method == "GET" and seen.path.startswith(f"{API}/")] == []
 
@@ -129,7 +132,7 @@ async def test_taint_rules_of_an_older_version(world: World) -> None:
 
 async def test_the_version_does_not_change(world: World) -> None:
     """A version that is served later is not used by a process that has read another version."""
-    world.serve(refusal(404, "not found"), ALL)
+    world.serve(error_response(404, "not found"), ALL)
     world.serve(ALL, version=BETA)
     async with running(world.informers.run()):
         await until(lambda: len(world.api.requests("GET", API)) >= 3)
@@ -138,7 +141,7 @@ async def test_the_version_does_not_change(world: World) -> None:
 
 async def test_a_failed_lookup_is_repeated(world: World) -> None:
     """A failed lookup of the API is repeated and does not count as an absent API."""
-    world.serve(refusal(500, "away"), Answer(body=b"no JSON"), ALL)
+    world.serve(error_response(500, "away"), Response(body=b"no JSON"), ALL)
     async with running(world.informers.run()):
         await until(lambda: not world.devices.withheld)
     assert len(world.api.requests("GET", API)) >= 3
@@ -147,7 +150,7 @@ async def test_a_failed_lookup_is_repeated(world: World) -> None:
 async def test_a_forbidden_list_is_reported(world: World) -> None:
     """The reason for withholding names the resource that cannot be listed."""
     world.serve(ALL)
-    world.api.on("GET", f"{API}/resourceslices", refusal(403, "resourceslices is forbidden"))
+    world.api.on("GET", f"{API}/resourceslices", error_response(403, "resourceslices is forbidden"))
     async with running(world.informers.run()):
         await until(lambda: "the resourceslices of resource.k8s.io/v1 cannot be listed" in world.devices.withheld)
         assert "resourceslices is forbidden" in world.devices.withheld

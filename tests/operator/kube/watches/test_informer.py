@@ -15,7 +15,7 @@ from bayplan.kube.watches.informer import Informer, InformerOptions, Resource
 
 from scheduler_core.model.pod import Pod
 from tests.operator.kube.conftest import InstantClock
-from tests.support.fake_api import Answer, Disconnect, FakeApi, Hang, Step, Stream, refusal
+from tests.support.fake_api import Disconnect, FakeApi, Hang, Response, Step, Stream, error_response
 
 PODS = "/api/v1/pods"
 
@@ -76,8 +76,8 @@ def bookmark(version: int, *, end: bool = False) -> bytes:
     return event("BOOKMARK", {"metadata": {"resourceVersion": str(version), "annotations": annotations}})
 
 
-def page(version: int, *pods: dict[str, Any], token: str = "") -> Answer:
-    return Answer(body={"metadata": {"resourceVersion": str(version), "continue": token}, "items": list(pods)})
+def page(version: int, *pods: dict[str, Any], token: str = "") -> Response:
+    return Response(body={"metadata": {"resourceVersion": str(version), "continue": token}, "items": list(pods)})
 
 
 EXPIRED = event("ERROR", {"code": 410, "reason": "Expired", "message": "too old"})
@@ -190,7 +190,7 @@ async def test_resumes_at_the_last_version(
 
 @pytest.mark.parametrize(
     "refused",
-    [pytest.param(Stream(EXPIRED), id="error-event"), pytest.param(refusal(410, "too old"), id="http")],
+    [pytest.param(Stream(EXPIRED), id="error-event"), pytest.param(error_response(410, "too old"), id="http")],
 )
 async def test_expired_version_relists_the_difference(
     api: FakeApi, connection: ApiConnection, clock: InstantClock, sink: RecordingSink, refused: Any
@@ -239,7 +239,7 @@ async def test_a_server_without_streamed_lists_is_read_in_pages(
     api.on(
         "GET",
         PODS,
-        refusal(422, "sendInitialEvents is forbidden"),
+        error_response(422, "sendInitialEvents is forbidden"),
         page(7, pod("a", 1), token="next"),
         page(7, pod("b", 2)),
         Stream(added("c", 8), HANG),
@@ -259,9 +259,9 @@ async def test_expired_page_starts_the_list_over(
     api.on(
         "GET",
         PODS,
-        refusal(400, "unknown parameter"),
+        error_response(400, "unknown parameter"),
         page(7, pod("a", 1), pod("gone", 2), token="next"),
-        refusal(410, "the token expired"),
+        error_response(410, "the token expired"),
         page(9, pod("a", 1), pod("b", 3)),
         Stream(HANG),
     )
@@ -321,7 +321,7 @@ async def test_errors_back_off(
     api: FakeApi, connection: ApiConnection, clock: InstantClock, sink: RecordingSink
 ) -> None:
     """A server that returns errors is called after growing, jittered delays up to the maximum."""
-    api.on("GET", PODS, refusal(500, "no"))
+    api.on("GET", PODS, error_response(500, "no"))
     async with run_informer(connection, clock, sink, InformerOptions(seed=1)):
         await api.until(lambda: len(api.received) == 12)
     steps = [min(0.2 * 2**n, 30.0) for n in range(11)]
@@ -343,8 +343,10 @@ async def test_backoff_starts_over_after_a_success(
     api: FakeApi, connection: ApiConnection, clock: InstantClock, sink: RecordingSink
 ) -> None:
     """Delays that grew during an outage are short again after a stream that delivered an event."""
-    failures = [refusal(503, "away")] * 5
-    api.on("GET", PODS, *failures, Stream(added("a", 1), bookmark(2, end=True)), refusal(503, "away"), Stream(HANG))
+    failures = [error_response(503, "away")] * 5
+    api.on(
+        "GET", PODS, *failures, Stream(added("a", 1), bookmark(2, end=True)), error_response(503, "away"), Stream(HANG)
+    )
     async with run_informer(connection, clock, sink, InformerOptions(seed=1)):
         await api.until(lambda: len(api.received) == 8)
     assert clock.slept[4] > 1.0

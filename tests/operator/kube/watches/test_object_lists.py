@@ -10,15 +10,15 @@ from bayplan.kube.watches.object_lists import list_objects
 
 from scheduler_core.errors import ClusterWriteError, ForbiddenError
 from scheduler_core.model.pod import Pod
-from tests.support.fake_api import Answer, FakeApi, refusal
+from tests.support.fake_api import FakeApi, Response, error_response
 
 PODS = "/api/v1/pods"
 
 
-def page(*names: Any, token: str = "") -> Answer:
+def page(*names: Any, token: str = "") -> Response:
     """Return a page of a list."""
     items = [{"metadata": {"name": name, "namespace": "shop"}} for name in names]
-    return Answer(body={"metadata": {"continue": token}, "items": items})
+    return Response(body={"metadata": {"continue": token}, "items": items})
 
 
 async def test_all_pages_are_read(api: FakeApi, connection: ApiConnection) -> None:
@@ -39,12 +39,12 @@ async def test_unreadable_objects_are_counted(api: FakeApi, connection: ApiConne
 @pytest.mark.parametrize(
     ("answer", "error"),
     [
-        pytest.param(refusal(403, "no"), ForbiddenError, id="forbidden"),
-        pytest.param(Answer(body=b"<html>"), ClusterWriteError, id="not a list"),
+        pytest.param(error_response(403, "no"), ForbiddenError, id="forbidden"),
+        pytest.param(Response(body=b"<html>"), ClusterWriteError, id="not a list"),
     ],
 )
 async def test_refusals_are_raised(
-    api: FakeApi, connection: ApiConnection, answer: Answer, error: type[Exception]
+    api: FakeApi, connection: ApiConnection, answer: Response, error: type[Exception]
 ) -> None:
     """An error response is raised to the caller."""
     api.on("GET", PODS, answer)

@@ -19,18 +19,18 @@ from scheduler_core.errors import (
     WriteTimeoutError,
 )
 from scheduler_core.ports import Binding
-from tests.support.fake_api import Answer, FakeApi, refusal
+from tests.support.fake_api import FakeApi, Response, error_response
 
 POD = "/api/v1/namespaces/n/pods/a"
 BIND = f"{POD}/binding"
 BINDING = Binding("n", "a", "uid-a", "node-1")
-DONE = Answer(201, {"kind": "Status", "status": "Success"})
-LOST = Answer(disconnect=True)
-TAKEN = refusal(409, "Operation cannot be fulfilled")
+DONE = Response(201, {"kind": "Status", "status": "Success"})
+LOST = Response(disconnect=True)
+TAKEN = error_response(409, "Operation cannot be fulfilled")
 
 
-def pod_on(node: str, uid: str = "uid-a") -> Answer:
-    return Answer(body={"metadata": {"name": "a", "namespace": "n", "uid": uid}, "spec": {"nodeName": node}})
+def pod_on(node: str, uid: str = "uid-a") -> Response:
+    return Response(body={"metadata": {"name": "a", "namespace": "n", "uid": uid}, "spec": {"nodeName": node}})
 
 
 @pytest.fixture
@@ -69,11 +69,11 @@ def test_names_are_escaped() -> None:
     [
         pytest.param(TAKEN, pod_on("node-1"), id="conflict-with-own-bind"),
         pytest.param(LOST, pod_on("node-1"), id="lost-response"),
-        pytest.param(refusal(504, "slow"), pod_on("node-1"), id="server-timeout"),
-        pytest.param(refusal(500, "etcd"), pod_on("node-1"), id="server-error"),
+        pytest.param(error_response(504, "slow"), pod_on("node-1"), id="server-timeout"),
+        pytest.param(error_response(500, "etcd"), pod_on("node-1"), id="server-error"),
     ],
 )
-async def test_an_ambiguous_bind_that_succeeded(api: FakeApi, binder: Binder, answer: Answer, pod: Answer) -> None:
+async def test_an_ambiguous_bind_that_succeeded(api: FakeApi, binder: Binder, answer: Response, pod: Response) -> None:
     """A bind without a clear response is a success if the pod is on the node."""
     api.on("POST", BIND, answer)
     api.on("GET", POD, pod)
@@ -86,17 +86,23 @@ async def test_an_ambiguous_bind_that_succeeded(api: FakeApi, binder: Binder, an
     [
         pytest.param(TAKEN, pod_on("node-2"), (BoundElsewhereError, "bound to node node-2"), id="bound-elsewhere"),
         pytest.param(TAKEN, pod_on(""), (ClusterWriteError, "cannot be fulfilled"), id="refused-and-unbound"),
-        pytest.param(refusal(500, "no"), pod_on(""), (ServerUnavailableError, "retry"), id="failed-and-unbound"),
-        pytest.param(refusal(504, "slow"), pod_on(""), (ServerUnavailableError, "retry"), id="timeout-and-unbound"),
+        pytest.param(error_response(500, "no"), pod_on(""), (ServerUnavailableError, "retry"), id="failed-and-unbound"),
+        pytest.param(
+            error_response(504, "slow"), pod_on(""), (ServerUnavailableError, "retry"), id="timeout-and-unbound"
+        ),
         pytest.param(TAKEN, pod_on("", uid="other"), (NotFoundError, "uid-a is gone"), id="another-pod-of-the-name"),
-        pytest.param(LOST, refusal(404, "no pod"), (NotFoundError, "uid-a is gone"), id="gone"),
-        pytest.param(LOST, refusal(503, "away"), (WriteTimeoutError, "is unknown"), id="cannot-be-read"),
-        pytest.param(refusal(404, "no pod"), pod_on(""), (NotFoundError, "no pod"), id="not-found-needs-no-reading"),
-        pytest.param(refusal(403, "no"), pod_on(""), (ForbiddenError, "HTTP 403"), id="forbidden-needs-no-reading"),
+        pytest.param(LOST, error_response(404, "no pod"), (NotFoundError, "uid-a is gone"), id="gone"),
+        pytest.param(LOST, error_response(503, "away"), (WriteTimeoutError, "is unknown"), id="cannot-be-read"),
+        pytest.param(
+            error_response(404, "no pod"), pod_on(""), (NotFoundError, "no pod"), id="not-found-needs-no-reading"
+        ),
+        pytest.param(
+            error_response(403, "no"), pod_on(""), (ForbiddenError, "HTTP 403"), id="forbidden-needs-no-reading"
+        ),
     ],
 )
 async def test_bind_that_failed(
-    api: FakeApi, binder: Binder, answer: Answer, pod: Answer, expected: tuple[type[ClusterWriteError], str]
+    api: FakeApi, binder: Binder, answer: Response, pod: Response, expected: tuple[type[ClusterWriteError], str]
 ) -> None:
     """The error of a failed bind reports the state of the pod."""
     error, text = expected
@@ -127,7 +133,7 @@ async def test_a_second_broken_connection_fails_the_bind(api: FakeApi, binder: B
 
 async def test_timed_out_bind_is_read(api: FakeApi, connection: ApiConnection) -> None:
     """A bind without a response in time is settled by reading the pod."""
-    api.on("POST", BIND, Answer(gate=asyncio.Event()))
+    api.on("POST", BIND, Response(gate=asyncio.Event()))
     api.on("GET", POD, pod_on("node-1"))
     await Binder(connection, timeout=1.0).bind(BINDING)
     assert len(api.requests("GET")) == 1
@@ -137,7 +143,7 @@ async def test_concurrency_is_bounded(api: FakeApi, binder: Binder) -> None:
     """No more binds than the limit are in flight; the other binds are counted as waiting."""
     gate = asyncio.Event()
     for name in "abcde":
-        api.on("POST", f"/api/v1/namespaces/n/pods/{name}/binding", Answer(201, gate=gate))
+        api.on("POST", f"/api/v1/namespaces/n/pods/{name}/binding", Response(201, gate=gate))
     tasks = [asyncio.create_task(binder.bind(Binding("n", name, "u", "node-1"))) for name in "abcde"]
     await api.until(lambda: len(api.received) == 2)
     assert (binder.in_flight, binder.waiting) == (2, 3)
@@ -151,7 +157,7 @@ async def test_concurrency_is_bounded(api: FakeApi, binder: Binder) -> None:
     ("answer", "node"),
     [
         pytest.param(pod_on("node-1"), "node-1", id="exists"),
-        pytest.param(refusal(404, "no"), None, id="gone"),
+        pytest.param(error_response(404, "no"), None, id="gone"),
     ],
 )
 async def test_read_pod(api: FakeApi, connection: ApiConnection, answer: Any, node: str | None) -> None:
@@ -163,6 +169,6 @@ async def test_read_pod(api: FakeApi, connection: ApiConnection, answer: Any, no
 
 async def test_a_response_that_is_no_pod_is_an_error(api: FakeApi, connection: ApiConnection) -> None:
     """A response that is not a pod is an error and does not count as a deleted pod."""
-    api.on("GET", POD, Answer(body=b"<html>"))
+    api.on("GET", POD, Response(body=b"<html>"))
     with pytest.raises(ClusterWriteError, match="not a readable pod"):
         await read_pod(connection, "n", "a")

@@ -19,12 +19,12 @@ from scheduler_core.ports import ClaimWriter
 from scheduler_core.recording.journal import NoJournal
 from tests.support.builders import pod
 from tests.support.devices import DRIVER, allocated_claim, claim, exactly, with_meta
-from tests.support.fake_api import Answer, FakeApi, refusal
+from tests.support.fake_api import FakeApi, Response, error_response
 
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/ns/resourceclaims"
 CLAIM = f"{CLAIMS}/c0"
 VERSION = {"uid": "c0", "resourceVersion": "7"}
-WRITTEN = Answer(body={"metadata": {"name": "c0", "namespace": "ns", "resourceVersion": "8"}})
+WRITTEN = Response(body={"metadata": {"name": "c0", "namespace": "ns", "resourceVersion": "8"}})
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 CONSUMER = {"resource": "pods", "name": "p", "uid": "uid-of-p"}
@@ -133,8 +133,10 @@ async def test_creation_for_extended_resources(api: FakeApi, writes: ClaimWrites
     assert (request["name"], request["exactly"]["deviceClassName"]) == ("container-0-request-0", "gpu")
 
 
-@pytest.mark.parametrize("answer", [pytest.param(Answer(), id="exists"), pytest.param(refusal(404, "no"), id="gone")])
-async def test_deletion(api: FakeApi, writes: ClaimWrites, answer: Answer) -> None:
+@pytest.mark.parametrize(
+    "answer", [pytest.param(Response(), id="exists"), pytest.param(error_response(404, "no"), id="gone")]
+)
+async def test_deletion(api: FakeApi, writes: ClaimWrites, answer: Response) -> None:
     """A deletion has the UID as precondition, and a missing claim is no error."""
     api.on("DELETE", CLAIM, answer)
     await writes.delete(allocated())
@@ -144,7 +146,7 @@ async def test_deletion(api: FakeApi, writes: ClaimWrites, answer: Answer) -> No
 async def test_status_of_a_pod(api: FakeApi, writes: ClaimWrites) -> None:
     """The claim and the mappings are in one patch of the pod with this UID."""
     path = "/api/v1/namespaces/ns/pods/p/status"
-    api.on("PATCH", path, Answer())
+    api.on("PATCH", path, Response())
     mapping = ExtendedResourceRequest("main", "example.com/gpu", "container-0-request-0")
     await writes.write_extended_claim(
         pod("p", namespace="ns", uid="uid-of-p"), ExtendedResourceClaimStatus((mapping,), "c0")
@@ -162,7 +164,7 @@ async def test_status_of_a_pod(api: FakeApi, writes: ClaimWrites) -> None:
 )
 async def test_refusals(api: FakeApi, writes: ClaimWrites, status: int, error: type[Exception]) -> None:
     """A refusal raises an error of the port."""
-    api.on("PATCH", f"{CLAIM}/status", refusal(status, "no"))
+    api.on("PATCH", f"{CLAIM}/status", error_response(status, "no"))
     with pytest.raises(error):
         await writes.write_allocation(allocated())
 

@@ -15,7 +15,7 @@ from scheduler_core.model.pod import PodCondition
 from scheduler_core.ports import Binding, ClusterWriter, Event, ObjectReference, PodDeletion, PodStatusPatch
 from tests.operator.kube.conftest import InstantClock
 from tests.support.devices import allocated_claim
-from tests.support.fake_api import Answer, FakeApi, refusal
+from tests.support.fake_api import FakeApi, Response, error_response
 
 POD = "/api/v1/namespaces/n/pods/a"
 BINDING = Binding("n", "a", "uid-a", "node-1")
@@ -26,9 +26,9 @@ SCHEDULED = Event(ObjectReference("Pod", "a", "n"), "Normal", "Scheduled", "Bind
 
 @pytest.fixture
 async def writer(api: FakeApi, connection: ApiConnection, clock: InstantClock) -> AsyncIterator[KubeWriter]:
-    api.on("POST", f"{POD}/binding", Answer(201))
-    api.on("PATCH", f"{POD}/status", Answer())
-    api.on("POST", EVENTS, Answer(201))
+    api.on("POST", f"{POD}/binding", Response(201))
+    api.on("PATCH", f"{POD}/status", Response())
+    api.on("POST", EVENTS, Response(201))
     writer = KubeWriter(connection, WriterOptions(bind_limit=2), clock)
     await writer.start()
     yield writer
@@ -48,7 +48,7 @@ async def test_implements_the_port(writer: KubeWriter) -> None:
 async def test_patch_in_flight_goes_before_the_bind(api: FakeApi, writer: KubeWriter) -> None:
     """A bind waits for its pod's patch in flight and drops the queued patches."""
     gate = asyncio.Event()
-    api.on("PATCH", f"{POD}/status", Answer(gate=gate))
+    api.on("PATCH", f"{POD}/status", Response(gate=gate))
     writer.patch_pod_status(PATCH)
     await api.until(lambda: len(api.received) == 1)
     writer.patch_pod_status(PATCH)
@@ -62,7 +62,7 @@ async def test_patch_in_flight_goes_before_the_bind(api: FakeApi, writer: KubeWr
 async def test_no_patch_follows_its_bind(api: FakeApi, writer: KubeWriter) -> None:
     """A patch that arrives while the bind is in flight is dropped if the bind succeeds."""
     gate = asyncio.Event()
-    api.on("POST", f"{POD}/binding", Answer(201, gate=gate))
+    api.on("POST", f"{POD}/binding", Response(201, gate=gate))
     bind = asyncio.create_task(writer.bind(BINDING))
     await api.until(lambda: len(api.received) == 1)
     writer.patch_pod_status(PATCH)
@@ -82,7 +82,7 @@ async def test_events_yield_to_the_writes_of_claims(
         api.on(
             "PATCH",
             f"/apis/resource.k8s.io/v1/namespaces/ns/resourceclaims/{each.metadata.name}/status",
-            Answer(gate=gate),
+            Response(gate=gate),
         )
     writes = [asyncio.create_task(ClaimWrites(connection, 5.0).write_allocation(each)) for each in claims]
     await api.until(lambda: len(api.received) == len(claims))
@@ -98,7 +98,7 @@ async def test_events_yield_to_the_writes_of_claims(
 async def test_patch_follows_a_failed_bind(api: FakeApi, writer: KubeWriter) -> None:
     """If the bind fails, the patch that arrived in the meantime is sent."""
     gate = asyncio.Event()
-    api.on("POST", f"{POD}/binding", Answer(404, {"message": "gone"}, gate=gate))
+    api.on("POST", f"{POD}/binding", Response(404, {"message": "gone"}, gate=gate))
     bind = asyncio.create_task(writer.bind(BINDING))
     await api.until(lambda: len(api.received) == 1)
     writer.patch_pod_status(PATCH)
@@ -111,7 +111,7 @@ async def test_patch_follows_a_failed_bind(api: FakeApi, writer: KubeWriter) -> 
 
 async def test_deletion_reports_its_outcome(api: FakeApi, writer: KubeWriter) -> None:
     """A deletion reports success or its error."""
-    api.on("DELETE", POD, refusal(403, "RBAC"), Answer(), refusal(404, "gone"))
+    api.on("DELETE", POD, error_response(403, "RBAC"), Response(), error_response(404, "gone"))
     outcomes: list[Exception | None] = []
     done = asyncio.Event()
 
@@ -137,7 +137,7 @@ async def test_events_wait_for_pending_binds(api: FakeApi, writer: KubeWriter) -
     """Events wait while the number of binds is at its limit, and are sent after the last bind."""
     gate = asyncio.Event()
     for name in "xyz":
-        api.on("POST", f"/api/v1/namespaces/n/pods/{name}/binding", Answer(201, gate=gate))
+        api.on("POST", f"/api/v1/namespaces/n/pods/{name}/binding", Response(201, gate=gate))
     binds = [asyncio.create_task(writer.bind(Binding("n", name, "u", "node"))) for name in "xyz"]
     await api.until(lambda: len(api.received) == 2)
     writer.record(SCHEDULED)
@@ -151,7 +151,7 @@ async def test_events_wait_for_pending_binds(api: FakeApi, writer: KubeWriter) -
 async def test_stop_lets_binds_end_and_flushes(api: FakeApi, writer: KubeWriter) -> None:
     """Stopping waits for binds in flight and sends the queue, including writes that follow those binds."""
     gate = asyncio.Event()
-    api.on("POST", f"{POD}/binding", Answer(201, gate=gate))
+    api.on("POST", f"{POD}/binding", Response(201, gate=gate))
 
     async def bind_and_report() -> None:
         await writer.bind(BINDING)
@@ -170,7 +170,7 @@ async def test_stop_lets_binds_end_and_flushes(api: FakeApi, writer: KubeWriter)
 
 async def test_stop_ends_with_its_grace(api: FakeApi, writer: KubeWriter) -> None:
     """Stopping ends after its grace period if the server does not respond."""
-    api.on("POST", EVENTS, Answer(gate=asyncio.Event()))
+    api.on("POST", EVENTS, Response(gate=asyncio.Event()))
     writer.record(SCHEDULED)
     await api.until(lambda: len(api.received) == 1)
     async with asyncio.timeout(60):
@@ -180,7 +180,12 @@ async def test_stop_ends_with_its_grace(api: FakeApi, writer: KubeWriter) -> Non
 
 async def test_read_pod(api: FakeApi, writer: KubeWriter) -> None:
     """The core can read a pod from the API server."""
-    api.on("GET", POD, Answer(body={"metadata": {"name": "a"}, "spec": {"nodeName": "node-1"}}), refusal(404, "no"))
+    api.on(
+        "GET",
+        POD,
+        Response(body={"metadata": {"name": "a"}, "spec": {"nodeName": "node-1"}}),
+        error_response(404, "no"),
+    )
     pod = await writer.read_pod("n", "a")
     assert pod is not None
     assert pod.spec.node_name == "node-1"

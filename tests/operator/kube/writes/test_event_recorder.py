@@ -13,7 +13,7 @@ from bayplan.kube.writes.api_dispatcher import ApiDispatcher, DispatcherOptions
 from bayplan.kube.writes.event_recorder import EventRecorder, cut_note
 
 from scheduler_core.ports import Event, ObjectReference
-from tests.support.fake_api import Answer, FakeApi, refusal
+from tests.support.fake_api import FakeApi, Response, error_response
 from tests.support.virtual_clock import VirtualClock, VirtualTimer
 
 EVENTS = "/apis/events.k8s.io/v1/namespaces/n/events"
@@ -59,17 +59,17 @@ def path_of(name: str) -> str:
 
 async def record_first(api: FakeApi, recorder: EventRecorder) -> str:
     """Record FAILED and return the name of the created Event."""
-    api.on("POST", EVENTS, Answer(201))
+    api.on("POST", EVENTS, Response(201))
     recorder.record(FAILED)
     await api.until(lambda: len(api.requests("POST")) == 1)
     name = api.requests("POST")[0].json["metadata"]["name"]
-    api.on("PATCH", path_of(name), Answer())
+    api.on("PATCH", path_of(name), Response())
     return str(name)
 
 
 async def test_event_as_sent(api: FakeApi, recorder: EventRecorder) -> None:
     """An event is created with all fields that events.k8s.io requires."""
-    api.on("POST", EVENTS, Answer(201))
+    api.on("POST", EVENTS, Response(201))
     recorder.record(replace(FAILED, related=ObjectReference("Node", "node-1")))
     await api.until(lambda: len(api.received) == 1)
     sent = api.received[0].json
@@ -101,7 +101,7 @@ async def test_event_as_sent(api: FakeApi, recorder: EventRecorder) -> None:
 )
 async def test_reporting_controller(api: FakeApi, recorder: EventRecorder, controller: str, written: str) -> None:
     """An event names the profile that reports it, unless the API would reject that name."""
-    api.on("POST", EVENTS, Answer(201))
+    api.on("POST", EVENTS, Response(201))
     recorder.record(replace(FAILED, reporting_controller=controller))
     await api.until(lambda: len(api.received) == 1)
     sent = api.received[0].json
@@ -111,7 +111,7 @@ async def test_reporting_controller(api: FakeApi, recorder: EventRecorder, contr
 async def test_cluster_scoped_object(api: FakeApi, recorder: EventRecorder) -> None:
     """An event about a cluster-scoped object is created in ``default`` with a valid name."""
     path = "/apis/events.k8s.io/v1/namespaces/default/events"
-    api.on("POST", path, Answer(201))
+    api.on("POST", path, Response(201))
     recorder.record(replace(FAILED, regarding=ObjectReference("Thing", "Über", api_version="x/v1")))
     await api.until(lambda: len(api.received) == 1)
     assert (api.received[0].path, len(api.received[0].json["metadata"]["name"])) == (path, 36)
@@ -119,7 +119,7 @@ async def test_cluster_scoped_object(api: FakeApi, recorder: EventRecorder) -> N
 
 async def test_names_are_unique(api: FakeApi, recorder: EventRecorder) -> None:
     """Different events about one object in one microsecond have different names."""
-    api.on("POST", EVENTS, Answer(201))
+    api.on("POST", EVENTS, Response(201))
     for n in range(3):
         recorder.record(replace(FAILED, note=f"note {n}"))
     await api.until(lambda: len(api.received) == 3)
@@ -147,7 +147,7 @@ async def test_repetition_becomes_a_series(api: FakeApi, recorder: EventRecorder
 
 async def test_single_events_are_not_stored(api: FakeApi, recorder: EventRecorder) -> None:
     """Events that occur once per pod, such as Scheduled, are not stored for a series."""
-    api.on("POST", EVENTS, Answer(201))
+    api.on("POST", EVENTS, Response(201))
     bound = Event(POD, "Normal", "Scheduled", "Binding", "Successfully assigned n/a to node-1")
     recorder.record(bound)
     recorder.record(bound)
@@ -167,7 +167,7 @@ async def test_series_ends_after_six_minutes(api: FakeApi, recorder: EventRecord
 async def test_expired_event_is_created_again(api: FakeApi, recorder: EventRecorder) -> None:
     """An event that expired on the server is created again with its count."""
     name = await record_first(api, recorder)
-    api.on("PATCH", path_of(name), refusal(404, "expired"))
+    api.on("PATCH", path_of(name), error_response(404, "expired"))
     recorder.record(FAILED)
     await api.until(lambda: len(api.requests("POST")) == 2)
     assert api.requests("POST")[1].json["series"]["count"] == 2
@@ -178,7 +178,7 @@ async def test_repetition_before_the_event_is_sent(api: FakeApi, connection: Api
     are_binds_pending = True
     dispatcher = ApiDispatcher(DispatcherOptions(), time, lambda: are_binds_pending)
     recorder = EventRecorder(connection, dispatcher, time, 5.0)
-    api.on("POST", EVENTS, Answer(201))
+    api.on("POST", EVENTS, Response(201))
     for _ in range(3):
         recorder.record(FAILED)
     are_binds_pending = False
@@ -193,7 +193,7 @@ async def test_lost_response_of_a_creation(
     api: FakeApi, recorder: EventRecorder, dispatcher: ApiDispatcher, time: TimerReportingClock
 ) -> None:
     """A creation whose response was lost is repeated, and AlreadyExists counts as success."""
-    api.on("POST", EVENTS, Answer(disconnect=True), refusal(409, "exists"))
+    api.on("POST", EVENTS, Response(disconnect=True), error_response(409, "exists"))
     recorder.record(FAILED)
     await api.until(lambda: len(api.received) == 1)
     await time.timer_set.wait()
@@ -236,7 +236,7 @@ async def test_event_time_has_microseconds(
         def wall(self) -> datetime:
             return moment
 
-    api.on("POST", EVENTS, Answer(201))
+    api.on("POST", EVENTS, Response(201))
     EventRecorder(connection, dispatcher, Stopped(), 5.0).record(FAILED)
     await api.until(lambda: len(api.received) == 1)
     assert api.received[0].json["eventTime"] == written

@@ -14,13 +14,13 @@ from scheduler_core.errors import ClusterWriteError, ConflictError, NotFoundErro
 from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.pod import Pod, PodCondition, PodStatus
 from scheduler_core.ports import PodDeletion, PodStatusPatch
-from tests.support.fake_api import Answer, FakeApi, refusal
+from tests.support.fake_api import FakeApi, Response, error_response
 from tests.support.virtual_clock import VirtualClock
 
 POD = "/api/v1/namespaces/n/pods/a"
 NOW = "2026-01-01T00:00:00Z"
 UNSCHEDULABLE = PodCondition("PodScheduled", "False", "Unschedulable", "0/1 nodes", observed_generation=2)
-OTHER_UID = refusal(422, 'Pod "a" is invalid: metadata.uid: Invalid value: "x": field is immutable')
+OTHER_UID = error_response(422, 'Pod "a" is invalid: metadata.uid: Invalid value: "x": field is immutable')
 DISRUPTED = PodCondition("DisruptionTarget", "True", "PreemptionByScheduler", "preempting")
 
 
@@ -56,7 +56,7 @@ async def writes(api: FakeApi, lookup: InformerLookup) -> AsyncIterator[PodWrite
 
 async def test_patch_as_sent(api: FakeApi, writes: PodWrites) -> None:
     """A patch is sent to the status subresource as a strategic merge patch with the UID."""
-    api.on("PATCH", f"{POD}/status", Answer())
+    api.on("PATCH", f"{POD}/status", Response())
     await writes.patch_status(patch(UNSCHEDULABLE, "node-1"))
     [seen] = api.received
     assert seen.headers["Content-Type"] == "application/strategic-merge-patch+json"
@@ -89,7 +89,7 @@ async def test_patch_as_sent(api: FakeApi, writes: PodWrites) -> None:
 )
 async def test_nomination(api: FakeApi, writes: PodWrites, nominated: str | None, status: dict[str, Any]) -> None:
     """The nomination is left unchanged, cleared or set."""
-    api.on("PATCH", f"{POD}/status", Answer())
+    api.on("PATCH", f"{POD}/status", Response())
     await writes.patch_status(patch(nominated=nominated))
     assert api.received[0].json["status"] == status
 
@@ -109,14 +109,14 @@ async def test_transition_time(
 ) -> None:
     """The transition time is sent only if the status changes; otherwise the server's time stays."""
     lookup.pod = known
-    api.on("PATCH", f"{POD}/status", Answer())
+    api.on("PATCH", f"{POD}/status", Response())
     await writes.patch_status(patch(UNSCHEDULABLE))
     assert ("lastTransitionTime" in api.received[0].json["status"]["conditions"][0]) == sent
 
 
 async def test_transition_time_before_the_informer_has_the_pod(api: FakeApi, writes: PodWrites) -> None:
     """A status just written counts until the informer has the pod."""
-    api.on("PATCH", f"{POD}/status", Answer())
+    api.on("PATCH", f"{POD}/status", Response())
     await writes.patch_status(patch(UNSCHEDULABLE))
     await writes.patch_status(patch(UNSCHEDULABLE))
     assert ["lastTransitionTime" in seen.json["status"]["conditions"][0] for seen in api.received] == [True, False]
@@ -131,15 +131,15 @@ async def test_patch_of_another_pod_of_the_name(api: FakeApi, writes: PodWrites)
 
 async def test_invalid_patch(api: FakeApi, writes: PodWrites) -> None:
     """An invalid patch raises InvalidRequestError."""
-    api.on("PATCH", f"{POD}/status", refusal(422, "status.conditions: odd"))
+    api.on("PATCH", f"{POD}/status", error_response(422, "status.conditions: odd"))
     with pytest.raises(InvalidRequestError, match="odd"):
         await writes.patch_status(patch(UNSCHEDULABLE))
 
 
 async def test_deletion(api: FakeApi, writes: PodWrites) -> None:
     """A victim gets its condition first and is then deleted by UID."""
-    api.on("PATCH", f"{POD}/status", Answer())
-    api.on("DELETE", POD, Answer())
+    api.on("PATCH", f"{POD}/status", Response())
+    api.on("DELETE", POD, Response())
     await writes.delete(PodDeletion("n", "a", "uid-a", DISRUPTED))
     assert [seen.method for seen in api.received] == ["PATCH", "DELETE"]
     assert api.received[0].json["status"]["conditions"][0]["reason"] == "PreemptionByScheduler"
@@ -149,14 +149,16 @@ async def test_deletion(api: FakeApi, writes: PodWrites) -> None:
 @pytest.mark.parametrize(
     ("patched", "deleted", "read"),
     [
-        pytest.param(refusal(404, "gone"), Answer(), Answer(), id="gone-before-the-condition"),
-        pytest.param(Answer(), refusal(404, "gone"), Answer(), id="gone-before-the-deletion"),
-        pytest.param(OTHER_UID, Answer(), Answer(body={"metadata": {"uid": "other"}}), id="another-pod-of-the-name"),
-        pytest.param(Answer(), refusal(409, "uid"), refusal(404, "gone"), id="gone-while-reading"),
+        pytest.param(error_response(404, "gone"), Response(), Response(), id="gone-before-the-condition"),
+        pytest.param(Response(), error_response(404, "gone"), Response(), id="gone-before-the-deletion"),
+        pytest.param(
+            OTHER_UID, Response(), Response(body={"metadata": {"uid": "other"}}), id="another-pod-of-the-name"
+        ),
+        pytest.param(Response(), error_response(409, "uid"), error_response(404, "gone"), id="gone-while-reading"),
     ],
 )
 async def test_deletion_of_a_gone_pod(
-    api: FakeApi, writes: PodWrites, patched: Answer, deleted: Answer, read: Answer
+    api: FakeApi, writes: PodWrites, patched: Response, deleted: Response, read: Response
 ) -> None:
     """The deletion of a pod that is gone raises NotFoundError, also if another pod has its name."""
     api.on("PATCH", f"{POD}/status", patched)
@@ -168,8 +170,8 @@ async def test_deletion_of_a_gone_pod(
 
 async def test_conflict_on_the_same_pod_is_retried(api: FakeApi, writes: PodWrites) -> None:
     """A conflict although the UID matches means concurrent writes and may be retried."""
-    api.on("DELETE", POD, refusal(409, "odd"))
-    api.on("GET", POD, Answer(body={"metadata": {"uid": "uid-a"}}))
+    api.on("DELETE", POD, error_response(409, "odd"))
+    api.on("GET", POD, Response(body={"metadata": {"uid": "uid-a"}}))
     with pytest.raises(ServerUnavailableError, match="odd"):
         await writes.delete(PodDeletion("n", "a", "uid-a"))
 
@@ -183,8 +185,8 @@ async def test_conflict_on_the_same_pod_is_retried(api: FakeApi, writes: PodWrit
 )
 async def test_conflict_of_a_patch(api: FakeApi, writes: PodWrites, uid_now: str, error: type[Exception]) -> None:
     """A patch in conflict with other writers may be retried, but not if the pod is gone."""
-    api.on("PATCH", f"{POD}/status", refusal(409, "odd"))
-    api.on("GET", POD, Answer(body={"metadata": {"uid": uid_now}}))
+    api.on("PATCH", f"{POD}/status", error_response(409, "odd"))
+    api.on("GET", POD, Response(body={"metadata": {"uid": uid_now}}))
     with pytest.raises(error, match="odd"):
         await writes.patch_status(patch(UNSCHEDULABLE))
 
@@ -192,14 +194,14 @@ async def test_conflict_of_a_patch(api: FakeApi, writes: PodWrites, uid_now: str
 @pytest.mark.parametrize(
     "lost",
     [
-        pytest.param(Answer(disconnect=True), id="connection broken"),
-        pytest.param(refusal(500, "failed"), id="500"),
-        pytest.param(refusal(504, "late"), id="504"),
+        pytest.param(Response(disconnect=True), id="connection broken"),
+        pytest.param(error_response(500, "failed"), id="500"),
+        pytest.param(error_response(504, "late"), id="504"),
     ],
 )
-async def test_deletion_without_a_response(api: FakeApi, writes: PodWrites, lost: Answer) -> None:
+async def test_deletion_without_a_response(api: FakeApi, writes: PodWrites, lost: Response) -> None:
     """A pod that is gone after a deletion without a response counts as deleted by it."""
-    api.on("DELETE", POD, Answer(), lost, refusal(404, "gone"))
+    api.on("DELETE", POD, Response(), lost, error_response(404, "gone"))
     await writes.delete(PodDeletion("n", "a", "uid-0"))  # so that the connection is a keep-alive one
     with pytest.raises(ClusterWriteError):
         await writes.delete(PodDeletion("n", "a", "uid-a"))
@@ -240,6 +242,6 @@ async def test_unschedulable_of_a_bound_pod_is_corrected(
     api: FakeApi, writes: PodWrites, spec: dict[str, str], statuses: list[str]
 ) -> None:
     """The condition of a pod that was bound in the meantime is corrected to True."""
-    api.on("PATCH", f"{POD}/status", Answer(body={"spec": spec}), Answer())
+    api.on("PATCH", f"{POD}/status", Response(body={"spec": spec}), Response())
     await writes.patch_status(patch(UNSCHEDULABLE))
     assert [seen.json["status"]["conditions"][0]["status"] for seen in api.received] == statuses

@@ -8,7 +8,7 @@ from bayplan.kube.writes.storage_writes import StorageWrites
 
 from scheduler_core.errors import ConflictError, NotFoundError
 from scheduler_core.ports import StorageWriter
-from tests.support.fake_api import Answer, FakeApi, refusal
+from tests.support.fake_api import FakeApi, Response, error_response
 from tests.support.storage import claim, volume
 
 VOLUME = "/api/v1/persistentvolumes/pv"
@@ -30,7 +30,7 @@ async def test_implements_the_port(writes: StorageWrites) -> None:
 
 async def test_volume_is_bound_to_its_claim(api: FakeApi, writes: StorageWrites) -> None:
     """The patch has UID and version, so that it applies only to that version."""
-    api.on("PATCH", VOLUME, Answer(body={"metadata": {"name": "pv", "resourceVersion": "8"}}))
+    api.on("PATCH", VOLUME, Response(body={"metadata": {"name": "pv", "resourceVersion": "8"}}))
     written = await writes.bind_volume(
         volume(claim_ref=claim(), annotations={BOUND_BY_CONTROLLER: "yes", "x": "y"}, version="7")
     )
@@ -52,14 +52,16 @@ async def test_volume_is_bound_to_its_claim(api: FakeApi, writes: StorageWrites)
 
 async def test_a_volume_without_the_annotation(api: FakeApi, writes: StorageWrites) -> None:
     """The annotations of a volume without the bound-by-controller annotation are not changed."""
-    api.on("PATCH", VOLUME, Answer(body={"metadata": {"name": "pv"}}))
+    api.on("PATCH", VOLUME, Response(body={"metadata": {"name": "pv"}}))
     await writes.bind_volume(volume(claim_ref=claim()))
     assert "annotations" not in api.received[0].json["metadata"]
 
 
 async def test_node_is_selected(api: FakeApi, writes: StorageWrites) -> None:
     """A node is selected by one annotation on the claim."""
-    api.on("PATCH", CLAIM, Answer(body={"metadata": {"name": "data", "namespace": "default", "resourceVersion": "8"}}))
+    api.on(
+        "PATCH", CLAIM, Response(body={"metadata": {"name": "data", "namespace": "default", "resourceVersion": "8"}})
+    )
     written = await writes.select_node(claim(annotations={SELECTED_NODE: "n"}))
     assert written.metadata.resource_version == "8"
     assert api.received[0].json == {
@@ -73,6 +75,6 @@ async def test_node_is_selected(api: FakeApi, writes: StorageWrites) -> None:
 )
 async def test_refusals(api: FakeApi, writes: StorageWrites, status: int, error: type[Exception]) -> None:
     """A refusal raises an error of the port."""
-    api.on("PATCH", VOLUME, refusal(status, "no"))
+    api.on("PATCH", VOLUME, error_response(status, "no"))
     with pytest.raises(error):
         await writes.bind_volume(volume(claim_ref=claim()))
