@@ -31,7 +31,7 @@ class ClusterChoice:
 
     kubeconfig: Path | None
     context: str | None
-    namespace: str | None
+    namespace: str | None = None
 
     @property
     def own_namespace(self) -> str:
@@ -55,19 +55,19 @@ class ClusterChoice:
         return asyncio.run(connected())
 
 
+def kubeconfig_options(command: Command) -> Command:
+    """Add the options ``kubeconfig`` and ``kube_context``."""
+    command = click.option("--context", "kube_context", help="Context of the kubeconfig.")(command)
+    return click.option(
+        "--kubeconfig", type=click.Path(path_type=Path), help="Path of the kubeconfig.  [default: as kubectl]"
+    )(command)
+
+
 def cluster_options(command: Command) -> Command:
     """Add the options for :class:`ClusterChoice`: ``namespace``, ``kubeconfig`` and ``kube_context``."""
-    for option in (
-        click.option("--context", "kube_context", help="Context of the kubeconfig."),
-        click.option(
-            "--kubeconfig", type=click.Path(path_type=Path), help="Path of the kubeconfig.  [default: as kubectl]"
-        ),
-        click.option(
-            "-n",
-            "--namespace",
-            help="Namespace of the stored revisions, which is the operator's.  [default: all namespaces, or that of "
-            "the context if you may not list revisions in all namespaces]",
-        ),
-    ):
-        command = option(command)
-    return command
+    return click.option(
+        "-n",
+        "--namespace",
+        help="Namespace of the stored revisions, which is the operator's.  [default: all namespaces, or that of the "
+        "context if you may not list revisions in all namespaces]",
+    )(kubeconfig_options(command))

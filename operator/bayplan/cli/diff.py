@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from bayplan.cli import feature_gates_option, given_command
-from bayplan.cli.cluster_connection import ClusterChoice
+from bayplan.cli.cluster_connection import ClusterChoice, kubeconfig_options
 from bayplan.cli.diff_report import as_html, as_json, as_table, as_yaml
 from bayplan.comparison.profile_choice import ProfileReference, find_profile, parse_reference
 from bayplan.comparison.profile_comparison import ComparedProfile, Comparison, compare
@@ -58,8 +58,7 @@ EXIT_DIFFERENT = 1
 @feature_gates_option("Feature gates of both schedulers.")
 @click.option("-o", "--output", type=click.Choice(["table", "json", "yaml", "html"]), default="table", help="Format.")
 @click.option("--all", "every", is_flag=True, help="List all pods that differ. Without it: the first of each kind.")
-@click.option("--kubeconfig", type=click.Path(path_type=Path), help="Path of the kubeconfig.  [default: as kubectl]")
-@click.option("--context", "kube_context", help="Context of the kubeconfig.")
+@kubeconfig_options
 @click.option(
     "--revision-namespace",
     help="Namespace of the stored revisions, which is the operator's.  [default: all namespaces, or that of the "

@@ -129,6 +129,7 @@ def _explained(options: _Options, output: str) -> str:
     gates = FeatureGates(parse_feature_gates(options.feature_gates))
     # Imported here, because --cases must not wait for the import of the client libraries.
     from bayplan.cli import explain_sources as sources  # noqa: PLC0415 - see above
+    from bayplan.cli.cluster_connection import ClusterChoice  # noqa: PLC0415 - see above
     from bayplan.cli.explained_names import explained_name  # noqa: PLC0415 - see above
     from bayplan.cli.operator_requests import DEFAULT_SERVER  # noqa: PLC0415 - see above
     from bayplan.explanation import gang_rendering, pod_rendering  # noqa: PLC0415 - see above
@@ -141,7 +142,7 @@ def _explained(options: _Options, output: str) -> str:
         settings = SimulationOptions(options.seed, gates=gates)
         explanation = sources.from_files(options.files, target, settings, others_placed=options.others_placed)
     elif options.offline:
-        choice = sources.ClusterChoice(options.kubeconfig, options.kube_context)
+        choice = ClusterChoice(options.kubeconfig, options.kube_context)
         explanation = sources.from_api_server(choice, target, SimulationOptions(options.seed, gates=gates))
     else:
         explanation = sources.from_operator(options.server or DEFAULT_SERVER, target)

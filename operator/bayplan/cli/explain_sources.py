@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 
 import msgspec
 
+from bayplan.cli.cluster_connection import ClusterChoice
 from bayplan.cli.explained_names import GroupName, PodName
 from bayplan.cli.operator_requests import OperatorRequest, send_to_operator
 from bayplan.explanation.gang_building import explain_gang, named_gang
@@ -18,9 +18,7 @@ from bayplan.explanation.gang_rendering import read_gang_explanation
 from bayplan.explanation.pod_building import explain_pod
 from bayplan.explanation.pod_model import Explanation
 from bayplan.explanation.pod_rendering import read_explanation
-from bayplan.kube.http.connection import ConnectionOptions
-from bayplan.kube.kubeconfig_access import open_connection
-from bayplan.kube.system_clock import SystemClock
+from bayplan.kube.http.connection import ApiConnection
 from bayplan.serving.endpoint_paths import EXPLAIN_PATH
 from bayplan.simulation.admission import AdmittedCluster, admit
 from bayplan.simulation.cluster_files import read_cluster_files
@@ -65,14 +63,6 @@ def from_operator(server: str, target: PodName | GroupName) -> AnyExplanation:
 # -- the API server ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterChoice:
-    """API server selected by a kubeconfig and a context; None selects what kubectl would select."""
-
-    kubeconfig: Path | None = None
-    context: str | None = None
-
-
 def from_api_server(choice: ClusterChoice, target: PodName | GroupName, options: SimulationOptions) -> AnyExplanation:
     """Read the cluster from its API server, and explain in memory.
 
@@ -86,15 +76,13 @@ def from_api_server(choice: ClusterChoice, target: PodName | GroupName, options:
         NotFoundError: The pod or PodGroup does not exist.
         ClusterWriteError: Nodes, pods or profiles cannot be listed.
     """
-    return asyncio.run(_from_api_server(choice, target, options))
+    return choice.run(lambda connection: _from_api_server(connection, target, options))
 
 
 async def _from_api_server(
-    choice: ClusterChoice, target: PodName | GroupName, options: SimulationOptions
+    connection: ApiConnection, target: PodName | GroupName, options: SimulationOptions
 ) -> AnyExplanation:
-    connection = await open_connection(choice.kubeconfig, choice.context, ConnectionOptions(), SystemClock())
-    async with connection:
-        snapshot = await take_snapshot(connection, options.of_scheduler())
+    snapshot = await take_snapshot(connection, options.of_scheduler())
     scheduler = snapshot.scheduler
     explanation: AnyExplanation | None
     if isinstance(target, PodName):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from bayplan.cli.cluster_connection import ClusterChoice
+from bayplan.cli.cluster_connection import ClusterChoice, kubeconfig_options
 from bayplan.cli.rollback import report_written
 from bayplan.kube.http.connection import ApiConnection
 from bayplan.profiles.promotion import plan_promotion, write_promotion
@@ -19,8 +19,7 @@ from bayplan.texts.printable import printable, printable_record
 @click.option("--dry-run", is_flag=True, help="Show the changes and let the API server validate them; change nothing.")
 @click.option("--wait/--no-wait", "waits", default=True, show_default=True, help="Wait until the revision is live.")
 @click.option("--timeout", type=click.FloatRange(min=0.1), default=30.0, show_default=True, help="Seconds to wait.")
-@click.option("--kubeconfig", type=click.Path(path_type=Path), help="Path of the kubeconfig.  [default: as kubectl]")
-@click.option("--context", "kube_context", help="Context of the kubeconfig.")
+@kubeconfig_options
 def promote(
     *, shadow: str, dry_run: bool, waits: bool, timeout: float, kubeconfig: Path | None, kube_context: str | None
 ) -> None:
@@ -35,7 +34,7 @@ def promote(
 
     Exit codes: 0 success, 1 not possible, rejected, or not live before the timeout.
     """
-    choice = ClusterChoice(kubeconfig, kube_context, None)
+    choice = ClusterChoice(kubeconfig, kube_context)
 
     async def work(connection: ApiConnection) -> None:
         planned = await plan_promotion(connection, shadow)
