@@ -22,6 +22,7 @@ from scheduler_core.framework.cluster_events import (
     Resource,
 )
 from scheduler_core.framework.extension_points import Shortage
+from scheduler_core.model.devices import DeviceTaint
 from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.node import Node, NodeSpec, NodeStatus
 from scheduler_core.model.pod import Pod, PodSpec, PodStatus, Quantities
@@ -94,7 +95,7 @@ def pod_changes(info: PodInfo, columns: NodeColumns, misses: Sequence[NearMiss])
         if against:
             added = tuple(Toleration(taint.key, "Equal", taint.value, taint.effect) for taint in against)
             spec = replace(pod.spec, tolerations=(*pod.spec.tolerations, *added))
-            words = " and ".join(_taint_text(taint) for taint in against)
+            words = " and ".join(taint_text(taint) for taint in against)
             yield Candidate(event, pod, replace(pod, spec=spec), f"the pod tolerates {words}")
 
 
@@ -121,7 +122,7 @@ def _opened(pod: Pod, node: Node) -> Iterator[Candidate]:
     words = []
     if node.spec.unschedulable:
         words.append(f"node {name} uncordoned")
-    words += [f"taint {_taint_text(taint)} removed from node {name}" for taint in against if taint in node.spec.taints]
+    words += [f"taint {taint_text(taint)} removed from node {name}" for taint in against if taint in node.spec.taints]
     changed = replace(node, spec=replace(node.spec, taints=left, unschedulable=False))
     yield Candidate(ClusterEvent(Resource.NODE, Action.UPDATE_NODE_TAINT), node, changed, " and ".join(words))
 
@@ -252,7 +253,8 @@ def _taints_against(pod: Pod, node: Node) -> list[Taint]:
     return [taint for taint in taints if not tolerated(taint, pod.spec.tolerations)]
 
 
-def _taint_text(taint: Taint) -> str:
+def taint_text(taint: Taint | DeviceTaint) -> str:
+    """Return a taint as ``kubectl taint`` writes it."""
     return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
 
 

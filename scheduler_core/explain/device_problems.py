@@ -21,7 +21,8 @@ from scheduler_core.devices.pools import PoolView
 from scheduler_core.devices.records import Amount, DeviceRecord
 from scheduler_core.devices.requests import RequestTerms
 from scheduler_core.devices.selector_cache import Expressions, Reads, device_facts
-from scheduler_core.model.devices import OPTIONAL_NODE_OPERATIONS, DeviceTaint
+from scheduler_core.explain.candidate_events import taint_text
+from scheduler_core.model.devices import OPTIONAL_NODE_OPERATIONS
 from scheduler_core.model.quantity import BINARY_SI, DECIMAL_SI, NANO, canonical_text
 
 _KIBI = 1024 * NANO
@@ -174,11 +175,6 @@ def _taints(terms: RequestTerms, record: DeviceRecord) -> Iterator[DeviceProblem
     for taint in record.taints:
         if not any(each.tolerates(taint) for each in terms.tolerations):
             yield DeviceProblem(f"taint {taint_text(taint)} is not tolerated", is_taint=True)
-
-
-def taint_text(taint: DeviceTaint) -> str:
-    """Return a taint as ``kubectl taint`` writes it."""
-    return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
 
 
 def _counters(record: DeviceRecord, balance: CounterBalance) -> Iterator[DeviceProblem]:

@@ -255,10 +255,6 @@ class ResourceClaim(Struct, gc=False, frozen=True, rename="camel"):
         """``namespace/name``."""
         return f"{self.metadata.namespace}/{self.metadata.name}"
 
-    def is_controlled_by(self, uid: str) -> bool:
-        """Return whether the pod of this UID is the controller of the claim."""
-        return any(owner.controller and owner.uid == uid for owner in self.metadata.owner_references)
-
 
 class ClaimTemplateMeta(Struct, gc=False, frozen=True, rename="camel"):
     """Labels and annotations that claims of a template receive."""

@@ -37,6 +37,10 @@ class ObjectMeta(Struct, gc=False, frozen=True, rename="camel"):
     creation_timestamp: datetime | None = None
     deletion_timestamp: datetime | None = None
 
+    def is_controlled_by(self, uid: str) -> bool:
+        """Return whether the object with this UID is the controller, such as the pod of a claim that is made for it."""
+        return any(owner.controller and owner.uid == uid for owner in self.owner_references)
+
 
 class AnnotatedMeta(ObjectMeta, gc=False, frozen=True, rename="camel"):
     """Metadata with annotations."""

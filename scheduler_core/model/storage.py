@@ -173,10 +173,6 @@ class PersistentVolumeClaim(Struct, gc=False, frozen=True, rename="camel"):
         """Whether both directions of the binding are complete."""
         return bool(self.spec.volume_name) and BIND_COMPLETED in self.metadata.annotations
 
-    def is_owned_by_pod(self, uid: str) -> bool:
-        """Return whether the pod of this UID controls the claim, as required for its ephemeral volumes."""
-        return any(owner.controller and owner.uid == uid for owner in self.metadata.owner_references)
-
 
 class TopologySelectorRequirement(Struct, gc=False, frozen=True, rename="camel"):
     """A label with the allowed values."""

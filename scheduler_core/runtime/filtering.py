@@ -13,14 +13,14 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from scheduler_core.errors import PluginError, SchedulerCoreError, UndecidedRowsError
+from scheduler_core.errors import PluginError, UndecidedRowsError
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.diagnosis import Verdicts
 from scheduler_core.framework.extension_points import PreFilterPlugin, PreFilterResult
 from scheduler_core.framework.status import SUCCESS, Code, Status, unresolvable
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.runtime.node_adapters import FilterRunner, NodeFilterAdapter
-from scheduler_core.runtime.result_checks import checked
+from scheduler_core.runtime.result_checks import as_plugin_error, checked
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo
 
@@ -77,7 +77,7 @@ def run_pre_filters(
         try:
             result = checked(plugin.pre_filter(state, pod, nodes), PreFilterResult, plugin.name, "preFilter")
         except Exception as error:
-            raise _fault(plugin.name, "preFilter", error) from error
+            raise as_plugin_error(plugin.name, "preFilter", error) from error
         status = result.status
         left((plugin.name, status.code, now()))
         if status.is_skip:
@@ -215,7 +215,7 @@ def _codes(plugin: FilterRunner, call: _FilterCall, count: int) -> NDArray[np.in
     try:
         codes = plugin.filter(call.state, call.pod, call.nodes, call.rows)
     except Exception as error:
-        raise _fault(plugin.name, "filter", error) from error
+        raise as_plugin_error(plugin.name, "filter", error) from error
     if codes is not None:
         _check_codes(plugin.name, codes, count)
     return codes
@@ -270,14 +270,8 @@ def decode_verdict(instance: FrameworkInstance, state: CycleState, pod: PodInfo,
     try:
         status = checked(plugin.decode(state, pod, code), Status, plugin.name, "filter")
     except Exception as error:
-        raise _fault(plugin.name, "filter", error) from error
+        raise as_plugin_error(plugin.name, "filter", error) from error
     if not status.is_rejected:
         reason = status.message or f"decoded its code {code} as {status.code_name}; return a rejection"
         raise PluginError(plugin.name, "filter", reason)
     return status.of(plugin.name)
-
-
-def _fault(plugin: str, point: str, error: Exception) -> SchedulerCoreError:
-    if isinstance(error, PluginError):
-        return error
-    return PluginError(plugin, point, f"raised {type(error).__name__}: {error}")

@@ -12,7 +12,7 @@ from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import PreFilterExtensions, PreFilterPlugin
 from scheduler_core.framework.status import Status
 from scheduler_core.runtime.framework_instance import FrameworkInstance
-from scheduler_core.runtime.result_checks import checked
+from scheduler_core.runtime.result_checks import as_plugin_error, checked
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
 
@@ -37,7 +37,7 @@ def pod_added(instance: FrameworkInstance, state: CycleState, pod: PodInfo, adde
         try:
             status = checked(extension.add_pod(state, pod, added, nodes, added.row), Status, plugin.name, _ADD_POD)
         except Exception as fault:
-            raise _fault(plugin.name, _ADD_POD, fault) from fault
+            raise as_plugin_error(plugin.name, _ADD_POD, fault) from fault
         _expect_success(status, plugin.name, _ADD_POD)
 
 
@@ -66,16 +66,10 @@ def pod_removed(
             answer = extension.remove_pod(state, pod, removed, nodes, row)
             status = checked(answer, Status, plugin.name, _REMOVE_POD)
         except Exception as fault:
-            raise _fault(plugin.name, _REMOVE_POD, fault) from fault
+            raise as_plugin_error(plugin.name, _REMOVE_POD, fault) from fault
         _expect_success(status, plugin.name, _REMOVE_POD)
 
 
 def _expect_success(status: Status, plugin: str, point: str) -> None:
     if not status.is_success:
         raise PluginError(plugin, point, status.message or f"returned {status.code_name}")
-
-
-def _fault(plugin: str, point: str, fault: Exception) -> PluginError:
-    if isinstance(fault, PluginError):
-        return fault
-    return PluginError(plugin, point, f"raised {type(fault).__name__}: {fault}")

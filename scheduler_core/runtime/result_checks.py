@@ -40,10 +40,14 @@ def raised(plugin: str, point: str, pod: PodInfo, fault: Exception) -> Status:
         exc_info=fault,
         extra={"pod": pod.key, "plugin": plugin},
     )
-    problem = fault
-    if not isinstance(fault, PluginError):
-        problem = PluginError(plugin, point, f"raised {type(fault).__name__}: {fault}")
-    return error(str(problem)).of(plugin)
+    return error(str(as_plugin_error(plugin, point, fault))).of(plugin)
+
+
+def as_plugin_error(plugin: str, point: str, fault: Exception) -> PluginError:
+    """Return an exception of a plugin as an error that names the plugin and the point."""
+    if isinstance(fault, PluginError):
+        return fault
+    return PluginError(plugin, point, f"raised {type(fault).__name__}: {fault}")
 
 
 def refused(status: Status, plugin: str, point: str) -> Status:

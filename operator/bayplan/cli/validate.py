@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 from msgspec.structs import replace
 
-from bayplan.validation.findings import Finding, Severity, as_json, as_text, report_of
+from bayplan.texts.document_formats import as_json
+from bayplan.validation.findings import Finding, Severity, as_text, report_of
 from bayplan.validation.manifest_files import read_manifests
 from bayplan.validation.manifest_validation import ManifestValidation
 

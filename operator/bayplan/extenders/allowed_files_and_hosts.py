@@ -63,26 +63,27 @@ def read_file(path: str, field: str, bounds: AllowedFilesAndHosts | None) -> str
         real = Path(path).resolve()
         if bounds is not None and not real.is_relative_to(bounds.files.resolve()):
             message = f"must be in {bounds.files}, the operator's setting extenderFilesDirectory; mount it there"
-            raise _problem(field, message)
+            raise tls_problem(field, message)
         descriptor = os.open(real, os.O_RDONLY | os.O_NONBLOCK)  # opening a pipe must not block
         with os.fdopen(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise _problem(field, "is not a regular file; correct the path")
+                raise tls_problem(field, "is not a regular file; correct the path")
             text = file.read(_LONGEST_FILE_BYTES + 1)
     except (OSError, ValueError, RuntimeError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else "it is not a path"
-        raise _problem(field, f"cannot be read: {reason}; mount the file, or correct the path") from error
+        raise tls_problem(field, f"cannot be read: {reason}; mount the file, or correct the path") from error
     if len(text) > _LONGEST_FILE_BYTES:
-        raise _problem(field, f"is longer than {_LONGEST_FILE_BYTES >> 10} KiB; use a PEM file")
+        raise tls_problem(field, f"is longer than {_LONGEST_FILE_BYTES >> 10} KiB; use a PEM file")
     try:
         return text.decode("ascii")
     except UnicodeDecodeError:
-        raise _problem(field, "is not PEM; correct the path or the file") from None
+        raise tls_problem(field, "is not PEM; correct the path or the file") from None
 
 
 def _is(host: str, allowed: str) -> bool:
     return host == allowed or (allowed.startswith("*.") and host.endswith(allowed[1:]))
 
 
-def _problem(field: str, message: str) -> ConfigError:
+def tls_problem(field: str, message: str) -> ConfigError:
+    """Return the error of a field of an extender's ``tlsConfig``."""
     return ConfigError([Problem(f"tlsConfig.{field}", message)])

@@ -18,7 +18,7 @@ import aiohttp
 from yarl import URL
 
 from bayplan import __version__
-from bayplan.extenders.allowed_files_and_hosts import AllowedFilesAndHosts, read_file
+from bayplan.extenders.allowed_files_and_hosts import AllowedFilesAndHosts, read_file, tls_problem
 from bayplan.kube.http.tls_context import as_file, client_context
 from scheduler_core.config.extender_config import Extender, ExtenderTLSConfig
 from scheduler_core.errors import ConfigError, ExtenderError, Problem
@@ -151,7 +151,7 @@ def ssl_context(extender: Extender, bounds: AllowedFilesAndHosts | None = None) 
     try:
         context = client_context(authority, is_verified=is_verified)
     except (ssl.SSLError, ValueError) as error:
-        raise _problem(field, f"contains no readable certificate ({error}); use PEM") from error
+        raise tls_problem(field, f"contains no readable certificate ({error}); use PEM") from error
     _load_client_certificate(context, tls, bounds)
     return context
 
@@ -169,7 +169,7 @@ def _load_client_certificate(
             context.load_cert_chain(certificate_path, key_path, password="")
     except (ssl.SSLError, ValueError) as error:
         message = f"and its key ({key[1]}) cannot be used together: {error}; use an unencrypted PEM pair"
-        raise _problem(certificate[1], message) from error
+        raise tls_problem(certificate[1], message) from error
 
 
 def _pem(data: str, file: str, name: str, bounds: AllowedFilesAndHosts | None) -> tuple[str, str] | None:
@@ -179,15 +179,11 @@ def _pem(data: str, file: str, name: str, bounds: AllowedFilesAndHosts | None) -
         try:
             return base64.b64decode(data, validate=True).decode("ascii"), field
         except ValueError as error:
-            raise _problem(field, "is not PEM in base64; correct it") from error
+            raise tls_problem(field, "is not PEM in base64; correct it") from error
     if not file:
         return None
     field = f"{name}File"
     return read_file(file, field, bounds), field
-
-
-def _problem(field: str, message: str) -> ConfigError:
-    return ConfigError([Problem(f"tlsConfig.{field}", message)])
 
 
 def _host(url: str) -> str:

@@ -23,7 +23,7 @@ def renderers(as_text: Callable[[T], str]) -> Mapping[str, Callable[[T], str]]:
     Args:
         as_text: Renders the document for people.
     """
-    return {"table": lambda document: as_text(printable_document(document)), "json": _as_json, "yaml": _as_yaml}
+    return {"table": lambda document: as_text(printable_document(document)), "json": as_json, "yaml": _as_yaml}
 
 
 def printable_document(document: T) -> T:
@@ -50,7 +50,8 @@ def _fit(value: Any) -> Any:
     return value
 
 
-def _as_json(document: Any) -> str:
+def as_json(document: Any) -> str:
+    """Return a document as JSON, indented."""
     return printable_json(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum
 
-import msgspec
 from msgspec import Struct
 
-from bayplan.texts.printable import printable_json, printable_record
+from bayplan.texts.printable import printable_record
 
 
 class Severity(Enum):
@@ -81,11 +80,6 @@ def as_text(report: Report) -> str:
         summary.append(f"{_counted(len(report.unreadable), 'file')} could not be read")
     lines.append(f"{_counted(report.objects, 'object')} validated: {', '.join(summary)}")
     return "\n".join(lines)
-
-
-def as_json(report: Report) -> str:
-    """Format the report as JSON."""
-    return printable_json(msgspec.json.format(msgspec.json.encode(report), indent=2).decode())
 
 
 def _counted(count: int, noun: str) -> str:

@@ -68,9 +68,10 @@ def is_in_memory(claim: ResourceClaim) -> bool:
 def extended_claim_of(pod: Pod, claims: Iterable[ResourceClaim]) -> ResourceClaim | None:
     """Return the claim that was created for a pod's extended resources in an earlier attempt."""
     for claim in claims:
-        if claim.metadata.annotations.get(EXTENDED_RESOURCE_CLAIM) == "true":
-            owners = claim.metadata.owner_references
-            if any(owner.name == pod.metadata.name for owner in owners) and claim.is_controlled_by(pod.metadata.uid):
+        meta = claim.metadata
+        if meta.annotations.get(EXTENDED_RESOURCE_CLAIM) == "true":
+            is_named = any(owner.name == pod.metadata.name for owner in meta.owner_references)
+            if is_named and meta.is_controlled_by(pod.metadata.uid):
                 return claim
     return None
 

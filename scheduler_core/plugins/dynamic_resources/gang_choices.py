@@ -79,7 +79,7 @@ def _key(attempt: PodDevices, claims: Sequence[ResourceClaim], allocations: Sequ
     """Return a key of the devices in use; a claim that other pods can share is part of it."""
     parts = []
     for claim, allocation in zip(claims, allocations, strict=True):
-        own = is_in_memory(claim) or claim.is_controlled_by(attempt.pod.uid)
+        own = is_in_memory(claim) or claim.metadata.is_controlled_by(attempt.pod.uid)
         devices = frozenset(
             (each.driver, each.pool, each.device, bool(each.admin_access), _encode(each.consumed_capacity))
             for each in allocation.devices.results

@@ -73,7 +73,7 @@ def _usable_claim(pod: Pod, name: str, must_own: bool, devices: DeviceIndex) -> 
         raise DeviceError(f'could not find ResourceClaim "{key}"')
     if claim.metadata.deletion_timestamp is not None:
         raise DeviceError(f'resourceclaim "{name}" is being deleted')
-    if must_own and not claim.is_controlled_by(pod.metadata.uid):
+    if must_own and not claim.metadata.is_controlled_by(pod.metadata.uid):
         group = _group_name(pod) if devices.group_claims else ""
         if not group:
             raise DeviceError(f"ResourceClaim {key} was not created for Pod {pod.key} (Pod is not owner)")

@@ -130,7 +130,7 @@ class NodeVolumeLimits(PreFilterPlugin, FilterPlugin):
         claim = nodes.storage.claims.get(reference.key)
         if claim is None:
             return False
-        if reference.is_ephemeral and not claim.is_owned_by_pod(pod.uid):
+        if reference.is_ephemeral and not claim.metadata.is_controlled_by(pod.uid):
             message = f"PVC {claim.key} was not created for pod {pod.key} (pod is not owner)"
             raise PluginError(self.name, "filter", message)
         return True

@@ -50,7 +50,7 @@ def rejection_of_claims(pod: PodInfo, storage: StorageIndex) -> str:
             )
         if claim.metadata.deletion_timestamp is not None:
             return f'persistentvolumeclaim "{reference.name}" is being deleted'
-        if reference.is_ephemeral and not claim.is_owned_by_pod(pod.uid):
+        if reference.is_ephemeral and not claim.metadata.is_controlled_by(pod.uid):
             return f"PVC {claim.key} was not created for pod {pod.key} (pod is not owner)"
     return ""
 
@@ -90,6 +90,6 @@ def are_bound(pod: PodInfo, storage: StorageIndex) -> bool:
         claim = storage.claims.current(reference.key)
         if claim is None or not claim.is_fully_bound:
             return False
-        if reference.is_ephemeral and not claim.is_owned_by_pod(pod.uid):
+        if reference.is_ephemeral and not claim.metadata.is_controlled_by(pod.uid):
             return False
     return True
