@@ -2,8 +2,8 @@
 
 Counted are function calls, operations on vectors (arrays with at least one element per node), their elements and the
 allocated bytes. The bounds on calls are 3 % above the counts when they were set, the other bounds about a third; the
-change log gives the reason for each raised bound. Two rules hold: no call for a pod is repeated for each node, and with
-more nodes vectors become longer, but not more.
+change log gives the reason for each raised bound. Two rules hold: no call for a pod is repeated for each node, and more
+nodes make vectors longer, but not more numerous.
 """
 
 from __future__ import annotations

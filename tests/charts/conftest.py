@@ -23,7 +23,7 @@ CHART = ROOT / "charts" / "bayplan"
 LINES = {"helm3": "Helm 3", "helm": "Helm 4"}
 """Name of each Helm release line, by its binary."""
 
-_SECOND = ("-dashboards", "-metrics-reader", "-page-reader", "-view", "-edit-podgroups", "-admin-profiles")
+_ADDITIONAL = ("-dashboards", "-metrics-reader", "-page-reader", "-view", "-edit-podgroups", "-admin-profiles")
 _PROBLEM = pytest.StashKey[str]()
 
 
@@ -60,9 +60,9 @@ class Helm:
         return self._rendered[inputs]
 
     def documents(self, values: Mapping[str, Any], namespace: str = "default") -> dict[str, dict[str, Any]]:
-        """Return the chart's manifests by kind, without the additional objects whose names have a suffix of _SECOND."""
+        """Return the chart's manifests by kind, without objects whose names end with a suffix of _ADDITIONAL."""
         rendered = yaml.safe_load_all(self.template(values, namespace))
-        documents = [one for one in rendered if one and not one["metadata"]["name"].endswith(_SECOND)]
+        documents = [one for one in rendered if one and not one["metadata"]["name"].endswith(_ADDITIONAL)]
         by_kind = {str(document["kind"]): document for document in documents}
         assert len(by_kind) == len(documents)
         return by_kind

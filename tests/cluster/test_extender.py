@@ -86,7 +86,7 @@ def test_scores_count_by_weight(cluster: ExtenderCluster, server: ExtenderServer
 
 @pytest.mark.parametrize("kind", BOTH)
 def test_managed_resources(cluster: ExtenderCluster, server: ExtenderServer, kind: str) -> None:
-    """Only pods that request the managed resource are sent; NodeResourcesFit ignores it if the profile says so."""
+    """Only pods that request the managed resource are sent; NodeResourcesFit skips it by ignoredByScheduler."""
     nodes = {short: cluster.node(short) for short in "ab"}
     server.rules["filter"] = passes_only(nodes["a"])
     managed = [{"name": "example.com/licence", "ignoredByScheduler": True}]

@@ -186,7 +186,7 @@ def test_an_older_claim_holds_in_every_process(cluster: Cluster) -> None:
 
 
 def test_status_and_explain_report_the_selector(cluster: Cluster) -> None:
-    """Status has the process's selector; explain of a pod of another process names that process's profile."""
+    """Status has the process's selector; explain of another process's pod refers to that process."""
     assert json.loads(cluster.two.get("/debug/status")[1])["selector"] == "tier=b"
     cluster.pods(A, "explained")
     cluster.bound_by("explained")

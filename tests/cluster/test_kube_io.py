@@ -1,4 +1,4 @@
-"""The cluster I/O on a real API server, whose behaviour the scripted server of the unit tests assumes."""
+"""The cluster I/O on a real API server, which the scripted server of the unit tests imitates."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ _POLL_SECONDS = 0.5
 
 
 def test_both_replicas_are_ready(release: Release) -> None:
-    """Two pods run on two nodes, admitted with the chart's security context, and are ready."""
+    """Two pods run on two nodes and are ready."""
     path = "--output=jsonpath={range .items[*]}{.spec.nodeName} {.status.containerStatuses[0].ready}{'\\n'}{end}"
     lines = release.kubectl("get", "pods", f"--namespace={NAMESPACE}", path).split("\n")[:-1]
     nodes, ready = zip(*(line.split() for line in lines), strict=True)

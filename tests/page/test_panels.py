@@ -45,7 +45,7 @@ def test_pending_work(browser: Browser, page: PageServer) -> None:
 
 
 def test_ages_grow_between_documents(browser: Browser, page: PageServer) -> None:
-    """The page counts ages on, because a document is not sent again only for its ages."""
+    """The page increments ages itself, because a change of ages alone sends no document."""
     page.documents["gangs"]["gangs"][2]["seconds"] = 0.0
     browser.open(page.url)
     browser.shows('[data-id="sim/weather"]', "waits 2s")
