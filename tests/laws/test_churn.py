@@ -1,4 +1,4 @@
-"""The law of churn: a year in which every name is new leaves nothing behind, and pods cost what they cost before."""
+"""Law of churn: after a year in which every name is new, memory has not grown and pods cost no more calls."""
 
 from __future__ import annotations
 
@@ -30,73 +30,72 @@ _SHARED = (
 )
 
 
-def census(*roots: object) -> Counter[str]:
-    """Count the objects that are reachable, by the name of their type.
+def count_objects(*roots: object) -> Counter[str]:
+    """Count the reachable objects by type, with entries of containers and bytes of arrays.
+
+    Numbers, modules, types and globals of functions are left out, because all schedulers share them.
 
     Args:
-        roots: Where to begin.
-
-    Returns:
-        With entries of containers and bytes of arrays. Numbers are left out, and modules, types and the globals of
-        functions, which all instances share.
+        roots: Objects to start from.
     """
     gc.collect()
     seen: dict[int, object] = {}
-    waiting = list(roots)
+    pending = list(roots)
     counts: Counter[str] = Counter()
-    while waiting:
-        found = waiting.pop()
-        if id(found) in seen or isinstance(found, _SHARED):
+    while pending:
+        obj = pending.pop()
+        if id(obj) in seen or isinstance(obj, _SHARED):
             continue
-        seen[id(found)] = found
-        counts[type(found).__name__] += 1
-        if isinstance(found, np.ndarray) and found.base is None:
-            counts["bytes of arrays"] += found.nbytes
-        if isinstance(found, (dict, list, set, frozenset, tuple, deque)):
-            counts[f"entries of {type(found).__name__}"] += len(found)
-        if isinstance(found, types.FunctionType):
-            waiting += [found.__closure__, found.__defaults__, found.__kwdefaults__]
+        seen[id(obj)] = obj
+        counts[type(obj).__name__] += 1
+        if isinstance(obj, np.ndarray) and obj.base is None:
+            counts["bytes of arrays"] += obj.nbytes
+        if isinstance(obj, (dict, list, set, frozenset, tuple, deque)):
+            counts[f"entries of {type(obj).__name__}"] += len(obj)
+        if isinstance(obj, types.FunctionType):
+            pending += [obj.__closure__, obj.__defaults__, obj.__kwdefaults__]
         else:
-            waiting += gc.get_referents(found)
+            pending += gc.get_referents(obj)
     return counts
 
 
-THREE = replace(TINY.snapshot, resources=3)
+TINY_BOUNDS = replace(TINY.snapshot, resources=3)
 MONTHS = 12
-FULL = 5
-"""Month by which all tables are as full as they get."""
+MONTH_OF_FULL_TABLES = 5
+"""Month by which all tables are full."""
 
 
 async def _year(options: SchedulerOptions) -> tuple[list[Counter[str]], list[float]]:
-    """Objects that the scheduler holds after each month, and calls for a pod that is tried."""
+    """Return the objects of the scheduler after each month, and the function calls per attempt in that month."""
     clock = VirtualClock()
-    life = ChurnLife(clock, nodes=6, pods=20, options=options)
-    held, calls = [], []
+    run = ChurnLife(clock, nodes=6, pods=20, options=options)
+    counts, calls = [], []
     for _ in range(MONTHS):
         profiler = cProfile.Profile()
         with profiler:
-            tried = await life.month()
+            attempts = await run.month()
         clock.advance(3600.0)
         total: int = pstats.Stats(profiler).total_calls  # type: ignore[attr-defined] # typeshed does not name it
-        calls.append(total / tried)
-        held.append(census(life.scheduler))
-    life.close()
-    return held, calls
+        calls.append(total / attempts)
+        counts.append(count_objects(run.scheduler))
+    run.close()
+    return counts, calls
 
 
-def test_a_year_leaves_nothing_behind() -> None:
-    """Objects of every type, and bytes of arrays."""
-    held, _ = asyncio.run(_year(SchedulerOptions(bounds=THREE, reuses_results=False)))
-    grown = {
-        name: [month[name] for month in held]
-        for name in held[-1]
-        if held[-1][name] > max(month[name] for month in held[FULL - 2 : FULL + 1]) + 2
+def test_objects_do_not_grow_in_a_year() -> None:
+    """The number of objects of each type and the bytes of arrays do not grow after all tables are full."""
+    counts, _ = asyncio.run(_year(SchedulerOptions(bounds=TINY_BOUNDS, reuses_results=False)))
+    growing = {
+        name: [month[name] for month in counts]
+        for name in counts[-1]
+        if counts[-1][name]
+        > max(month[name] for month in counts[MONTH_OF_FULL_TABLES - 2 : MONTH_OF_FULL_TABLES + 1]) + 2
     }
-    assert grown == {}
+    assert growing == {}
 
 
-@pytest.mark.parametrize("remembers", [True, False])
-def test_pods_cost_the_same_after_a_year(*, remembers: bool) -> None:
-    """Measured in function calls, with tables of real size."""
-    _, calls = asyncio.run(_year(SchedulerOptions(reuses_results=remembers)))
-    assert calls[-1] <= 1.02 * max(calls[2:FULL])
+@pytest.mark.parametrize("reuses_results", [True, False])
+def test_function_calls_per_pod_do_not_grow_in_a_year(*, reuses_results: bool) -> None:
+    """The number of function calls per attempt does not grow, with bounds of real size."""
+    _, calls = asyncio.run(_year(SchedulerOptions(reuses_results=reuses_results)))
+    assert calls[-1] <= 1.02 * max(calls[2:MONTH_OF_FULL_TABLES])

@@ -1,4 +1,4 @@
-"""The allocator finds what the plain recursion finds, device for device, with all its caches and pruning."""
+"""Law of device allocation: the allocator, with caches and pruning, finds the same devices as a plain recursion."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ EXPRESSIONS = (
 ATTRIBUTES = (f"{DRIVER}/model", f"{DRIVER}/root")
 NODES = ("n0", "n1", "n2")
 DECLARED = {"n1": (OPTIONAL_NODE_OPERATIONS,)}
-"""Features that nodes declare."""
+"""Features that nodes declare, by node."""
 ALPHA = DeviceFeatures(compatibility_groups=True, optional_node_operations=True)
 
 
@@ -121,7 +121,7 @@ def claims(draw: st.DrawFn, name: str) -> ResourceClaim:
 
 @st.composite
 def allocations(draw: st.DrawFn, slices: list[ResourceSlice]) -> list[Body]:
-    """Draw devices in use: shares of devices that allow them, else whole devices."""
+    """Generate devices in use: shares of devices that allow them, whole devices otherwise."""
     results: list[Body] = []
     for one in slices:
         for each in one.spec.devices:
@@ -148,12 +148,12 @@ def plain_use(results: list[Body]) -> PlainUse:
 
 
 def plain(
-    wanted: list[ResourceClaim], classes: list[DeviceClass], slices: list[ResourceSlice], use: PlainUse, node: str
+    requested: list[ResourceClaim], classes: list[DeviceClass], slices: list[ResourceSlice], use: PlainUse, node: str
 ) -> object:
     local = [one for one in slices if one.spec.node_name == node]
     by_name, declares = {one.metadata.name: one for one in classes}, bool(DECLARED.get(node))
     try:
-        return PlainAllocation(wanted, by_name, local, use, declares=declares).run()
+        return PlainAllocation(requested, by_name, local, use, declares=declares).run()
     except PlainError:
         return "error"
 
@@ -162,12 +162,12 @@ def check(
     data: st.DataObject,
     slices: list[ResourceSlice],
     results: list[Body],
-    wanted: list[ResourceClaim],
+    requested: list[ResourceClaim],
     classes: list[DeviceClass],
 ) -> None:
-    """Compare the outcome on each node."""
+    """Compare the result on each node with that of the plain recursion."""
     bounds = data.draw(st.sampled_from((KnowledgeBounds(), KnowledgeBounds(tables=1, records=1, shapes=1, verdicts=1))))
-    found = allocator(cluster(*slices, allocated_claim(*results), features=ALPHA, bounds=bounds), wanted, classes)
+    found = allocator(cluster(*slices, allocated_claim(*results), features=ALPHA, bounds=bounds), requested, classes)
     for node in NODES:
         try:
             result = claim_results(found.find(node, {}, DECLARED.get(node, ())))
@@ -178,24 +178,27 @@ def check(
                 [(one.request, f"{one.driver}/{one.pool}/{one.device}") for one in each.devices.results]
                 for each in result
             ]
-        expected = plain(wanted, classes, slices, plain_use(results), node)
+        expected = plain(requested, classes, slices, plain_use(results), node)
         event(f"outcome {'found' if isinstance(expected, list) else expected}")
         assert actual == expected
         if expected != "error":
-            check_best_fit(slices, results, wanted, classes, node, is_feasible=expected is not None)
+            check_best_fit(slices, results, requested, classes, node, is_feasible=expected is not None)
 
 
 def check_best_fit(
     slices: list[ResourceSlice],
     results: list[Body],
-    wanted: list[ResourceClaim],
+    requested: list[ResourceClaim],
     classes: list[DeviceClass],
     node: str,
     *,
     is_feasible: bool,
 ) -> None:
-    """Check that best fit finds devices where first fit does; selectors may fail on devices that it tries earlier."""
-    found = allocator(cluster(*slices, allocated_claim(*results), features=ALPHA), wanted, classes, best_fit=True)
+    """Check that best fit finds devices on a node where first fit does.
+
+    A selector may fail on devices that only best fit tries.
+    """
+    found = allocator(cluster(*slices, allocated_claim(*results), features=ALPHA), requested, classes, best_fit=True)
     with suppress(AllocationError):
         assert (found.find(node, {}, DECLARED.get(node, ())) is not None) == is_feasible
 
@@ -209,7 +212,7 @@ def test_finds_what_the_plain_recursion_finds(data: st.DataObject) -> None:
         for one in data.draw(pools(node, number))
     ]
     if data.draw(st.booleans()):
-        # Nodes with equal devices share a search.
+        # Nodes with equal devices share one search.
         slices = [one for one in slices if one.spec.node_name == "n0"]
         slices += [
             slice_of(
@@ -225,8 +228,8 @@ def test_finds_what_the_plain_recursion_finds(data: st.DataObject) -> None:
     results = data.draw(allocations(slices))
     expression = data.draw(st.sampled_from(("", f'device.driver == "{DRIVER}"', EXPRESSIONS[3])))
     classes = [device_class("gpu", *([expression] if expression else ()))]
-    wanted = [data.draw(claims(f"c{number}")) for number in range(data.draw(st.integers(1, 2)))]
-    check(data, slices, results, wanted, classes)
+    requested = [data.draw(claims(f"c{number}")) for number in range(data.draw(st.integers(1, 2)))]
+    check(data, slices, results, requested, classes)
 
 
 @st.composite
@@ -255,7 +258,7 @@ def contended_requests(draw: st.DrawFn, name: str) -> Body:
 
 @given(data=st.data())
 def test_finds_scarce_devices(data: st.DataObject) -> None:
-    """Requests need about as many devices as there are, so the search has to go back often."""
+    """Requests need about as many devices as exist, so that the search backtracks often."""
     slices: list[ResourceSlice] = []
     for number in range(data.draw(st.integers(1, 2))):
         with_counters = data.draw(st.booleans())
@@ -266,13 +269,13 @@ def test_finds_scarce_devices(data: st.DataObject) -> None:
             value = data.draw(st.sampled_from(("2", "3", "4")))
             counters = [{"name": "s", "counters": {"x": {"value": value}}}]
             slices.append(slice_of(name=f"c{number}", pool=f"p{number}", count=2, sharedCounters=counters))
-    wanted = []
+    requested = []
     for number in range(data.draw(st.integers(1, 3))):
         rows = [data.draw(contended_requests(f"r{index}")) for index in range(data.draw(st.integers(1, 3)))]
         kind = data.draw(st.sampled_from((None, "matchAttribute", "distinctAttribute")))
         constraints = [] if kind is None else [{kind: data.draw(st.sampled_from(ATTRIBUTES))}]
-        wanted.append(claim(*rows, name=f"c{number}", constraints=constraints))
-    check(data, slices, data.draw(allocations(slices)), wanted, [device_class()])
+        requested.append(claim(*rows, name=f"c{number}", constraints=constraints))
+    check(data, slices, data.draw(allocations(slices)), requested, [device_class()])
 
 
 @st.composite
@@ -293,22 +296,22 @@ def grouped_devices(draw: st.DrawFn, name: str) -> Body:
 
 
 @given(data=st.data())
-def test_finds_devices_that_are_compatible(data: st.DataObject) -> None:
-    """Devices of a counter set need a common group; slices that skip operations need a node that can."""
+def test_finds_compatible_devices(data: st.DataObject) -> None:
+    """Devices of a counter set need a common group; slices that skip node operations need a node that supports this."""
     slices: list[ResourceSlice] = []
     counters = [{"name": each, "counters": {"x": {"value": "4"}}} for each in "st"]
     rows = [data.draw(grouped_devices(f"d{index}")) for index in range(data.draw(st.integers(2, 5)))]
     skipped = data.draw(st.sampled_from(([], ["*"])))
     for node in NODES[: data.draw(st.integers(1, 2))]:
-        # Nodes with equal devices share a search, unless one of them cannot use the devices.
+        # Nodes with equal devices share one search, unless a node cannot use the devices.
         where: dict[str, Any] = {"node": node, "pool": node, "count": 3}
         slices += [
             slice_of(rows[:2], name=f"{node}-a", skipNodeOperations=skipped, **where),
             slice_of(rows[2:], name=f"{node}-b", **where),
             slice_of(name=f"{node}-c", sharedCounters=counters, **where),
         ]
-    wanted = [
+    requested = [
         claim(*(data.draw(contended_requests(f"r{index}")) for index in range(data.draw(st.integers(1, 3)))), name=name)
         for name in ("c0", "c1")[: data.draw(st.integers(1, 2))]
     ]
-    check(data, slices, data.draw(allocations(slices)), wanted, [device_class()])
+    check(data, slices, data.draw(allocations(slices)), requested, [device_class()])

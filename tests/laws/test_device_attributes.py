@@ -1,4 +1,4 @@
-"""With list-typed and derived attributes the allocator finds what the plain recursion finds, on every node."""
+"""Law of device attributes: with list-typed and derived attributes, the allocator equals a plain recursion."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ DERIVED = (
     "1.5 > 1.0 ? dyn(1.5) : dyn(1)",
     "1.5",
 )
-"""Expressions of derived attributes; some fail for devices without an attribute, two always."""
+"""Expressions of derived attributes; some fail for devices without an attribute, and two fail for all devices."""
 NODES = ("n0", "n1", "n2")
 RENAMED = ({"x": "x", "y": "y", "z": "z"}, {"x": "y", "y": "z", "z": "x"}, {"x": "u", "y": "v", "z": "w"})
 
 
 @st.composite
 def values(draw: st.DrawFn) -> Body:
-    """Draw an attribute: a scalar or a list."""
+    """Generate an attribute: a scalar or a list."""
     match draw(st.integers(0, 5)):
         case 0:
             return {"int": draw(st.integers(1, 2))}
@@ -122,14 +122,16 @@ def claims(draw: st.DrawFn, name: str) -> ResourceClaim:
         }
         for _ in range(draw(st.integers(1, 2)))
     ]
-    asked = [draw(requests(f"r{index}")) for index in range(draw(st.integers(1, 3)))]
-    return claim(*asked, name=name, constraints=constraints)
+    claim_requests = [draw(requests(f"r{index}")) for index in range(draw(st.integers(1, 3)))]
+    return claim(*claim_requests, name=name, constraints=constraints)
 
 
-def plain(wanted: list[ResourceClaim], slices: list[ResourceSlice], use: PlainUse, node: str, *, lists: bool) -> object:
+def plain(
+    requested: list[ResourceClaim], slices: list[ResourceSlice], use: PlainUse, node: str, *, lists: bool
+) -> object:
     local = [one for one in slices if one.spec.node_name == node]
     try:
-        return PlainAttributes(wanted, {"gpu": device_class()}, local, use, lists=lists).run()
+        return PlainAttributes(requested, {"gpu": device_class()}, local, use, lists=lists).run()
     except PlainError:
         return "error"
 
@@ -137,16 +139,16 @@ def plain(wanted: list[ResourceClaim], slices: list[ResourceSlice], use: PlainUs
 @pytest.mark.parametrize("lists", [pytest.param(True, id="lists"), pytest.param(False, id="without-lists")])
 @given(data=st.data())
 def test_finds_what_the_plain_recursion_finds(data: st.DataObject, lists: bool) -> None:
-    """Nodes whose devices have other values, equal to each other in the same way, share a search."""
-    drawn = [data.draw(rows()) for _ in range(data.draw(st.integers(1, 2)))]
+    """The allocator finds the same devices on every node, also on nodes that share one search."""
+    pools = [data.draw(rows()) for _ in range(data.draw(st.integers(1, 2)))]
     slices = [
         slice_of([renamed(row, names) for row in pool], name=f"{node}-{number}", node=node, pool=f"{node}-{number}")
         for node, names in zip(NODES, RENAMED, strict=True)
-        for number, pool in enumerate(drawn)
+        for number, pool in enumerate(pools)
     ]
     if data.draw(st.booleans()):
-        # One node differs in what expressions may read.
-        rows_of_last = [renamed(row, RENAMED[2]) for row in drawn[-1]]
+        # One node differs in attributes that expressions may read.
+        rows_of_last = [renamed(row, RENAMED[2]) for row in pools[-1]]
         rows_of_last[0] = rows_of_last[0] | {
             "attributes": rows_of_last[0]["attributes"]
             | {"model": {"string": data.draw(st.sampled_from("abx"))}, "root": {"int": 2}}
@@ -154,12 +156,12 @@ def test_finds_what_the_plain_recursion_finds(data: st.DataObject, lists: bool) 
         slices[-1] = slice_of(rows_of_last, name=slices[-1].metadata.name, node="n2", pool=slices[-1].spec.pool.name)
     used = [{"pool": one.spec.pool.name, "device": "d0"} for one in slices if data.draw(st.integers(0, 3)) == 0]
     use = PlainUse(dedicated={f"{DRIVER}/{each['pool']}/d0" for each in used})
-    wanted = [data.draw(claims(f"c{number}")) for number in range(data.draw(st.sampled_from((1, 1, 2))))]
+    requested = [data.draw(claims(f"c{number}")) for number in range(data.draw(st.sampled_from((1, 1, 2))))]
     bounds = data.draw(st.sampled_from((KnowledgeBounds(), KnowledgeBounds(tables=1, records=1, shapes=1, verdicts=1))))
     features = DeviceFeatures(list_type_attributes=lists, derived_attributes=True)
-    found = allocator(cluster(*slices, allocated_claim(*used), features=features, bounds=bounds), wanted)
+    found = allocator(cluster(*slices, allocated_claim(*used), features=features, bounds=bounds), requested)
     for node in NODES:
-        expected = plain(wanted, slices, use, node, lists=lists)
+        expected = plain(requested, slices, use, node, lists=lists)
         event(f"outcome {'found' if isinstance(expected, list) else expected}")
         try:
             result = claim_results(found.find(node, {}))

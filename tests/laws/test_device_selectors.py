@@ -1,4 +1,4 @@
-"""Laws of device selectors: any text compiles or fails with a compile error, and its evaluation is bounded."""
+"""Laws of device selectors: any text compiles or raises a compile error, and the cost of its evaluation is bounded."""
 
 from __future__ import annotations
 
@@ -110,14 +110,14 @@ def test_any_tokens_compile_or_fail_as_documented(expression: str) -> None:
 
 
 @given(st.integers(min_value=0))
-def test_any_generated_selector_ends_as_documented(index: int) -> None:
+def test_any_generated_selector_evaluates_or_fails_as_documented(index: int) -> None:
     case = selector_case(99, index)
     evaluate(case["expression"], device_facts(case))
 
 
 @given(st.integers(min_value=0))
-def test_reads_decide_the_result(index: int) -> None:
-    """Rule: attributes that an expression does not read do not change its result."""
+def test_unread_attributes_do_not_change_the_result(index: int) -> None:
+    """Attributes that a selector does not read do not change its result."""
     case = selector_case(7, index)
     try:
         selector = compile_selector(case["expression"])

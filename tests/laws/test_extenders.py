@@ -1,4 +1,4 @@
-"""The law of the silent extender: one that leaves every node and gives no scores changes no decision."""
+"""Law of neutral extenders: an extender that accepts all nodes and returns no scores changes no decision."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PROFILE = Plugins(multi_point=plugin_set(*PLUGINS))
 
 
 async def decisions(made: Rig, cluster: tuple[PlainNode, ...], arrivals: tuple[PlainPod, ...]) -> list[object]:
-    """Return the nodes of pods, and the messages of those without a node."""
+    """Return the nodes of pods, None for a pod without a node, and the messages of events."""
     (instance,) = made.context.profiles
     made.add(*(node.real() for node in cluster))
     made.add(*(other.real() for node in sorted(cluster, key=lambda node: node.name) for other in node.running_pods))
@@ -32,10 +32,10 @@ async def decisions(made: Rig, cluster: tuple[PlainNode, ...], arrivals: tuple[P
 
 
 @given(cluster=CLUSTERS, arrivals=ARRIVALS, ignorable=st.booleans())
-def test_a_silent_extender_changes_no_decision(
+def test_a_neutral_extender_changes_no_decision(
     cluster: tuple[PlainNode, ...], arrivals: tuple[PlainPod, ...], ignorable: bool
 ) -> None:
-    """Neither a placement nor a message; one that fails and may be ignored is as silent."""
+    """Nodes and messages are equal with and without the extender, also if an ignorable extender fails."""
     client = ScriptedExtender()
     if ignorable:
         client.fail("filter")

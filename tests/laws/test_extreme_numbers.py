@@ -1,6 +1,6 @@
-"""The law of extreme numbers: whatever numbers the API admits in one object, the arithmetic for other pods is exact.
+"""Law of extreme numbers: any numbers that the API admits in an object leave the results for other pods exact.
 
-No attempt ends in an internal error, with cached results or without, and no pod goes to a node that has no room for it.
+No attempt ends in an internal error, with or without cached results, and no pod is assigned to a node without capacity.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ ORDINARY = {"memory": 2**30, "ephemeral-storage": 2**20}
 async def outcomes(
     nodes: Sequence[Node], running: Sequence[Pod], waiting: Sequence[Pod], *, caches_results: bool
 ) -> list[str]:
-    """Schedule pods in turn; the node of each, "" for none. A pod without a node is deleted."""
+    """Schedule pods in order and return the node of each, "" for none; pods without a node are deleted."""
     made = rig(defaults=default_plugins(), options=SchedulerOptions(reuses_results=caches_results))
     made.add(*nodes, *running)
     found = []
@@ -63,19 +63,19 @@ async def outcomes(
 
 
 def decided(nodes: Sequence[Node], running: Sequence[Pod], waiting: Sequence[Pod]) -> list[str]:
-    """The outcomes, which do not depend on cached results."""
+    """Return the outcomes, which must be equal with and without cached results."""
     found = asyncio.run(outcomes(nodes, running, waiting, caches_results=True))
     assert found == asyncio.run(outcomes(nodes, running, waiting, caches_results=False))
     return found
 
 
 def ordinary(count: int, **fields: object) -> list[Pod]:
-    """Small pods of one class, which are decided with cached results from the second on."""
+    """Return small pods of one class; cached results are used from the second pod on."""
     return [pod(f"ordinary-{number}", labels={"app": "a"}, **fields) for number in range(count)]  # type: ignore[arg-type]
 
 
 def cluster(count: int = 4, **fields: object) -> list[Node]:
-    """Nodes in two zones."""
+    """Return nodes in two zones."""
     named = [
         (f"n{number}", {"zone": "ab"[number % 2], "kubernetes.io/hostname": f"n{number}"}) for number in range(count)
     ]
@@ -87,14 +87,17 @@ def cluster(count: int = 4, **fields: object) -> list[Node]:
 
 @dataclass(frozen=True)
 class Load:
-    """A node's allocatable amounts, and the requests of pods that were bound to it by name."""
+    """A node's allocatable amounts, and the requests of pods that are bound to it."""
 
     allocatable: Mapping[str, int]
     bound: Sequence[Mapping[str, int]]
 
 
 LOADS = st.lists(st.builds(Load, AMOUNTS, st.lists(AMOUNTS, max_size=4)), min_size=1, max_size=3)
-EVIL = [Load(dict.fromkeys(RESOURCES, 2**37), ({},)), Load(dict.fromkeys(RESOURCES, 2**37), ({"memory": INT64_MAX},))]
+LARGE_LOADS = [
+    Load(dict.fromkeys(RESOURCES, 2**37), ({},)),
+    Load(dict.fromkeys(RESOURCES, 2**37), ({"memory": INT64_MAX},)),
+]
 
 
 def _text(amounts: Mapping[str, int]) -> dict[str, str]:
@@ -102,20 +105,23 @@ def _text(amounts: Mapping[str, int]) -> dict[str, str]:
 
 
 @given(LOADS, st.lists(AMOUNTS, max_size=4))
-@example(EVIL, [])
+@example(LARGE_LOADS, [])
 @example([Load({"memory": INT64_MAX}, ({"memory": INT64_MAX}, {"memory": INT64_MAX}))], [{"memory": 2**53}] * 2)
-def test_requests(loads: list[Load], asked: list[Mapping[str, int]]) -> None:
-    """A pod goes where its exact requests fit, and nowhere else; near 2**62 and above it may stay without a node."""
+def test_requests(loads: list[Load], requested: list[Mapping[str, int]]) -> None:
+    """A pod is assigned to a node if and only if its exact requests fit.
+
+    A pod may stay without a node if the sum is above the largest capacity that is stored.
+    """
     nodes = [
         node(f"n{number}", allocatable={"cpu": "8", "pods": str(INT64_MAX), **_text(load.allocatable)})
         for number, load in enumerate(loads)
     ]
     running = [
-        pod(f"r{number}-{place}", node_name=f"n{number}", requests=_text(amounts))
+        pod(f"r{number}-{index}", node_name=f"n{number}", requests=_text(amounts))
         for number, load in enumerate(loads)
-        for place, amounts in enumerate(load.bound)
+        for index, amounts in enumerate(load.bound)
     ]
-    requests = [*asked, *[ORDINARY] * 3]
+    requests = [*requested, *[ORDINARY] * 3]
     waiting = [pod(f"w{number}", requests=_text(amounts)) for number, amounts in enumerate(requests)]
     used = [{name: sum(each.get(name, 0) for each in load.bound) for name in RESOURCES} for load in loads]
     for amounts, chosen in zip(requests, decided(nodes, running, waiting), strict=True):
@@ -123,24 +129,25 @@ def test_requests(loads: list[Load], asked: list[Mapping[str, int]]) -> None:
             number
             for number, load in enumerate(loads)
             if all(
-                not more or used[number][name] + more <= load.allocatable.get(name, 0) for name, more in amounts.items()
+                not amount or used[number][name] + amount <= load.allocatable.get(name, 0)
+                for name, amount in amounts.items()
             )
         ]
         if chosen:
             row = int(chosen[1:])
             assert row in fitting
-            for name, more in amounts.items():
-                used[row][name] += more
+            for name, amount in amounts.items():
+                used[row][name] += amount
         else:
             assert all(
-                any(used[number][name] + more > LARGEST_CAPACITY for name, more in amounts.items())
+                any(used[number][name] + amount > LARGEST_CAPACITY for name, amount in amounts.items())
                 for number in fitting
             )
 
 
 @given(st.lists(AMOUNTS, min_size=1, max_size=6), st.permutations(range(6)))
 def test_sums_are_restored(requests: list[Mapping[str, int]], order: list[int]) -> None:
-    """In any order of additions and removals the columns, and sums of a dry run, hold the clamped exact sums."""
+    """After additions and removals in any order, columns and dry-run sums equal the clamped exact sums."""
     nodes = columns([node("other"), node("full")])
     infos = [nodes.compile_pod(pod(f"p{number}", requests=_text(each))) for number, each in enumerate(requests)]
     row, rows = nodes.row_of("full"), np.array([nodes.row_of("full")], dtype=np.intp)
@@ -171,7 +178,7 @@ def test_sums_are_restored(requests: list[Mapping[str, int]], order: list[int]) 
     assert not nodes.nonzero_requested.any()
 
 
-# -- what else the API admits -------------------------------------------------------------------------------------
+# -- other fields -----------------------------------------------------------------------------------------------
 
 
 @settings(max_examples=25)
@@ -179,7 +186,7 @@ def test_sums_are_restored(requests: list[Mapping[str, int]], order: list[int]) 
 @example([INT64_MAX], 1)
 @example([2**62, 2**62, 2**62], 3)
 def test_images(sizes: list[int], containers: int) -> None:
-    """Images of any size, alone and together, on all nodes."""
+    """Pods are scheduled with images of any size on all nodes."""
     names = [f"i{number}:1" for number in range(len(sizes))]
     nodes = cluster(images=dict(zip(names, sizes, strict=True)))
     images = [container(name=f"c{number}", image=names[number % len(names)]) for number in range(containers)]
@@ -199,7 +206,7 @@ def test_images(sizes: list[int], containers: int) -> None:
     st.sampled_from([-INT32_MAX - 1, 0, INT32_MAX]),
 )
 def test_priorities_and_start_times(running: list[tuple[int, datetime | None]], priority: int) -> None:
-    """A preemption among pods of any priorities and start times."""
+    """A preemption among pods of any priorities and start times has equal outcomes with and without cached results."""
     full = [
         pod(
             f"r{number}",
@@ -225,7 +232,7 @@ def _selector() -> LabelSelector:
     st.sampled_from(["zone", "kubernetes.io/hostname", "absent"]),
 )
 def test_spread(skew: int, domains: int | None, when: str, key: str) -> None:
-    """The skew and the domains of a spread constraint."""
+    """Pods are scheduled with any skew and any number of domains, unless no domain can satisfy the constraint."""
     minimum = domains if when == "DoNotSchedule" else None
     constraint = TopologySpreadConstraint(skew, key, when, _selector(), min_domains=minimum)
     found = decided(cluster(), [pod("r", labels={"app": "a"}, node_name="n1")], ordinary(4, spread=[constraint]))
@@ -236,25 +243,25 @@ def test_spread(skew: int, domains: int | None, when: str, key: str) -> None:
 @settings(max_examples=30)
 @given(st.sampled_from([1, 100]), st.sampled_from([1, 100]), st.integers(1, 40))
 def test_weights(nodes_weight: int, pods_weight: int, terms: int) -> None:
-    """Many terms of the largest weights, for and against."""
+    """Pods are scheduled with many preferred terms of the largest weights."""
     node_term = NodeSelectorTerm(match_expressions=(Requirement("zone", "In", ("a",)),))
     pod_terms = tuple(
         WeightedPodAffinityTerm(pods_weight, PodAffinityTerm(label_selector=_selector(), topology_key=key))
         for key in ("zone", "kubernetes.io/hostname")
         for _ in range(terms)
     )
-    wish = Affinity(
+    affinity = Affinity(
         node_affinity=NodeAffinity(preferred=(PreferredSchedulingTerm(nodes_weight, node_term),) * terms),
         pod_affinity=PodAffinity(preferred=pod_terms[:terms]),
         pod_anti_affinity=PodAffinity(preferred=pod_terms),
     )
-    assert all(decided(cluster(), [], ordinary(4, affinity=wish)))
+    assert all(decided(cluster(), [], ordinary(4, affinity=affinity)))
 
 
 @settings(max_examples=20)
 @given(st.lists(st.sampled_from([1, 80, 65535]), min_size=1, max_size=3, unique=True))
 def test_host_ports(ports: list[int]) -> None:
-    """The lowest and the highest host ports: one pod on each node, then none."""
+    """With the lowest and highest host ports, each node runs one pod, and the fifth pod has no node."""
     assert decided(cluster(), [], ordinary(5, ports=ports)).count("") == 1
 
 
@@ -267,29 +274,29 @@ DRIVER = "disk.example.com"
     st.sampled_from(EDGES[1:]),
     st.sampled_from([None, 0, 1, INT32_MAX]),
 )
-def test_provisioned_storage(rooms: list[int], asked: int, limit: int | None) -> None:
-    """A claim of any size, storage capacities of any size, and the limits of a CSI driver."""
+def test_provisioned_storage(capacities: list[int], requested: int, limit: int | None) -> None:
+    """A claim is provisioned if a storage capacity is large enough and the CSI driver's limit is not 0."""
     made = rig(defaults=default_plugins())
     storage: list[StorageObject] = [storage_class("late", DRIVER), csi_driver(DRIVER), csi_node("n0", {DRIVER: limit})]
-    storage += [capacity(f"c{number}", "late", str(room), on={}) for number, room in enumerate(rooms)]
-    for shown in (*storage, claim(storage_class="late", size=str(asked))):
+    storage += [capacity(f"c{number}", "late", str(size), on={}) for number, size in enumerate(capacities)]
+    for shown in (*storage, claim(storage_class="late", size=str(requested))):
         made.scheduler.storage_feed.added(shown)
     made.add(node("n0"), pod("web", volumes=mounts("data")))
-    assert (made.decide() is not None) is (limit != 0 and any(room >= asked for room in rooms))
+    assert (made.decide() is not None) is (limit != 0 and any(size >= requested for size in capacities))
     assert not made.writer.patches or made.condition.reason == "Unschedulable", made.writer.events[-1].note
     made.queue.close()
 
 
 @settings(max_examples=25)
 @given(st.lists(st.sampled_from(EDGES[1:]), max_size=3), st.sampled_from(EDGES[1:]))
-def test_static_volumes(sizes: list[int], asked: int) -> None:
-    """A claim of any size among volumes of any size."""
+def test_static_volumes(sizes: list[int], requested: int) -> None:
+    """A claim is bound if a volume is large enough."""
     made = rig(defaults=default_plugins())
-    storage: list[StorageObject] = [storage_class("local"), claim(storage_class="local", size=str(asked))]
+    storage: list[StorageObject] = [storage_class("local"), claim(storage_class="local", size=str(requested))]
     storage += [volume(f"v{number}", size=str(size), storage_class="local") for number, size in enumerate(sizes)]
     for shown in storage:
         made.scheduler.storage_feed.added(shown)
     made.add(node("n0"), pod("web", volumes=mounts("data")))
-    assert (made.decide() is not None) is any(size >= asked for size in sizes)
+    assert (made.decide() is not None) is any(size >= requested for size in sizes)
     assert not made.writer.patches or made.condition.reason == "Unschedulable", made.writer.events[-1].note
     made.queue.close()

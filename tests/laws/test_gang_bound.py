@@ -1,7 +1,7 @@
-"""The laws of gangs that wait: no deadlock, and the bound of a reservation.
+"""Laws of waiting gangs: no deadlock, and a bound on the time after a reservation.
 
-From the reservation on, a Strict gang is placed within the longest remaining run time of the pods on the reserved
-capacity plus one cycle, whatever small pods of no higher priority come.
+After its reservation, a Strict gang is scheduled within the longest remaining run time of the pods on the reserved
+nodes plus one cycle, whatever small pods of no higher priority are created.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ RUN_TIMES = st.integers(1, 60)
 
 
 class Adversary:
-    """Fills every hole with small pods that are already waiting when a hole appears."""
+    """Creates pending small pods, which use free capacity as soon as there is some."""
 
     def __init__(self, traffic: Traffic, seed: int, longest: int, waiting: int) -> None:
         self._traffic = traffic
@@ -36,19 +36,21 @@ class Adversary:
             for _ in range(cpu):
                 self._traffic.add_running(name, 1, self._random.randint(1, self._longest))
 
-    def send(self) -> None:
-        """Add a number of small pods that wait."""
+    def create_pods(self) -> None:
+        """Create small pods up to the given number of pending pods."""
         while sum(1 for _ in self._traffic.rig.queue.readings) < self._waiting:
             self._traffic.add_pending(self._random.choice((1, 1, 1, 2)), self._random.randint(1, self._longest))
 
 
 @settings(max_examples=25)
 @given(CLUSTERS, st.integers(1, 2), st.integers(0, 2**32), RUN_TIMES, st.data())
-def test_the_bound(cpus: list[int], size: int, seed: int, longest: int, data: st.DataObject) -> None:
-    """A gang that fits an empty cluster is placed within the bound, under an endless stream of small pods."""
+def test_a_strict_gang_is_scheduled_within_the_bound(
+    cpus: list[int], size: int, seed: int, longest: int, data: st.DataObject
+) -> None:
+    """A gang that fits an empty cluster is scheduled within the bound, while small pods are created all the time."""
     zones = data.draw(st.integers(1, 2))
-    room = max(sum(cpu // size for cpu in cpus[zone::zones]) for zone in range(zones))
-    count = data.draw(st.integers(1, room))
+    capacity = max(sum(cpu // size for cpu in cpus[zone::zones]) for zone in range(zones))
+    count = data.draw(st.integers(1, capacity))
     topology = data.draw(st.sampled_from((None, GroupTopology("zone"))))
 
     async def scenario() -> None:
@@ -59,20 +61,20 @@ def test_the_bound(cpus: list[int], size: int, seed: int, longest: int, data: st
             traffic.nodes(of_zone, labels={"zone": str(zone)})
         adversary = Adversary(traffic, seed, longest, 8)
         adversary.fill(names, cpus)
-        adversary.send()
+        adversary.create_pods()
         traffic.gang("big", count, size, topology=topology)
         bound: float | None = None
         for _ in range(_TICKS):
-            adversary.send()
+            adversary.create_pods()
             await traffic.step()
             if traffic.is_scheduled("big"):
                 return
             reservation = traffic.rig.scheduler.reservations.of(traffic.gang_named("big").key)
             if reservation is not None and bound is None:
                 bound = traffic.latest_end_on(reservation.plan.node_names) + 1.0
-            assert bound is None or traffic.now < bound, "the gang was not placed within the bound"
-            assert bound is not None or traffic.now < 1000.0 + PATIENCE + 15.0, "nothing was reserved"
-        raise AssertionError("the gang was never placed")
+            assert bound is None or traffic.now < bound, "the gang was not scheduled within the bound"
+            assert bound is not None or traffic.now < 1000.0 + PATIENCE + 15.0, "no nodes were reserved"
+        raise AssertionError("the gang was never scheduled")
 
     asyncio.run(scenario())
 
@@ -84,7 +86,7 @@ def test_the_bound(cpus: list[int], size: int, seed: int, longest: int, data: st
     st.integers(0, 2**32),
 )
 def test_no_deadlock(cpus: list[int], gangs: list[tuple[int, int, int, bool]], seed: int) -> None:
-    """Any mix of gangs that each fit an empty cluster: when pods end, all are placed in the end."""
+    """All gangs of any mix are scheduled in the end, if each fits an empty cluster and running pods terminate."""
     possible = [each for each in gangs if sum(cpu // each[1] for cpu in cpus) >= each[0]]
 
     async def scenario() -> None:
@@ -98,13 +100,13 @@ def test_no_deadlock(cpus: list[int], gangs: list[tuple[int, int, int, bool]], s
         waiting = {f"g{number}" for number in range(len(possible))}
         for _ in range(_TICKS):
             await traffic.step()
-            waiting = {name for name in waiting if not _was_placed(traffic, name)}
+            waiting = {name for name in waiting if not _was_scheduled(traffic, name)}
             if not waiting:
                 return
-        raise AssertionError(f"never placed: {sorted(waiting)}")
+        raise AssertionError(f"never scheduled: {sorted(waiting)}")
 
     asyncio.run(scenario())
 
 
-def _was_placed(traffic: Traffic, name: str) -> bool:
+def _was_scheduled(traffic: Traffic, name: str) -> bool:
     return any(bound.startswith(f"{name}-") for bound in traffic.rig.bound)

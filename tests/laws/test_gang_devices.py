@@ -1,4 +1,4 @@
-"""A gang with devices is placed if and only if a plain search over all nodes and devices finds a placement."""
+"""Law of gangs with devices: a gang is scheduled if and only if a plain search finds nodes and devices for it."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from tests.support.gang_preemption import small_node
 from tests.support.scheduling import Rig
 
 NODES = ("a", "b", "c")
-Spot = tuple[str, str]
+DeviceKey = tuple[str, str]
 """Pool and device."""
 
 
-class Ask(Struct, frozen=True):
-    """One request: how many devices, of which models, and whether all must be of one model."""
+class Request(Struct, frozen=True):
+    """A device request: number of devices, their models, and whether all must have the same model."""
 
     count: int
     models: str
@@ -36,21 +36,21 @@ class Ask(Struct, frozen=True):
 
 
 class Member(Struct, frozen=True):
-    """A member: CPUs, the devices of its own claim, and whether it names the shared claim."""
+    """A member: CPU request, request of its own claim, and whether it uses the shared claim."""
 
     cpus: int
-    ask: Ask | None
-    shares: bool
+    request: Request | None
+    uses_shared_claim: bool
 
 
-class Scene(Struct, frozen=True):
-    """A drawn cluster: CPUs by node, models of the devices by pool, and a gang."""
+class Scenario(Struct, frozen=True):
+    """A cluster: CPUs by node, models of the devices by pool, and a gang."""
 
     cpus: dict[str, int]
     pools: dict[str, str]
     members: tuple[Member, ...]
     needed: int
-    shared: Ask
+    shared: Request
 
 
 def models(among: str, least: int, most: int) -> st.SearchStrategy[str]:
@@ -58,73 +58,79 @@ def models(among: str, least: int, most: int) -> st.SearchStrategy[str]:
 
 
 @st.composite
-def asks(draw: st.DrawFn) -> Ask:
+def device_requests(draw: st.DrawFn) -> Request:
     count = draw(st.sampled_from((1, 1, 1, 1, 2)))
     other = draw(st.sampled_from(("", "", "x", "y"))) if count == 1 else ""
-    return Ask(count, draw(st.sampled_from(("x", "y", "xy", "xy"))), count > 1 and draw(st.booleans()), other)
+    return Request(count, draw(st.sampled_from(("x", "y", "xy", "xy"))), count > 1 and draw(st.booleans()), other)
 
 
 @st.composite
-def scenes(draw: st.DrawFn) -> Scene:
+def scenarios(draw: st.DrawFn) -> Scenario:
     names = NODES[: draw(st.sampled_from((1, 2, 2, 3)))]
     pools = {name: draw(models("xy", 1, 2)) for name in names}
     pools["net"] = draw(models("xy", 0, 1))
     members = tuple(
         Member(
-            draw(st.integers(0, 2)), draw(st.one_of(asks(), asks(), asks(), st.none())), draw(st.integers(0, 3)) == 0
+            draw(st.integers(0, 2)),
+            draw(st.one_of(device_requests(), device_requests(), device_requests(), st.none())),
+            draw(st.integers(0, 3)) == 0,
         )
         for _ in range(draw(st.sampled_from((2, 3, 3, 4))))
     )
     needed = len(members) - draw(st.sampled_from((0, 0, 0, 1)))
-    return Scene({name: draw(st.integers(2, 5)) for name in names}, pools, members, needed, draw(asks()))
+    return Scenario({name: draw(st.integers(2, 5)) for name in names}, pools, members, needed, draw(device_requests()))
 
 
-def tight_scene(seed: int) -> Scene:
-    """Return a scene whose members can take all devices and nearly all CPUs, and ask for less than they take."""
+def tight_scenario(seed: int) -> Scenario:
+    """Return a feasible scenario whose members need all devices and nearly all CPUs."""
     draw = Random(seed)
     names = NODES[: draw.randint(1, 2)]
     pools = {name: "".join(draw.choices("xy", k=4 // len(names) - draw.randint(0, 1))) for name in names} | {"net": ""}
-    spots = [(name, model) for name in names for model in pools[name]]
+    free_devices = [(name, model) for name in names for model in pools[name]]
     cpus = dict.fromkeys(names, draw.randint(1, 2))
     members = []
-    for name, model in draw.sample(spots, len(spots)):
+    for name, model in draw.sample(free_devices, len(free_devices)):
         wanted = draw.randint(0, 2)
         cpus[name] += wanted
-        members.append(Member(wanted, Ask(1, draw.choice((model, "xy"))), shares=False))
-    return Scene(cpus, pools, tuple(members), len(members), Ask(1, "x"))
+        members.append(Member(wanted, Request(1, draw.choice((model, "xy"))), uses_shared_claim=False))
+    return Scenario(cpus, pools, tuple(members), len(members), Request(1, "x"))
 
 
 # -- the plain search -----------------------------------------------------------------------------------------------
 
 
-def takes(scene: Scene, ask: Ask, node: str, used: frozenset[Spot]) -> Iterator[frozenset[Spot]]:
-    """Yield all sets of devices that serve a request on a node."""
+def device_choices(
+    scenario: Scenario, request: Request, node: str, used: frozenset[DeviceKey]
+) -> Iterator[frozenset[DeviceKey]]:
+    """Yield each set of devices that satisfies a request on a node."""
     free = [
         (pool, number, model)
         for pool in (node, "net")
-        for number, model in enumerate(scene.pools[pool])
+        for number, model in enumerate(scenario.pools[pool])
         if (pool, f"d{number}") not in used
     ]
-    for models in (ask.models, ask.alternative):
-        for found in combinations([each for each in free if each[2] in models], ask.count if models else len(free) + 1):
-            if not ask.is_uniform or len({model for _, _, model in found}) == 1:
+    for models in (request.models, request.alternative):
+        for found in combinations(
+            [each for each in free if each[2] in models], request.count if models else len(free) + 1
+        ):
+            if not request.is_uniform or len({model for _, _, model in found}) == 1:
                 yield frozenset((pool, f"d{number}") for pool, number, _ in found)
 
 
-def is_feasible(scene: Scene) -> bool:
-    """Return whether some choice of members, nodes and devices serves the quorum."""
+def is_feasible(scenario: Scenario) -> bool:
+    """Return whether members, nodes and devices can be chosen so that the quorum is placed."""
     return any(
-        serves(scene, members, dict(scene.cpus), frozenset(), None)
-        for members in combinations(scene.members, scene.needed)
+        can_place(scenario, members, dict(scenario.cpus), frozenset(), None)
+        for members in combinations(scenario.members, scenario.needed)
     )
 
 
-def serves(
-    scene: Scene,
+def can_place(
+    scenario: Scenario,
     members: tuple[Member, ...],
     free: dict[str, int],
-    used: frozenset[Spot],
-    shared: frozenset[Spot] | None,
+    used: frozenset[DeviceKey],
+    shared: frozenset[DeviceKey] | None,
 ) -> bool:
     if not members:
         return True
@@ -133,22 +139,26 @@ def serves(
         if cpus < member.cpus:
             continue
         left = {**free, node: cpus - member.cpus}
-        for common in shared_devices(scene, member, node, used, shared):
+        for common in shared_devices(scenario, member, node, used, shared):
             taken = used | (common or frozenset())
-            own = [frozenset[Spot]()] if member.ask is None else takes(scene, member.ask, node, taken)
-            if any(serves(scene, rest, left, taken | devices, common) for devices in own):
+            own = (
+                [frozenset[DeviceKey]()]
+                if member.request is None
+                else device_choices(scenario, member.request, node, taken)
+            )
+            if any(can_place(scenario, rest, left, taken | devices, common) for devices in own):
                 return True
     return False
 
 
 def shared_devices(
-    scene: Scene, member: Member, node: str, used: frozenset[Spot], shared: frozenset[Spot] | None
-) -> Iterator[frozenset[Spot] | None]:
+    scenario: Scenario, member: Member, node: str, used: frozenset[DeviceKey], shared: frozenset[DeviceKey] | None
+) -> Iterator[frozenset[DeviceKey] | None]:
     """Yield the devices of the shared claim after the member is placed; None while it is not allocated."""
-    if not member.shares:
+    if not member.uses_shared_claim:
         yield shared
     elif shared is None:
-        yield from takes(scene, scene.shared, node, used)
+        yield from device_choices(scenario, scenario.shared, node, used)
     elif {pool for pool, _ in shared} <= {node, "net"}:
         yield shared
 
@@ -156,44 +166,46 @@ def shared_devices(
 # -- the scheduler --------------------------------------------------------------------------------------------------
 
 
-def request(ask: Ask) -> tuple[Body, list[Body]]:
+def request_body(request: Request) -> tuple[Body, list[Body]]:
     """Return the request and the constraints of a claim."""
-    constraints = [{"matchAttribute": f"{DRIVER}/model"}] if ask.is_uniform else []
-    if ask.alternative:
+    constraints = [{"matchAttribute": f"{DRIVER}/model"}] if request.is_uniform else []
+    if request.alternative:
         return first_available(
-            "r", alternative("p", of(ask.models)), alternative("q", of(ask.alternative))
+            "r",
+            alternative("p", model_selector(request.models)),
+            alternative("q", model_selector(request.alternative)),
         ), constraints
-    return exactly("r", of(ask.models), count=ask.count), constraints
+    return exactly("r", model_selector(request.models), count=request.count), constraints
 
 
-def of(models: str) -> str:
+def model_selector(models: str) -> str:
     return f'device.attributes["{DRIVER}"].model in {list(models)}'.replace("'", '"')
 
 
-def objects_of(scene: Scene) -> list[Node | ResourceSlice | ResourceClaim | Pod]:
+def objects_of(scenario: Scenario) -> list[Node | ResourceSlice | ResourceClaim | Pod]:
     found: list[Node | ResourceSlice | ResourceClaim | Pod] = []
-    for name, models in scene.pools.items():
+    for name, models in scenario.pools.items():
         rows = [device(f"d{index}", model) for index, model in enumerate(models)]
         if name == "net":
             found.append(slice_of(rows, name=name, node="", pool=name, allNodes=True))
         else:
-            found += [small_node(name, scene.cpus[name]), slice_of(rows, node=name)]
-    body, constraints = request(scene.shared)
+            found += [small_node(name, scenario.cpus[name]), slice_of(rows, node=name)]
+    body, constraints = request_body(scenario.shared)
     found.append(claim(body, name="shared", constraints=constraints))
-    for number, member in enumerate(scene.members):
-        shared = ["shared"] if member.shares else []
-        body, constraints = ({}, []) if member.ask is None else request(member.ask)
+    for number, member in enumerate(scenario.members):
+        shared = ["shared"] if member.uses_shared_claim else []
+        body, constraints = ({}, []) if member.request is None else request_body(member.request)
         requests = [body] if body else []
         cpu = {"cpu": str(member.cpus)}
         found += claimant(f"train-{number}", *requests, shared=shared, constraints=constraints, requests=cpu)
     return found
 
 
-async def run(scene: Scene) -> Rig:
-    """Run the scheduler on a scene; nothing is in use afterwards if the gang was not placed."""
+async def run(scenario: Scenario) -> Rig:
+    """Run the scheduler on a scenario; check that nothing is in use if the gang was not scheduled."""
     made, writer = device_rig(steps=1_000_000)
-    gang(made, scene.needed)
-    report(made, writer, *objects_of(scene))
+    gang(made, scenario.needed)
+    report(made, writer, *objects_of(scenario))
     before = cluster_state(made.context)
     await settled(made)
     if not made.bound:
@@ -203,7 +215,7 @@ async def run(scene: Scene) -> Rig:
             name: before[name] for name in ("requested", "pod_count", "pods", "placed", "assumed")
         }
     else:
-        assert len(made.bound) >= scene.needed
+        assert len(made.bound) >= scenario.needed
         assert_no_device_twice(list(writer.claims.values()))
     return made
 
@@ -218,13 +230,13 @@ def assert_no_device_twice(claims: list[ResourceClaim]) -> None:
     assert len(taken) == len(set(taken))
 
 
-@given(st.one_of(scenes(), st.integers(0, 2**32).map(tight_scene)))
-def test_search_is_complete(scene: Scene) -> None:
-    """It finds a placement if there is one, and says that it is impossible otherwise."""
-    made = asyncio.run(run(scene))
-    feasible = is_feasible(scene)
+@given(st.one_of(scenarios(), st.integers(0, 2**32).map(tight_scenario)))
+def test_search_is_complete(scenario: Scenario) -> None:
+    """The scheduler finds a placement if one exists, and reports otherwise that none exists."""
+    made = asyncio.run(run(scenario))
+    feasible = is_feasible(scenario)
     event(f"feasible: {feasible}")
     assert bool(made.bound) == feasible
-    needs = any(each.ask is not None or each.shares for each in scene.members)
+    needs = any(each.request is not None or each.uses_shared_claim for each in scenario.members)
     if not feasible and needs:
         assert "; impossible: no choice of nodes and devices" in made.condition.message

@@ -1,7 +1,7 @@
-"""Law: no pod that names a group is decided before its PodGroup is known, whatever is reported first.
+"""Law: no pod that names a group is scheduled before its PodGroup is received, whatever the order of reports.
 
-Known means that the group was reported and that the first list of its API is complete. The law also holds for liveness:
-the last of the reports lets the gang be placed at once, without any further event.
+The PodGroup counts as received when it was reported and the first list of its API is complete. After the last report,
+the gang is scheduled at once, without any further event.
 """
 
 from __future__ import annotations
@@ -28,20 +28,21 @@ from tests.support.gangs import settle
 from tests.support.scheduling import Rig, profile, rig
 
 STEPS = ("nodes", "pod 0", "pod 1", "group", "list", "profile")
-LATER = ("nothing", "group deleted", "source refused", "profile swapped", "pod changed")
+LATER_STEPS = ("nothing", "group deleted", "list forbidden", "profile edited", "pod changed")
 
 
 def member(source: GroupSource, number: int) -> Pod:
-    """A pod of the group ``train`` that fits a node of its own."""
+    """Return a pod of the group ``train`` that needs a whole node."""
     if source is GroupSource.NATIVE:
         return pod(f"train-{number}", requests={"cpu": "1"}, group="train")
     return pod(f"train-{number}", requests={"cpu": "1"}, labels={POD_GROUP_LABELS[source]: "train"})
 
 
-class Start:
-    """A scheduler that starts while two members of a gang wait, which must share a rack.
+class StartingScheduler:
+    """A scheduler that starts while two members of a gang are pending, which must run in the same rack.
 
-    Each node has room for one. Members that are decided by themselves may go to node ``a``, whose rack has no other.
+    Each node has capacity for one member. Members that are scheduled as single pods may go to node ``a``, whose rack
+    has no other node.
     """
 
     def __init__(self, source: GroupSource) -> None:
@@ -56,8 +57,8 @@ class Start:
             "list": lambda: self.made.scheduler.group_feed.serve(source),
             "profile": lambda: self.made.serve(profile()),
             "group deleted": lambda: self.made.scheduler.group_feed.group_deleted(self.key),
-            "source refused": lambda: self.made.scheduler.group_feed.withhold(source, "it is refused"),
-            "profile swapped": lambda: self.made.serve(profile(percentage=50)),
+            "list forbidden": lambda: self.made.scheduler.group_feed.withhold(source, "the list is forbidden"),
+            "profile edited": lambda: self.made.serve(profile(percentage=50)),
             "pod changed": self._change,
             "nothing": lambda: None,
         }
@@ -78,8 +79,8 @@ class Start:
             metadata = replace(old.metadata, labels={**old.metadata.labels, "touched": ""})
             self.made.scheduler.feed.pod_updated(old, replace(old, metadata=metadata))
 
-    async def take(self, step: str) -> None:
-        """Take a step, and let the scheduler do what it can."""
+    async def perform(self, step: str) -> None:
+        """Perform a step, and run the scheduler until it is idle."""
         self.steps[step]()
         await settle(self.made)
 
@@ -88,38 +89,38 @@ class Start:
 @settings(max_examples=30)
 @given(order=st.permutations(STEPS))
 async def test_reports_in_any_order(source: GroupSource, order: list[str]) -> None:
-    """Nothing is bound before the last report; then both members are, in the rack that has room for both."""
-    start = Start(source)
+    """No member is bound before the last report; then both members are bound in the rack with two nodes."""
+    scheduler = StartingScheduler(source)
     for step in order[:-1]:
-        await start.take(step)
-        assert start.made.bound == {}
-    await start.take(order[-1])
-    assert set(start.made.bound.values()) == {"b", "c"}
+        await scheduler.perform(step)
+        assert scheduler.made.bound == {}
+    await scheduler.perform(order[-1])
+    assert set(scheduler.made.bound.values()) == {"b", "c"}
 
 
 @pytest.mark.parametrize("source", POD_GROUP_SOURCES)
 @settings(max_examples=30)
-@given(order=st.permutations(("pod 0", "pod 1", "group", "list", "profile")), later=st.permutations(LATER))
-async def test_what_is_known_is_lost_again(source: GroupSource, order: list[str], later: list[str]) -> None:
-    """A node's allocatable amounts, and the requests of its bound pods by name."""
-    start = Start(source)
+@given(order=st.permutations(("pod 0", "pod 1", "group", "list", "profile")), later=st.permutations(LATER_STEPS))
+async def test_a_group_that_is_no_longer_received(source: GroupSource, order: list[str], later: list[str]) -> None:
+    """After the group is deleted and its source fails, no member is bound until both are reported again."""
+    scheduler = StartingScheduler(source)
     for step in (*order, *later):
-        await start.take(step)
-    await start.take("nodes")
-    assert start.made.bound == {}
-    await start.take("group")
-    await start.take("list")
-    assert set(start.made.bound.values()) == {"b", "c"}
+        await scheduler.perform(step)
+    await scheduler.perform("nodes")
+    assert scheduler.made.bound == {}
+    await scheduler.perform("group")
+    await scheduler.perform("list")
+    assert set(scheduler.made.bound.values()) == {"b", "c"}
 
 
 @settings(max_examples=30)
 @given(order=st.permutations((*STEPS[1:], "plain")))
 async def test_other_pods_wait_for_no_list(order: list[str]) -> None:
-    """A pod without a group is decided as soon as it and its profile are there."""
-    start = Start(GroupSource.NATIVE)
-    await start.take("nodes")
-    start.steps["plain"] = lambda: start.made.add(pod("plain"))
+    """A pod without a group is bound as soon as the pod and its profile exist."""
+    scheduler = StartingScheduler(GroupSource.NATIVE)
+    await scheduler.perform("nodes")
+    scheduler.steps["plain"] = lambda: scheduler.made.add(pod("plain"))
     for step in order:
-        await start.take(step)
-        known = order[: order.index(step) + 1]
-        assert ("plain" in start.made.bound) is ({"plain", "profile"} <= set(known))
+        await scheduler.perform(step)
+        reported = order[: order.index(step) + 1]
+        assert ("plain" in scheduler.made.bound) is ({"plain", "profile"} <= set(reported))

@@ -1,7 +1,7 @@
-"""Law: a pod below CompositePodGroups is bound only if its gang and all groups above meet their quorums by bound pods.
+"""Law: a pod in a tree of groups is bound only if all groups above meet their quorums with bound pods.
 
-The law holds for trees of any shape, after each report, whatever is reported first. With enough room it also holds for
-liveness: every pod is bound whose gang and groups above have enough members.
+The law holds for any shape of tree and after each report, in any order of reports. With enough capacity, every pod
+whose gang and groups above have enough members is bound.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from tests.support.scheduling import Rig, rig
 
 @dataclass(frozen=True)
 class Tree:
-    """A tree of groups: parents by number, 0 for the root, and the gangs below them.
+    """A tree of CompositePodGroups with gangs below them; the root has number 0.
 
     Attributes:
-        parents: The parent of each CompositePodGroup after the root.
-        quorums: Their ``minGroupCount``, that of the root first.
+        parents: Number of the parent of each CompositePodGroup after the root.
+        quorums: ``minGroupCount`` of each CompositePodGroup.
         gangs: Parent, ``minCount`` and number of members of each gang.
     """
 
@@ -37,45 +37,45 @@ class Tree:
 
     @property
     def groups(self) -> list[CompositePodGroup | PodGroup]:
-        """All objects."""
+        """All group objects."""
         above = ["", *(f"c{parent}" for parent in self.parents)]
         composites = [
-            CompositePodGroup(GroupKey(GroupSource.COMPOSITE, "default", f"c{number}"), f"u{number}", least, parent)
-            for number, (least, parent) in enumerate(zip(self.quorums, above, strict=True))
+            CompositePodGroup(GroupKey(GroupSource.COMPOSITE, "default", f"c{number}"), f"u{number}", quorum, parent)
+            for number, (quorum, parent) in enumerate(zip(self.quorums, above, strict=True))
         ]
         leaves = [
             PodGroup(
                 GroupKey(GroupSource.NATIVE, "default", f"g{number}"),
                 f"g{number}",
-                least,
+                quorum,
                 parent=f"c{parent}",
                 priority=0,
             )
-            for number, (parent, least, _) in enumerate(self.gangs)
+            for number, (parent, quorum, _) in enumerate(self.gangs)
         ]
         return [*composites, *leaves]
 
     @property
     def pods(self) -> list[Pod]:
-        """All members."""
+        """All member pods."""
         return [
             pod(f"g{number}-{each}", requests={"cpu": "1"}, group=f"g{number}")
             for number, (_, _, count) in enumerate(self.gangs)
             for each in range(count)
         ]
 
-    def met(self, number: int, counts: list[int]) -> bool:
-        """Whether a CompositePodGroup meets its quorum if its gangs have so many members."""
-        below = [counts[each] >= least for each, (parent, least, _) in enumerate(self.gangs) if parent == number]
-        below += [self.met(each, counts) for each, parent in enumerate(self.parents, start=1) if parent == number]
+    def is_met(self, number: int, counts: list[int]) -> bool:
+        """Return whether a CompositePodGroup meets its quorum with the given member counts of the gangs."""
+        below = [counts[each] >= quorum for each, (parent, quorum, _) in enumerate(self.gangs) if parent == number]
+        below += [self.is_met(each, counts) for each, parent in enumerate(self.parents, start=1) if parent == number]
         return sum(below) >= self.quorums[number]
 
-    def holds(self, gang: int, counts: list[int]) -> bool:
-        """Whether a gang and every group above it meet their quorums."""
-        parent, least, _ = self.gangs[gang]
-        if counts[gang] < least:
+    def all_quorums_met(self, gang: int, counts: list[int]) -> bool:
+        """Return whether a gang and every group above it meet their quorums."""
+        parent, quorum, _ = self.gangs[gang]
+        if counts[gang] < quorum:
             return False
-        while self.met(parent, counts):
+        while self.is_met(parent, counts):
             if parent == 0:
                 return True
             parent = self.parents[parent - 1]
@@ -84,7 +84,7 @@ class Tree:
 
 @st.composite
 def trees(draw: st.DrawFn) -> Tree:
-    """Draw a tree of up to four CompositePodGroups and five gangs."""
+    """Generate a tree of up to four CompositePodGroups and five gangs."""
     parents = tuple(draw(st.integers(0, number)) for number in range(draw(st.integers(0, 3))))
     quorums = tuple(draw(st.integers(1, 3)) for _ in range(len(parents) + 1))
     gang = st.tuples(st.integers(0, len(parents)), st.integers(1, 3), st.integers(1, 4))
@@ -98,7 +98,7 @@ def bound_counts(made: Rig, tree: Tree) -> list[int]:
 
 @given(tree=trees(), cpus=st.sampled_from((2, 4, 6, 99)), data=st.data())
 async def test_quorums_of_bound_pods(tree: Tree, cpus: int, data: st.DataObject) -> None:
-    """Checked after each report; with room for all pods, every pod of which the quorums exist is bound in the end."""
+    """Quorums are met after each report; with enough capacity, every pod whose quorums exist is bound."""
     made = rig(defaults=default_plugins())
     feed = made.scheduler.group_feed
     feed.serve(GroupSource.NATIVE)
@@ -110,10 +110,12 @@ async def test_quorums_of_bound_pods(tree: Tree, cpus: int, data: st.DataObject)
         step()
         await settle(made)
         counts = bound_counts(made, tree)
-        assert all(tree.holds(number, counts) for number, count in enumerate(counts) if count)
+        assert all(tree.all_quorums_met(number, counts) for number, count in enumerate(counts) if count)
     made.clock.advance(60.0)
     await settle(made)
     counts, existing = bound_counts(made, tree), [count for _, _, count in tree.gangs]
-    assert all(tree.holds(number, counts) for number, count in enumerate(counts) if count)
+    assert all(tree.all_quorums_met(number, counts) for number, count in enumerate(counts) if count)
     if cpus == 99:
-        assert counts == [count if tree.holds(number, existing) else 0 for number, count in enumerate(existing)]
+        assert counts == [
+            count if tree.all_quorums_met(number, existing) else 0 for number, count in enumerate(existing)
+        ]

@@ -1,7 +1,7 @@
-"""Law of the preemption for groups of ``scheduling.k8s.io``: the victims are those of a plain form of the algorithm.
+"""Law of preemption for groups of ``scheduling.k8s.io``: the victims equal those of a plain algorithm.
 
-All pods of lower priority are taken off, the members are placed, and each pod returns that fits beside them: those
-whose eviction violates a PodDisruptionBudget first, then by priority and start.
+The plain algorithm removes all pods of lower priority, places the members, and restores each pod that still fits. It
+restores pods whose eviction violates a PodDisruptionBudget first, then by priority and start time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Running:
-    """A running pod: its node, its size, its priority, and whether the budget protects it."""
+    """A running pod: node, CPUs, priority, and whether the budget protects it."""
 
     node: int
     cpus: int
@@ -37,8 +37,8 @@ class Running:
 
 
 @dataclass(frozen=True)
-class World:
-    """Nodes by their CPUs, pods on them in the order of their start, what the budget allows, and the group."""
+class Scenario:
+    """CPUs of the nodes, running pods in order of their start, allowed disruptions of the budget, and the group."""
 
     cpus: tuple[int, ...]
     pods: tuple[Running, ...]
@@ -68,27 +68,27 @@ class World:
         status = msgspec.structs.replace(made.status, start_time=START + timedelta(seconds=number))
         return msgspec.structs.replace(made, status=status)
 
-    def free(self, kept: set[int]) -> list[int]:
-        """CPUs that are free on each node beside the pods of these numbers."""
+    def free(self, remaining: set[int]) -> list[int]:
+        """Return the free CPUs of each node next to the pods with the given numbers."""
         free = list(self.cpus)
-        for number in kept:
+        for number in remaining:
             free[self.pods[number].node] -= self.pods[number].cpus
         return free
 
-    def in_order_of_return(self) -> list[int]:
-        """Numbers of the pods of lower priority, in the order in which they return."""
-        lower = sorted(
+    def in_order_of_restoration(self) -> list[int]:
+        """Return the numbers of the pods of lower priority, in the order in which they are restored."""
+        lower_pods = sorted(
             (number for number, each in enumerate(self.pods) if each.priority < 0),
             key=lambda number: (-self.pods[number].priority, number),
         )
-        protected = [number for number in lower if self.pods[number].is_protected]
+        protected = [number for number in lower_pods if self.pods[number].is_protected]
         violating = set(protected[max(0, self.allowed) :])
-        return sorted(lower, key=lambda number: number not in violating)
+        return sorted(lower_pods, key=lambda number: number not in violating)
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> World:
-    """Draw a cluster with as many pods as its nodes have room for, and a group."""
+def scenarios(draw: st.DrawFn) -> Scenario:
+    """Generate nodes, pods that fit on them, and a group."""
     cpus = tuple(draw(st.lists(st.integers(1, 6), min_size=1, max_size=4)))
     pods: list[Running] = []
     for number, total in enumerate(cpus):
@@ -100,33 +100,33 @@ def worlds(draw: st.DrawFn) -> World:
     members = draw(st.integers(1, 4))
     needed = draw(st.integers(1, members))
     shuffled = tuple(draw(st.permutations(pods)))
-    return World(cpus, shuffled, draw(st.integers(0, 3)), members, draw(st.integers(1, 3)), needed)
+    return Scenario(cpus, shuffled, draw(st.integers(0, 3)), members, draw(st.integers(1, 3)), needed)
 
 
-@given(world=worlds())
-def test_the_victims(world: World) -> None:
-    """The plan has the victims of the plain form, and there is one if the quorum fits without the lower pods."""
-    made, preview = world.preview()
-    higher = {number for number, each in enumerate(world.pods) if each.priority >= 0}
-    lower = world.in_order_of_return()
-    room = sum(max(0, free) // world.size for free in world.free(higher))
-    if not lower or room < world.needed:
+@given(scenario=scenarios())
+def test_the_victims(scenario: Scenario) -> None:
+    """The plan has the victims of the plain algorithm; there is a plan if the quorum fits without lower pods."""
+    made, preview = scenario.preview()
+    higher_pods = {number for number, each in enumerate(scenario.pods) if each.priority >= 0}
+    lower_pods = scenario.in_order_of_restoration()
+    capacity = sum(max(0, free) // scenario.size for free in scenario.free(higher_pods))
+    if not lower_pods or capacity < scenario.needed:
         assert preview.plan is None
         return
-    kept, seats = set(higher), [0] * len(world.cpus)
+    remaining, member_cpus = set(higher_pods), [0] * len(scenario.cpus)
     if preview.plan is None:
         event("feasible without a victim")
-        beside = sum(max(0, free) // world.size for free in world.free(higher | set(lower)))
-        assert beside >= min(world.members, room)
+        next_to_lower_pods = sum(max(0, free) // scenario.size for free in scenario.free(higher_pods | set(lower_pods)))
+        assert next_to_lower_pods >= min(scenario.members, capacity)
         return
-    assert len(preview.plan.nodes) == min(world.members, room)
+    assert len(preview.plan.nodes) == min(scenario.members, capacity)
     for name in preview.plan.nodes.values():
-        seats[int(name[1:])] += world.size
-    for number in lower:
-        free = world.free(kept | {number})[world.pods[number].node]
-        if free >= seats[world.pods[number].node]:
-            kept.add(number)
-    victims = {f"v{number}" for number in lower if number not in kept}
+        member_cpus[int(name[1:])] += scenario.size
+    for number in lower_pods:
+        free = scenario.free(remaining | {number})[scenario.pods[number].node]
+        if free >= member_cpus[scenario.pods[number].node]:
+            remaining.add(number)
+    victims = {f"v{number}" for number in lower_pods if number not in remaining}
     event(f"{len(victims)} victims")
     assert {info.pod.metadata.name for info in preview.plan.victims} == victims
     assert not made.bound

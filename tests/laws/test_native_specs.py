@@ -1,7 +1,7 @@
-"""Law: no member of a native PodGroup is bound if one field of the group's spec is not understood or cannot be obeyed.
+"""Law: no member of a native PodGroup is bound if a field of the group's spec is unknown or unsupported.
 
-It holds for every version that is read and any order of reports. The law also holds for liveness: a PodGroup without
-that field, created in its place, lets the gang be placed at once.
+The law holds for every supported version and any order of reports. If a PodGroup without that field replaces the
+group, the gang is scheduled at once.
 """
 
 from __future__ import annotations
@@ -58,17 +58,17 @@ UNSUPPORTED: tuple[Spec, ...] = (
 
 
 def with_field(part: tuple[str | int, ...], name: str) -> Spec:
-    """Return a spec with one more field in one of its parts."""
+    """Return a valid spec with one more field in one of its parts."""
     spec = copy.deepcopy(VALID)
-    found: Any = spec
+    target: Any = spec
     for step in part:
-        found = found[step]
-    found[name] = {}
+        target = target[step]
+    target[name] = {}
     return spec
 
 
-class Start:
-    """A scheduler that starts while two members of a native gang wait, for which there is room."""
+class StartingScheduler:
+    """A scheduler that starts while two members of a native gang are pending, for which there is capacity."""
 
     def __init__(self, version: str, translations: Translations = TRANSLATIONS) -> None:
         self.made = rig(defaults=default_plugins(), serve=True)
@@ -76,8 +76,8 @@ class Start:
         self._translate = translations[version]
         self._accepted = AcceptedGroups(self.made.scheduler.group_feed)
 
-    async def take(self, step: str, spec: Spec) -> None:
-        """Take a step, and let the scheduler do what it can."""
+    async def perform(self, step: str, spec: Spec) -> None:
+        """Perform a step, and run the scheduler until it is idle."""
         match step:
             case "nodes":
                 self.made.add(node("n", labels={"zone": "z"}, allocatable={"cpu": "9", "pods": "9"}))
@@ -90,7 +90,7 @@ class Start:
         await settle(self.made)
 
     def receive(self, spec: Spec, uid: str) -> None:
-        """Receive the object, as the watch does."""
+        """Receive the object from a watch."""
         resource = NativeGroup(ObjectMeta(name="train", namespace="default", uid=uid), spec)
         observed = ObservedGroup(KEY, uid, 1, {}, self.version)
         try:
@@ -101,13 +101,13 @@ class Start:
             self._accepted.accept(observed, group)
 
 
-async def bound_with(start: Start, spec: Spec, order: list[str]) -> set[str]:
+async def bound_with(scheduler: StartingScheduler, spec: Spec, order: list[str]) -> set[str]:
     """Return the pods that are bound after all steps."""
     for step in order:
-        await start.take(step, spec)
-    start.made.clock.advance(60.0)
-    await settle(start.made)
-    return set(start.made.bound)
+        await scheduler.perform(step, spec)
+    scheduler.made.clock.advance(60.0)
+    await settle(scheduler.made)
+    return set(scheduler.made.bound)
 
 
 SPECS = st.one_of(st.builds(with_field, st.sampled_from(PARTS), NAMES), st.sampled_from(UNSUPPORTED).map(VALID.__or__))
@@ -116,14 +116,14 @@ SPECS = st.one_of(st.builds(with_field, st.sampled_from(PARTS), NAMES), st.sampl
 @pytest.mark.parametrize("version", VERSIONS)
 @settings(max_examples=40)
 @given(spec=SPECS, order=st.permutations(STEPS))
-async def test_what_is_not_understood_binds_nobody(version: str, spec: Spec, order: list[str]) -> None:
-    """No member is bound, each says which field is the reason, and a group without it lets them go."""
-    start = Start(version)
-    assert await bound_with(start, spec, order) == set()
-    assert "cannot be scheduled: spec." in start.made.queue.gangs.obstacle(KEY)
-    start.receive(VALID, "uid-2")
-    await settle(start.made)
-    assert set(start.made.bound) == {"train-0", "train-1"}
+async def test_unsupported_fields_prevent_binding(version: str, spec: Spec, order: list[str]) -> None:
+    """No member is bound, the message names the field, and a group without the field is scheduled."""
+    scheduler = StartingScheduler(version)
+    assert await bound_with(scheduler, spec, order) == set()
+    assert "cannot be scheduled: spec." in scheduler.made.queue.gangs.obstacle(KEY)
+    scheduler.receive(VALID, "uid-2")
+    await settle(scheduler.made)
+    assert set(scheduler.made.bound) == {"train-0", "train-1"}
 
 
 # -- planted bugs ------------------------------------------------------------------------------------------------------
@@ -133,15 +133,15 @@ def _without(spec: Spec, path: str) -> Spec:
     """Return a spec without the field at a path such as ``spec.a.b[0].c``, as a lenient decoder reads it."""
     spec = copy.deepcopy(spec)
     *parents, last = path.removeprefix("spec.").replace("[", ".").replace("]", "").split(".")
-    found: Any = spec
+    target: Any = spec
     for step in parents:
-        found = found[int(step)] if step.isdigit() else found[step]
-    del found[last]
+        target = target[int(step)] if step.isdigit() else target[step]
+    del target[last]
     return spec
 
 
 def _lenient(version: str) -> Callable[[NativeGroup], PodGroup]:
-    """Return a translation that drops what it does not support."""
+    """Return a translation that drops unsupported fields."""
 
     def translate(resource: NativeGroup) -> PodGroup:
         try:
@@ -154,14 +154,14 @@ def _lenient(version: str) -> Callable[[NativeGroup], PodGroup]:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("spec", [*(with_field(part, "unknown") for part in PARTS), VALID | UNSUPPORTED[3]])
-async def test_a_lenient_decoder_is_found(version: str, spec: Spec) -> None:
-    """A planted decoder that drops fields has its members bound, which the law forbids."""
-    start = Start(version, {version: _lenient(version)})
-    assert await bound_with(start, spec, list(STEPS)) != set()
+async def test_a_lenient_decoder_violates_the_law(version: str, spec: Spec) -> None:
+    """With a decoder that drops fields, members are bound."""
+    scheduler = StartingScheduler(version, {version: _lenient(version)})
+    assert await bound_with(scheduler, spec, list(STEPS)) != set()
 
 
-async def test_members_of_a_refused_group_that_count_as_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A planted gate that lets members of refused groups go has them bound as single pods."""
+async def test_ungated_members_of_a_rejected_group_violate_the_law(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the gate for members of rejected groups, members are bound as single pods."""
     monkeypatch.setattr(Gangs, "key_of", lambda *_: None)
-    start = Start("v1beta1")
-    assert await bound_with(start, with_field((), "unknown"), list(STEPS)) != set()
+    scheduler = StartingScheduler("v1beta1")
+    assert await bound_with(scheduler, with_field((), "unknown"), list(STEPS)) != set()

@@ -1,6 +1,6 @@
-"""The law of hidden nominations: once no nominations are hidden, the result is as if none had ever been.
+"""Law of hidden nominations: after the last hiding section ends, all nominations are visible again.
 
-Sections that hide nominations may wait for an extender, so they overlap in any order, and nominations are made and
+Sections that hide nominations may wait for an extender, so they overlap in any order, and nominations are added and
 withdrawn inside them.
 """
 
@@ -23,7 +23,7 @@ UIDS = st.sampled_from(sorted(INFOS))
 
 
 class NominationMachine(RuleBasedStateMachine):
-    """Two tables with the same changes; nominations are hidden in only one of them."""
+    """Two tables with the same changes; only one of them hides nominations."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -65,8 +65,8 @@ class NominationMachine(RuleBasedStateMachine):
         section.__exit__(None, None, None)
 
     @invariant()
-    def it_shows_what_is_not_hidden(self) -> None:
-        """Visible nodes, pods, their order and priorities are the same in both."""
+    def visible_nominations_are_equal(self) -> None:
+        """Nodes, pods, order and priorities of the nominations that are not hidden are equal in both tables."""
         hidden = set[str]().union(*(uids for uids, _ in self.sections))
         shown = {}
         for name in NODES:

@@ -1,4 +1,4 @@
-"""The law of permutation: the order in which nodes were added changes no decision."""
+"""Law of permutation: the order in which nodes were added changes no decision."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ ARRIVALS = st.integers(1, 5).flatmap(lambda count: st.tuples(*(pods(f"p{number}"
 def decisions(
     cluster: list[PlainNode], arrivals: tuple[PlainPod, ...], extra: bool
 ) -> tuple[dict[str, str], list[str]]:
-    """Return the nodes of pods, and the messages of those without a node."""
+    """Return the nodes of scheduled pods, and the messages of the others."""
     made = rig(defaults=Plugins(multi_point=plugin_set(*PLUGINS)))
     if extra:
-        # A node that came first and went leaves a free row behind.
-        gone = PlainNode("gone", 100, 100, 1).real()
-        made.add(gone)
-        made.scheduler.feed.node_deleted(gone)
+        # A deleted node leaves a free row.
+        deleted = PlainNode("deleted", 100, 100, 1).real()
+        made.add(deleted)
+        made.scheduler.feed.node_deleted(deleted)
     made.add(*(node.real() for node in cluster))
     made.add(*(other.real() for node in sorted(cluster, key=lambda node: node.name) for other in node.running_pods))
     placed: dict[str, str] = {}
@@ -41,9 +41,9 @@ def decisions(
 def test_the_order_of_nodes_changes_no_decision(
     cluster: tuple[PlainNode, ...], arrivals: tuple[PlainPod, ...], data: st.DataObject
 ) -> None:
-    """Neither a placement nor a message, also where rows were freed and taken again.
+    """Nodes and messages are equal for any order of nodes, also if rows were freed and reused.
 
-    An image has one size in the cluster: kube-scheduler takes that of the node which came first.
+    Each image has the same size on all nodes, because kube-scheduler uses the size on the node that was added first.
     """
     equal = [replace(node, images=tuple((name, 500) for name, _ in node.images)) for node in cluster]
     shuffled = data.draw(st.permutations(equal))

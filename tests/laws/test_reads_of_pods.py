@@ -1,7 +1,7 @@
-"""The law of reads: what a read of the API server established is not undone by what the watch delivers later.
+"""Law of reads: an older watch event does not override the result of a read.
 
-A watch delivers each state of each pod, in order and late; a read returns the present one. What the scheduler believes
-of a pod is never behind what it has read or what was delivered to it.
+A watch delivers each state of each pod in order and late, and a read returns the current state. The scheduler's state
+of a pod is never older than what it has read or received.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from tests.support.virtual_clock import VirtualClock
 
 WHEN = datetime(2026, 1, 1, tzinfo=UTC)
 NAMES = ("web", "train-0", "train-1")
-WAITING, BOUND, ENDED, GONE = range(4)
+WAITING, BOUND, TERMINATED, DELETED = range(4)
 STEPS = ("label", "label", "delete", "end")
 
 
 def stage_of(state: Pod | None) -> int:
     if state is None:
-        return GONE
+        return DELETED
     if state.is_terminal:
-        return ENDED
+        return TERMINATED
     return BOUND if state.spec.node_name else WAITING
 
 
 class History(RecordingWriter):
-    """A cluster that records every state of three pods."""
+    """A cluster that stores every state of three pods."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,41 +52,41 @@ class History(RecordingWriter):
         self.takes_effect = True
 
     async def bind(self, binding: Binding) -> None:
-        """Bind a pod, or only answer so."""
-        present = self.states[binding.name][-1]
-        if present is None:
+        """Bind a pod, or acknowledge the bind without effect."""
+        current = self.states[binding.name][-1]
+        if current is None:
             raise NotFoundError("gone")
-        if present.spec.node_name or present.metadata.deletion_timestamp is not None:
+        if current.spec.node_name or current.metadata.deletion_timestamp is not None:
             raise ConflictError("cannot be bound")
         if self.takes_effect:
-            spec = replace(present.spec, node_name=binding.node_name)
-            self.states[binding.name].append(replace(present, spec=spec))
+            spec = replace(current.spec, node_name=binding.node_name)
+            self.states[binding.name].append(replace(current, spec=spec))
 
     async def read_pod(self, namespace: str, name: str) -> Pod | None:
-        """The last state."""
+        """Return the current state."""
         del namespace
         self.read[name] = len(self.states[name]) - 1
         return self.states[name][-1]
 
-    def change(self, name: str, how: str) -> None:
-        """Append a state that may follow the last one."""
+    def change(self, name: str, kind: str) -> None:
+        """Append a state that may follow the current one."""
         states = self.states[name]
-        present = states[-1]
-        if present is None:
+        current = states[-1]
+        if current is None:
             return
-        meta = present.metadata
-        if how == "label":
-            states.append(replace(present, metadata=replace(meta, labels={**meta.labels, "n": str(len(states))})))
-        elif how == "end":
-            states.append(replace(present, status=replace(present.status, phase="Succeeded")))
-        elif meta.deletion_timestamp is None and present.spec.node_name:
-            states.append(replace(present, metadata=replace(meta, deletion_timestamp=WHEN)))
+        meta = current.metadata
+        if kind == "label":
+            states.append(replace(current, metadata=replace(meta, labels={**meta.labels, "n": str(len(states))})))
+        elif kind == "end":
+            states.append(replace(current, status=replace(current.status, phase="Succeeded")))
+        elif meta.deletion_timestamp is None and current.spec.node_name:
+            states.append(replace(current, metadata=replace(meta, deletion_timestamp=WHEN)))
         else:
             states.append(None)
 
 
 class ReadMachine(RuleBasedStateMachine):
-    """A gang of two, a pod, and a watch that is late."""
+    """A gang of two, a pod, and a late watch."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -103,9 +103,9 @@ class ReadMachine(RuleBasedStateMachine):
             assert states[0] is not None
             self.made.add(states[0])
 
-    @rule(name=st.sampled_from(NAMES), how=st.sampled_from(STEPS))
-    def change(self, name: str, how: str) -> None:
-        self.history.change(name, how)
+    @rule(name=st.sampled_from(NAMES), kind=st.sampled_from(STEPS))
+    def change(self, name: str, kind: str) -> None:
+        self.history.change(name, kind)
 
     @rule(name=st.sampled_from(NAMES), count=st.integers(1, 3))
     def deliver(self, name: str, count: int) -> None:
@@ -142,8 +142,8 @@ class ReadMachine(RuleBasedStateMachine):
         asyncio.run(self.made.scheduler.unconfirmed_pods.settle(self.made.scheduler.feed, 15.0))
 
     @invariant()
-    def nothing_is_undone(self) -> None:
-        """No pod that was seen bound, ended or deleted waits; none that was seen ended or deleted has a node."""
+    def no_older_state_is_restored(self) -> None:
+        """A pod that was seen as bound, terminated or deleted does not wait, and has no node if it is terminated."""
         queue, cache = self.made.queue, self.made.context.cache
         for name, states in self.history.states.items():
             uid = f"uid-of-default-{name}"
@@ -151,23 +151,23 @@ class ReadMachine(RuleBasedStateMachine):
             stage, gang = stage_of(seen), queue.gangs.of_uid(uid)
             if stage >= BOUND:
                 assert queue.find(uid) is None
-            if stage >= ENDED:
+            if stage >= TERMINATED:
                 assert cache.get(uid) is None
                 assert gang is None or uid not in gang.placed
-            if stage == GONE:
+            if stage == DELETED:
                 assert gang is None
             if seen is not None and seen.metadata.deletion_timestamp is not None:
                 assert gang is None or uid not in gang.placed | gang.waiting.keys()
 
     @invariant()
-    def a_gang_counts_what_has_a_node(self) -> None:
+    def scheduled_members_are_in_the_cache(self) -> None:
         """A member that counts as scheduled is on a node in the cache."""
         for gang in self.made.queue.gangs:
             assert all(self.made.context.cache.get(uid) is not None for uid in gang.placed)
 
     @invariant()
     def reads_are_bounded(self) -> None:
-        """No read of a pod is stored after its last state was delivered."""
+        """No read of a pod is stored after the pod's last state was delivered."""
         late = sum(self.delivered[name] + 1 < len(states) for name, states in self.history.states.items())
         assert len(self.made.scheduler.feed.reads) <= late <= len(NAMES)
 

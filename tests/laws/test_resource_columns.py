@@ -1,4 +1,4 @@
-"""The law of resource columns: what was cached before a resource changed its column decides nothing afterwards."""
+"""Law of resource columns: results that were cached before a resource changed its column are not used afterwards."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ REQUESTS: tuple[dict[str, str], ...] = (
 )
 OFFERS = st.dictionaries(st.sampled_from(RESOURCES), st.sampled_from(["3", "9"]), max_size=3)
 NODES = 3
-KINDS = st.integers(0, len(REQUESTS) - 1)
+SHAPES = st.integers(0, len(REQUESTS) - 1)
 STEPS = st.lists(
     st.one_of(
-        st.tuples(st.just("arrive"), KINDS, st.just({})),
-        st.tuples(st.just("bound"), KINDS, st.just({})),
-        st.tuples(st.just("leave"), KINDS, st.just({})),
-        st.tuples(st.sampled_from(["offer", "replace"]), st.integers(0, NODES - 1), OFFERS),
+        st.tuples(st.just("add pods"), SHAPES, st.just({})),
+        st.tuples(st.just("add bound pod"), SHAPES, st.just({})),
+        st.tuples(st.just("delete pod"), SHAPES, st.just({})),
+        st.tuples(st.sampled_from(["offer", "replace node"]), st.integers(0, NODES - 1), OFFERS),
         st.tuples(st.just("offer everywhere"), st.just(0), OFFERS),
     ),
     min_size=6,
@@ -39,8 +39,8 @@ STEPS = st.lists(
 IGNORING = PluginConfig(name="NodeResourcesFit", args={"ignoredResourceGroups": ["ignored.example.com"]})
 
 
-class Life:
-    """A cluster whose nodes begin and cease to offer resources."""
+class ClusterRun:
+    """A cluster whose nodes start and stop to offer resources."""
 
     def __init__(self, *, reuses: bool, bounds: SnapshotBounds) -> None:
         options = SchedulerOptions(reuses_results=reuses, bounds=bounds)
@@ -52,23 +52,23 @@ class Life:
             self.nodes.append(self._node(f"n{number}", {}))
             self.rig.add(self.nodes[-1])
 
-    def step(self, what: str, number: int, offers: dict[str, str], at: int) -> object:
-        """Apply one step; return the node of a pod, or why it has none."""
+    def step(self, kind: str, number: int, offers: dict[str, str], at: int) -> object:
+        """Apply one step; return the node of each new pod, or why it has none."""
         feed = self.rig.scheduler.feed
-        if what == "arrive":
-            # The third of a kind is the first that is placed by what the others left.
+        if kind == "add pods":
+            # The third pod of a class is the first that is scheduled with cached results.
             return [self._arrive(pod(f"p{at}-{turn}", requests=REQUESTS[number])) for turn in range(3)]
-        if what == "bound":
+        if kind == "add bound pod":
             self.pods.append(pod(f"p{at}", requests=REQUESTS[number], node_name=self.nodes[0].metadata.name))
             self.rig.add(self.pods[-1])
-        elif what == "leave" and self.pods:
+        elif kind == "delete pod" and self.pods:
             feed.pod_deleted(self.pods.pop(number % len(self.pods)))
-        elif what == "offer":
+        elif kind == "offer":
             self._offer(number, offers)
-        elif what == "offer everywhere":
+        elif kind == "offer everywhere":
             for each in range(NODES):
                 self._offer(each, offers)
-        elif what == "replace":
+        elif kind == "replace node":
             feed.node_deleted(self.nodes[number])
             self.nodes[number] = self._node(f"n{at}-{number}", offers)
             self.rig.add(self.nodes[number])
@@ -83,7 +83,7 @@ class Life:
         self.rig.add(new)
         attempt = self.rig.decide()
         if attempt is None:
-            # Later steps are about others: this one must not be tried again.
+            # Later steps must not try this pod again.
             self.rig.scheduler.feed.pod_deleted(new)
             return self.rig.writer.events[-1].note
         self.pods.append(new)
@@ -96,30 +96,30 @@ class Life:
 
 @given(steps=STEPS, limit=st.sampled_from([3, 1024]))
 def test_cached_results_follow_the_columns(steps: list[tuple[str, int, dict[str, str]]], limit: int) -> None:
-    """The same nodes and the same words with and without caches, at tiny bounds and at real ones."""
+    """Nodes and messages are equal with and without cached results, with tiny and real bounds."""
     bounds = SnapshotBounds(changes=3, label_columns=3, taint_lists=3, queries=3, idle_checks=3, resources=limit)
-    lives = (
-        Life(reuses=True, bounds=bounds),
-        Life(reuses=False, bounds=SnapshotBounds(resources=limit)),
+    runs = (
+        ClusterRun(reuses=True, bounds=bounds),
+        ClusterRun(reuses=False, bounds=SnapshotBounds(resources=limit)),
     )
-    for at, (what, number, offers) in enumerate(steps):
-        first, second = (life.step(what, number, offers, at) for life in lives)
+    for at, (kind, number, offers) in enumerate(steps):
+        first, second = (run.step(kind, number, offers, at) for run in runs)
         assert first == second
-    for life in lives:
-        life.rig.queue.close()
+    for run in runs:
+        run.rig.queue.close()
 
 
 def test_a_prepared_class_is_dropped_with_its_columns() -> None:
-    """A resource loses its column to another one and gets a new one between pods of the same class."""
-    life, asked = Life(reuses=True, bounds=SnapshotBounds()), 1
-    life.step("offer everywhere", 0, {RESOURCES[0]: "9"}, 0)
-    life.step("arrive", asked, {}, 1)
+    """A resource loses its column to another one and gets a new column between pods of the same class."""
+    run, shape = ClusterRun(reuses=True, bounds=SnapshotBounds()), 1
+    run.step("offer everywhere", 0, {RESOURCES[0]: "9"}, 0)
+    run.step("add pods", shape, {}, 1)
     for at, offers in enumerate(({RESOURCES[2]: "9"}, {RESOURCES[1]: "9", RESOURCES[2]: "9"}), start=2):
-        life.step("offer everywhere", 0, offers, at)
+        run.step("offer everywhere", 0, offers, at)
     for number in (0, 1):
-        life.step("offer", number, {RESOURCES[0]: "9", **({RESOURCES[1]: "9"} if number else {})}, 4)
-        name = life.nodes[number].metadata.name
-        life.rig.add(pod(f"heavy-{number}", requests={"cpu": "2"}, node_name=name))
-    found = life.step("arrive", asked, {}, 5)
+        run.step("offer", number, {RESOURCES[0]: "9", **({RESOURCES[1]: "9"} if number else {})}, 4)
+        name = run.nodes[number].metadata.name
+        run.rig.add(pod(f"heavy-{number}", requests={"cpu": "2"}, node_name=name))
+    found = run.step("add pods", shape, {}, 5)
     assert isinstance(found, list)
     assert {node_name for node_name, _ in found} <= {"n0", "n1"}

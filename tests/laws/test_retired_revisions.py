@@ -1,4 +1,4 @@
-"""The law of revisions: of all revisions of a profile that were ever live, only the live one stays in memory."""
+"""Law of revisions: of all revisions of a profile, only the live one stays in memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.scheduling import DEFAULT_NAME, Rig, rig
 
 _REVISIONS = 4
 _PODS = 25
-"""More than the interval at which plugins are timed."""
+"""Number of pods, larger than the sampling interval of plugin timings."""
 
 
 def _serve(world: Rig, number: int) -> weakref.ref[FrameworkInstance]:
@@ -32,13 +32,13 @@ def _serve(world: Rig, number: int) -> weakref.ref[FrameworkInstance]:
 
 def _pods(revision: int) -> list[Pod]:
     placed = [pod(f"p{revision}-{each}", requests={"cpu": "10m"}, labels={"app": "x"}) for each in range(_PODS)]
-    selecting = [pod(f"s{revision}-{each}", node_selector={"zone": "ab"[each % 2]}) for each in range(_PODS)]
+    with_selector = [pod(f"s{revision}-{each}", node_selector={"zone": "ab"[each % 2]}) for each in range(_PODS)]
     too_large = pod(f"large{revision}", requests={"cpu": "99"})
-    return [*placed, *selecting, too_large, *members(4, f"g{revision}", requests={"cpu": "10m"})]
+    return [*placed, *with_selector, too_large, *members(4, f"g{revision}", requests={"cpu": "10m"})]
 
 
 async def _decide_all(world: Rig) -> None:
-    """Decide, bind and confirm every pod that waits."""
+    """Schedule, bind and confirm all pending pods."""
     while (queued := world.queue.pop()) is not None:
         if isinstance(queued, QueuedGang):
             attempts = await world.scheduler.cycles.gangs.schedule(queued)
@@ -46,16 +46,16 @@ async def _decide_all(world: Rig) -> None:
             attempt = world.scheduler.cycles.pods.schedule(queued)
             attempts = [] if attempt is None else [attempt]
         bound = [(each.info.pod, each.node_name) for each in attempts]
-        # Together, since members of a gang wait for each other.
+        # Bind all at once, because members of a gang wait for each other.
         assert all(await asyncio.gather(*(world.scheduler.cycles.binding.bind(each) for each in attempts)))
         for old, node_name in bound:
             world.scheduler.feed.pod_updated(old, replace(old, spec=replace(old.spec, node_name=node_name)))
 
 
-@pytest.mark.parametrize("remembers", [pytest.param(True, id="reuse"), pytest.param(False, id="no reuse")])
-async def test_only_the_live_revision_stays(*, remembers: bool) -> None:
-    """Placed, rejected, timed and gang pods of a retired revision do not keep it."""
-    world = rig(defaults=default_plugins(), options=SchedulerOptions(reuses_results=remembers), serve=False)
+@pytest.mark.parametrize("reuses_results", [pytest.param(True, id="reuse"), pytest.param(False, id="no reuse")])
+async def test_only_the_live_revision_stays(*, reuses_results: bool) -> None:
+    """A retired revision is freed although pods were scheduled, rejected and timed by it, also in gangs."""
+    world = rig(defaults=default_plugins(), options=SchedulerOptions(reuses_results=reuses_results), serve=False)
     world.scheduler.group_feed.serve(GroupSource.BAYPLAN)
     world.add(*(node(f"n{each}", labels={"zone": "ab"[each % 2]}) for each in range(6)))
     served = []
@@ -65,6 +65,6 @@ async def test_only_the_live_revision_stays(*, remembers: bool) -> None:
         world.add(*_pods(revision))
         await _decide_all(world)
         gc.collect()
-        assert [found() is not None for found in served] == [*[False] * revision, True]
+        assert [reference() is not None for reference in served] == [*[False] * revision, True]
     assert len(world.bound) == _REVISIONS * (2 * _PODS + 4)
     world.queue.close()

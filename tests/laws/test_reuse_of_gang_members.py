@@ -1,4 +1,4 @@
-"""The laws of gang members: each gets the node of the full scheduling cycle, and that of a pod without a gang."""
+"""Laws of gang members: each gets the node of a full scheduling cycle, and the node of an equal pod without a gang."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ COUNTS = st.integers(2, 9)
 
 
 def member(template: PlainPod, number: int) -> Pod:
-    """A pod like the template that belongs to the gang."""
+    """Return a pod of the template that belongs to the gang."""
     pod = dataclasses.replace(template, name=f"p{number}").real()
     metadata = msgspec.structs.replace(pod.metadata, labels={**pod.metadata.labels, LABEL: "train"})
     return msgspec.structs.replace(pod, metadata=metadata)
 
 
-async def decided(
+async def scheduled_as_gang(
     cluster: tuple[PlainNode, ...], templates: list[PlainPod], counts: tuple[int, int, bool], *, reuses: bool
 ) -> tuple[dict[str, str], list[int], list[str]]:
-    """Return the nodes of members, or why there are none."""
+    """Return the nodes of the members, the sums of the requested columns, and the notes of events."""
     count, needed, in_zone = counts
     made = rig(defaults=default_plugins(), options=SchedulerOptions(reuses_results=reuses))
     made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
@@ -57,14 +57,16 @@ async def decided(
 def test_reuse_changes_no_decision(
     cluster: tuple[PlainNode, ...], templates: list[PlainPod], counts: tuple[int, int, bool]
 ) -> None:
-    """Nodes, events and columns are equal with and without reuse."""
-    assert asyncio.run(decided(cluster, templates, counts, reuses=True)) == asyncio.run(
-        decided(cluster, templates, counts, reuses=False)
+    """Nodes, events and columns are equal with and without cached results."""
+    assert asyncio.run(scheduled_as_gang(cluster, templates, counts, reuses=True)) == asyncio.run(
+        scheduled_as_gang(cluster, templates, counts, reuses=False)
     )
 
 
-async def alone(cluster: tuple[PlainNode, ...], templates: list[PlainPod], count: int) -> dict[str, str]:
-    """Return the nodes of the same pods one after the other, with their label ignored."""
+async def scheduled_as_single_pods(
+    cluster: tuple[PlainNode, ...], templates: list[PlainPod], count: int
+) -> dict[str, str]:
+    """Return the nodes of the same pods, scheduled one after the other with their group label ignored."""
     made = rig(defaults=default_plugins())
     made.queue.gangs.ignore(GroupSource.BAYPLAN)
     made.add(*(each.real() for each in cluster), *(other.real() for each in cluster for other in each.running_pods))
@@ -79,11 +81,11 @@ async def alone(cluster: tuple[PlainNode, ...], templates: list[PlainPod], count
 
 
 @given(cluster=CLUSTERS, templates=TEMPLATES, count=COUNTS)
-def test_members_are_placed_as_pods_without_a_gang(
+def test_members_get_the_nodes_of_single_pods(
     cluster: tuple[PlainNode, ...], templates: list[PlainPod], count: int
 ) -> None:
-    """If all of them fit one after the other, each gets the node that it gets in its gang."""
-    singles = asyncio.run(alone(cluster, templates, count))
-    placed, _, _ = asyncio.run(decided(cluster, templates, (count, count, False), reuses=True))
+    """If all pods fit one after the other, each gets the same node in its gang."""
+    singles = asyncio.run(scheduled_as_single_pods(cluster, templates, count))
+    placed, _, _ = asyncio.run(scheduled_as_gang(cluster, templates, (count, count, False), reuses=True))
     if len(singles) == count:
         assert placed == singles

@@ -1,4 +1,4 @@
-"""The law of reuse: a pod whose class is known gets the node that the full scheduling cycle chooses."""
+"""Law of reuse: a pod of a cached class gets the node that a full scheduling cycle chooses."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _prefers_zone(zone: str) -> Affinity:
 
 
 SMALL = {"cpu": "500m", "memory": "1Gi"}
-KINDS: tuple[dict[str, object], ...] = (
+SHAPES: tuple[dict[str, object], ...] = (
     {"requests": SMALL},
     {"requests": {"cpu": "700m", "memory": "300Mi"}},
     {"ports": [80]},
@@ -70,11 +70,12 @@ KINDS: tuple[dict[str, object], ...] = (
     {"requests": {"memory": "1Mi"}, "node_selector": {"zone": "b"}},
 )
 SELECTING = 14
-LAST = 2 * len(KINDS) - 1
+LAST = 2 * len(SHAPES) - 1
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(
-            ["arrive"] * 12 + ["leave", "cordon", "taint", "come", "go", "stranger", "service", "nominate"]
+            ["add pod"] * 12
+            + ["delete pod", "cordon", "taint", "add node", "delete node", "add bound pod", "service", "nominate"]
         ),
         st.integers(0, LAST),
     ),
@@ -87,7 +88,7 @@ def _anti(app: str) -> Affinity:
     return Affinity(pod_anti_affinity=PodAffinity(required=(_term(app),)))
 
 
-class Life:
+class ClusterRun:
     """A cluster that changes step by step."""
 
     def __init__(self, *, reuses: bool) -> None:
@@ -95,28 +96,28 @@ class Life:
         self.nodes: list[Node] = []
         self.placed: list[Pod] = []
         for number in range(6):
-            self._come(number)
+            self._add_node(number)
 
-    def step(self, what: str, number: int, at: int) -> object:
-        """Apply one step; return the node of a pod that arrives, or the note of its event."""
-        if what == "arrive":
+    def step(self, kind: str, number: int, at: int) -> object:
+        """Apply one step; return the node of a new pod, or the note of its event."""
+        if kind == "add pod":
             return self._arrive(number, at)
         feed = self.rig.scheduler.feed
-        if what == "leave" and self.placed:
+        if kind == "delete pod" and self.placed:
             feed.pod_deleted(self.placed.pop(number % len(self.placed)))
-        elif what == "come":
-            self._come(100 + at)
-        elif what == "go" and len(self.nodes) > 1:
+        elif kind == "add node":
+            self._add_node(100 + at)
+        elif kind == "delete node" and len(self.nodes) > 1:
             feed.node_deleted(self.nodes.pop(number % len(self.nodes)))
-        elif what in ("cordon", "taint"):
-            self._change(what, number % len(self.nodes))
-        elif what == "stranger":
+        elif kind in ("cordon", "taint"):
+            self._change(kind, number % len(self.nodes))
+        elif kind == "add bound pod":
             name = self.nodes[number % len(self.nodes)].metadata.name
             self.rig.add(pod(f"s{at}", node_name=name, affinity=_anti("app-0"), labels={"app": "stranger"}))
-        elif what == "service":
+        elif kind == "service":
             meta = ObjectMeta(name=f"svc{at}", namespace="default", uid=f"uid-of-svc{at}")
             self.rig.scheduler.workload_feed.added(Service(meta, LabelPairsSpec(selector={"app": "app-1"})))
-        elif what == "nominate":
+        elif kind == "nominate":
             name = self.nodes[number % len(self.nodes)].metadata.name
             self.rig.queue.nominator.nominate(
                 self.rig.context.cache.columns.compile_pod(pod(f"n{at}", priority=5, requests={"cpu": "3"})), name
@@ -124,8 +125,8 @@ class Life:
         return None
 
     def _arrive(self, number: int, at: int) -> object:
-        kind = KINDS[number % len(KINDS)]
-        new = pod(f"p{at}", labels={"app": f"app-{number // len(KINDS) % 2}"}, **kind)  # type: ignore[arg-type] # a table of fields
+        shape = SHAPES[number % len(SHAPES)]
+        new = pod(f"p{at}", labels={"app": f"app-{number // len(SHAPES) % 2}"}, **shape)  # type: ignore[arg-type] # a table of fields
         self.rig.add(new)
         attempt = self.rig.decide()
         if attempt is None:
@@ -133,7 +134,7 @@ class Life:
         self.placed.append(new)
         return attempt.node_name, attempt.feasible_count
 
-    def _come(self, number: int) -> None:
+    def _add_node(self, number: int) -> None:
         new = node(
             f"n{number}",
             labels={"zone": ZONES[number % 3], "host": f"n{number}", "kubernetes.io/hostname": f"n{number}"},
@@ -142,9 +143,9 @@ class Life:
         self.nodes.append(new)
         self.rig.add(new)
 
-    def _change(self, what: str, index: int) -> None:
+    def _change(self, kind: str, index: int) -> None:
         old = self.nodes[index]
-        if what == "cordon":
+        if kind == "cordon":
             spec = msgspec.structs.replace(old.spec, unschedulable=not old.spec.unschedulable)
         else:
             spec = node(taints=["dedicated:PreferNoSchedule"]).spec
@@ -152,27 +153,27 @@ class Life:
         self.rig.scheduler.feed.node_updated(old, self.nodes[index])
 
 
-@given(steps=STEPS, among=st.lists(st.integers(0, LAST), min_size=1, max_size=3))
-def test_reuse_changes_no_decision(steps: list[tuple[str, int]], among: list[int]) -> None:
-    """Nodes, counts of feasible nodes and events are equal with and without reuse, whatever changes in between."""
-    reusing, without = Life(reuses=True), Life(reuses=False)
-    for at, (what, drawn) in enumerate(steps):
-        # A few templates, so that classes have several pods.
-        number = among[drawn % len(among)] if what == "arrive" else drawn
-        assert reusing.step(what, number, at) == without.step(what, number, at)
-    for life in (reusing, without):
-        life.rig.queue.close()
+@given(steps=STEPS, shapes=st.lists(st.integers(0, LAST), min_size=1, max_size=3))
+def test_reuse_changes_no_decision(steps: list[tuple[str, int]], shapes: list[int]) -> None:
+    """Nodes, counts of feasible nodes and events are equal, whatever changes between pods."""
+    reusing, without = ClusterRun(reuses=True), ClusterRun(reuses=False)
+    for at, (kind, index) in enumerate(steps):
+        # Few shapes, so that classes have several pods.
+        number = shapes[index % len(shapes)] if kind == "add pod" else index
+        assert reusing.step(kind, number, at) == without.step(kind, number, at)
+    for run in (reusing, without):
+        run.rig.queue.close()
 
 
 def _reused(numbers: Sequence[int]) -> list[bool]:
-    """Return which pods of some classes, one after the other, were placed by a ranking."""
-    life, reused = Life(reuses=True), []
-    (instance,) = life.rig.context.profiles
+    """Return which pods of the given shapes, one after the other, were scheduled with a cached ranking."""
+    run, reused = ClusterRun(reuses=True), []
+    (instance,) = run.rig.context.profiles
     for at, number in enumerate(numbers):
         searches = instance.evaluations.pre_filter["NodeAffinity"]
-        assert isinstance(life.step("arrive", number, at), tuple)
+        assert isinstance(run.step("add pod", number, at), tuple)
         reused.append(instance.evaluations.pre_filter["NodeAffinity"] == searches)
-    life.rig.queue.close()
+    run.rig.queue.close()
     return reused
 
 
@@ -182,12 +183,12 @@ def _reused(numbers: Sequence[int]) -> list[bool]:
         pytest.param([SELECTING] * 4, [False, False, True, True], id="one class"),
         pytest.param([SELECTING, SELECTING + 1, SELECTING + 2], [False, False, True], id="different requests"),
         pytest.param(
-            [SELECTING, SELECTING + len(KINDS), SELECTING + 2 + len(KINDS), SELECTING + 1 + len(KINDS)],
+            [SELECTING, SELECTING + len(SHAPES), SELECTING + 2 + len(SHAPES), SELECTING + 1 + len(SHAPES)],
             [False, False, False, True],
             id="different labels, then different requests",
         ),
     ],
 )
 def test_which_pods_reuse(numbers: Sequence[int], expected: list[bool]) -> None:
-    """Reuse happens: the second pod of a class is learned from, the third reuses."""
+    """Results of the second pod of a class are cached, and the third pod reuses them."""
     assert _reused(numbers) == expected

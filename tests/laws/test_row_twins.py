@@ -1,4 +1,4 @@
-"""The law of scalar twins: a row computed with Python's numbers equals that of the arrays, to the bit."""
+"""Law of row functions: a row computed with Python numbers equals the row of the arrays exactly."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ Row = Callable[[Sequence[RowUse]], int | None]
 )
 @given(uses=USES)
 def test_formulas(of_arrays: Arrays, of_row: Row, uses: list[RowUse]) -> None:
-    """Where the formula of a row gives a number, the arrays give the same."""
+    """If the formula of a row returns a number, the formula of arrays returns the same number."""
     found = of_row(uses)
     if found is not None:
         arrays = [ResourceUse(np.array([use[0]]), np.array([use[1]]), use[2], use[3]) for use in uses]
@@ -59,7 +59,7 @@ def test_formulas(of_arrays: Arrays, of_row: Row, uses: list[RowUse]) -> None:
 
 @given(cluster=CLUSTERS, template=pods("new"))
 def test_plugins(cluster: tuple[PlainNode, ...], template: PlainPod) -> None:
-    """Every default plugin judges and scores each row alone as it does all of them at once."""
+    """Every default plugin returns the same results for single rows as for all rows at once."""
     made = rig(defaults=default_plugins())
     made.add(*(each.real() for each in cluster), *(other.real() for each in cluster for other in each.running_pods))
     nodes, (instance,) = made.context.cache.columns, made.context.profiles
@@ -69,8 +69,8 @@ def test_plugins(cluster: tuple[PlainNode, ...], template: PlainPod) -> None:
     for plugin in instance.filters:
         if isinstance(plugin, FilterPlugin) and plugin.name not in state.skip_filter:
             codes = plugin.filter(state, info, nodes, ALL_ROWS)
-            judged = [plugin.filter_row(state, info, nodes, row) for row in range(nodes.size)]
-            assert judged == ([0] * nodes.size if codes is None else codes.tolist())
+            codes_by_row = [plugin.filter_row(state, info, nodes, row) for row in range(nodes.size)]
+            assert codes_by_row == ([0] * nodes.size if codes is None else codes.tolist())
     for scorer, _ in instance.scores:
         if isinstance(scorer, ScorePlugin) and scorer.name not in state.skip_score:
             scored = [scorer.score_row(state, info, nodes, row) for row in range(nodes.size)]

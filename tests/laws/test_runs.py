@@ -1,7 +1,7 @@
-"""The laws of a run: resources are conserved, no node is overcommitted, no pod is lost.
+"""Laws of a run: resources are conserved, no node is overcommitted, no pod is lost.
 
-Whatever fails on the way: plugins at any point, binds with or without an answer, nodes and pods that go half-way,
-rivals that bind first, profiles that are replaced or withdrawn.
+The laws hold with failing plugins at any extension point, failed binds and lost responses, deleted nodes and pods,
+binds of another scheduler, and edited or deleted profiles.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ OUTCOMES = ("bound", "unavailable", "lost-but-bound", "lost-and-not-bound")
 
 @dataclass
 class FaultyServer(RecordingWriter):
-    """The cluster.
+    """The API server's true state.
 
     Attributes:
-        outcome: What becomes of the next bind; one of ``OUTCOMES``.
-        cpu: What the pods that exist ask for, by name.
-        node_of: Where pods are bound, by name.
+        outcome: Outcome of the next bind; one of ``OUTCOMES``.
+        cpu: CPU requests of the existing pods, by name.
+        node_of: Nodes of bound pods, by name.
     """
 
     outcome: str = "bound"
     cpu: dict[str, int] = field(default_factory=dict)
     node_of: dict[str, str] = field(default_factory=dict)
 
-    def as_seen(self, name: str) -> Pod:
-        """A pod as a watch shows it."""
+    def pod_state(self, name: str) -> Pod:
+        """Return the current state of a pod."""
         return pod(name, requests={"cpu": self.cpu[name]}, node_name=self.node_of.get(name, ""))
 
     async def bind(self, binding: Binding) -> None:
-        """Bind, refuse, or lose the answer."""
+        """Bind, fail, or lose the response."""
         name = binding.name
         if name not in self.cpu:
             raise NotFoundError(f"pod {name} is gone")
@@ -64,28 +64,28 @@ class FaultyServer(RecordingWriter):
         if self.outcome != "lost-and-not-bound":
             self.node_of[name] = binding.node_name
         if self.outcome != "bound":
-            raise WriteTimeoutError("no answer")
+            raise WriteTimeoutError("no result")
 
     async def read_pod(self, namespace: str, name: str) -> Pod | None:
-        """The truth."""
-        return self.as_seen(name) if name in self.cpu else None
+        """Return the current state of a pod; None if it does not exist."""
+        return self.pod_state(name) if name in self.cpu else None
 
 
 CPUS = 4
 NODES = st.sampled_from(["n0", "n1", "n2"])
-NO = unschedulable("no")
+REJECTED = unschedulable("no")
 FAULTS: list[tuple[str, object]] = [
     ("", None),
-    ("preFilter", PreFilterResult(NO)),
+    ("preFilter", PreFilterResult(REJECTED)),
     ("filter", ValueError("boom")),
     ("score", None),
-    ("reserve", NO),
+    ("reserve", REJECTED),
     ("reserve", ValueError("boom")),
     ("unreserve", ValueError("boom")),
-    ("permit", PermitResult(NO)),
+    ("permit", PermitResult(REJECTED)),
     ("permit", PermitResult(Status(Code.PENDING))),
     ("permit", None),
-    ("preBind", NO),
+    ("preBind", REJECTED),
     ("preBind", ValueError("boom")),
     ("bind", None),
     ("postBind", ValueError("boom")),
@@ -93,14 +93,14 @@ FAULTS: list[tuple[str, object]] = [
 INDEXES = st.integers(0, 1000)
 
 
-def chosen(names: Iterable[str], index: int) -> str:
-    """Draw one of some names."""
+def pick(names: Iterable[str], index: int) -> str:
+    """Return the element of the sorted names at *index*, modulo their number."""
     ordered = sorted(names)
     return ordered[index % len(ordered)]
 
 
 class RunMachine(RuleBasedStateMachine):
-    """A scheduler, a server with the true state, and attempts in progress."""
+    """A scheduler, an API server with the true state, and attempts in progress."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -117,35 +117,35 @@ class RunMachine(RuleBasedStateMachine):
         self.nodes: set[str] = set()
         self.serial = 0
         for name in ("n0", "n1"):
-            self.node_comes(name)
+            self.add_node(name)
         for cpu in (1, 2, 3):
-            self.pod_comes(cpu)
+            self.create_pod(cpu)
 
     @rule(name=NODES)
-    def node_comes(self, name: str) -> None:
+    def add_node(self, name: str) -> None:
         if name not in self.nodes:
             self.nodes.add(name)
             self.made.scheduler.feed.node_added(node(name, allocatable={"cpu": CPUS, "pods": 110}))
 
     @rule(name=NODES)
-    def node_goes(self, name: str) -> None:
+    def delete_node(self, name: str) -> None:
         if name in self.nodes:
             self.nodes.discard(name)
             self.made.scheduler.feed.node_deleted(node(name))
 
     @rule(cpu=st.integers(1, 3))
-    def pod_comes(self, cpu: int) -> None:
+    def create_pod(self, cpu: int) -> None:
         self.serial += 1
         name = f"p{self.serial}"
         self.server.cpu[name] = cpu
         self.seen[name] = ""
-        self.made.scheduler.feed.pod_added(self.server.as_seen(name))
+        self.made.scheduler.feed.pod_added(self.server.pod_state(name))
 
     @precondition(lambda self: self.server.cpu)
     @rule(index=INDEXES)
-    def pod_goes(self, index: int) -> None:
-        name = chosen(self.server.cpu, index)
-        last = self.server.as_seen(name)
+    def delete_pod(self, index: int) -> None:
+        name = pick(self.server.cpu, index)
+        last = self.server.pod_state(name)
         del self.server.cpu[name], self.seen[name]
         self.server.node_of.pop(name, None)
         self.made.scheduler.feed.pod_deleted(last)
@@ -156,8 +156,8 @@ class RunMachine(RuleBasedStateMachine):
             self._decide(fault)
 
     def _decide(self, fault: tuple[str, object]) -> None:
-        point, answer = fault
-        self.journal.results = {f"Rec.{point}": answer} if point else {}
+        point, result = fault
+        self.journal.results = {f"Rec.{point}": result} if point else {}
         queued = self.made.queue.pop()
         if queued is not None:
             attempt = self.made.scheduler.cycles.pods.schedule(queued)
@@ -169,21 +169,21 @@ class RunMachine(RuleBasedStateMachine):
     def finish(self, index: int, outcome: str, fault: tuple[str, object]) -> None:
         attempt = self.attempts.pop(index % len(self.attempts))
         self.server.outcome = outcome
-        point, answer = fault
-        self.journal.results = {f"Rec.{point}": answer} if point else {}
+        point, result = fault
+        self.journal.results = {f"Rec.{point}": result} if point else {}
         asyncio.run(self.made.scheduler.cycles.binding.bind(attempt))
 
     @precondition(lambda self: self.seen)
     @rule(index=INDEXES)
-    def watch_shows(self, index: int) -> None:
-        name = chosen(self.seen, index)
+    def deliver_event(self, index: int) -> None:
+        name = pick(self.seen, index)
         if self.seen[name] != self.server.node_of.get(name, ""):
-            self._show(name)
+            self._deliver(name)
 
-    def _show(self, name: str) -> None:
-        new = self.server.as_seen(name)
+    def _deliver(self, name: str) -> None:
+        new = self.server.pod_state(name)
         node_name = self.server.node_of.pop(name, "")
-        old = self.server.as_seen(name)
+        old = self.server.pod_state(name)
         if node_name:
             self.server.node_of[name] = node_name
         self.seen[name] = node_name
@@ -192,14 +192,14 @@ class RunMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.nodes)
     @rule(index=INDEXES)
     def rival_binds(self, index: int) -> None:
-        """A rival binds a pod where it fits as the scheduler sees it, and the watch shows it at once."""
+        """Bind a pod as another scheduler where it fits, and deliver the event at once."""
         unbound = sorted(set(self.server.cpu) - set(self.server.node_of))
         if not unbound:
             return
-        name, node_name = chosen(unbound, index), chosen(self.nodes, index // 7)
-        if self._taken(node_name) + self.server.cpu[name] * 1000 <= CPUS * 1000:
+        name, node_name = pick(unbound, index), pick(self.nodes, index // 7)
+        if self._used_cpu(node_name) + self.server.cpu[name] * 1000 <= CPUS * 1000:
             self.server.node_of[name] = node_name
-            self._show(name)
+            self._deliver(name)
 
     @rule(seconds=st.sampled_from([1.0, 20.0, 400.0]))
     def wait(self, seconds: float) -> None:
@@ -213,32 +213,32 @@ class RunMachine(RuleBasedStateMachine):
             self.seen[placed.info.pod.metadata.name] = placed.info.pod.spec.node_name
 
     @rule(percentage=st.sampled_from([None, 50]))
-    def swap(self, percentage: int | None) -> None:
+    def edit_profile(self, percentage: int | None) -> None:
         self.made.serve(profile(percentage=percentage))
 
     @rule()
-    def withdraw(self) -> None:
+    def delete_profile(self) -> None:
         self.made.scheduler.withdraw("default-scheduler")
 
-    def _taken(self, node_name: str) -> int:
+    def _used_cpu(self, node_name: str) -> int:
         columns = self.made.context.cache.columns
         return int(columns.requested[columns.resources.find("cpu"), columns.row_of(node_name)])
 
     @invariant()
     def resources_are_conserved(self) -> None:
-        """What a node's columns hold is the sum of the pods that the cache places there."""
+        """The requests in a node's columns are the sum over the pods that the cache has on the node."""
         cache = self.made.context.cache
         for name in self.nodes:
             there = [placed.info for placed in cache.placed_pods() if placed.info.node_name == name]
-            assert self._taken(name) == sum(info.requests.accounted["cpu"] for info in there)
+            assert self._used_cpu(name) == sum(info.requests.accounted["cpu"] for info in there)
             assert cache.columns.pod_count[cache.columns.row_of(name)] == len(there)
 
     @invariant()
     def no_node_is_overcommitted(self) -> None:
-        """No node is overcommitted in the server's true state."""
+        """No node is overcommitted in the API server's state."""
         for name in ("n0", "n1", "n2"):
-            taken = sum(self.server.cpu[each] for each, where in self.server.node_of.items() if where == name)
-            assert taken <= CPUS
+            used = sum(self.server.cpu[each] for each, where in self.server.node_of.items() if where == name)
+            assert used <= CPUS
 
     @invariant()
     def no_pod_is_lost(self) -> None:
@@ -258,8 +258,8 @@ class RunMachine(RuleBasedStateMachine):
             assert waiting + len(cache) == len(self.server.cpu)
 
     @invariant()
-    def nobody_holds_what_no_attempt_holds(self) -> None:
-        """An instance counts its attempts in progress, so that it is closed after the last one."""
+    def attempts_in_flight_are_counted(self) -> None:
+        """A framework instance counts its attempts in progress."""
         live = self.made.context.profiles.get("default-scheduler")
         mine = sum(attempt.instance is live for attempt in self.attempts)
         assert live is None or live.in_flight == mine
@@ -274,35 +274,35 @@ TestRuns = RunMachine.TestCase
 
 @pytest.mark.parametrize("seed", range(40))
 def test_long_runs(seed: int) -> None:
-    """The same laws on long seeded runs, which hypothesis does not draw, and at their end every bind is accounted for.
+    """The laws hold in long seeded runs.
 
-    Most steps make progress, so that nodes fill up and things go wrong while much is under way.
+    Most steps make progress, so that nodes are full and faults meet many attempts in progress.
     """
     random = Random(seed)
     run = RunMachine()
     steps: list[tuple[int, Callable[[], object]]] = [
-        (8, lambda: run.pod_comes(random.randint(1, 3))),
+        (8, lambda: run.create_pod(random.randint(1, 3))),
         (12, lambda: run.decide(random.choice(FAULTS) if random.random() < 0.3 else ("", None), random.randint(1, 3))),
         (12, lambda: run.attempts and run.finish(random.randrange(9), random.choice(OUTCOMES), random.choice(FAULTS))),
         (10, lambda: run.attempts and run.finish(random.randrange(9), "bound", ("", None))),
-        (10, lambda: run.seen and run.watch_shows(random.randrange(99))),
-        (3, lambda: run.server.cpu and run.pod_goes(random.randrange(99))),
-        (2, lambda: run.node_goes(random.choice(["n0", "n1", "n2"]))),
-        (4, lambda: run.node_comes(random.choice(["n0", "n1", "n2"]))),
+        (10, lambda: run.seen and run.deliver_event(random.randrange(99))),
+        (3, lambda: run.server.cpu and run.delete_pod(random.randrange(99))),
+        (2, lambda: run.delete_node(random.choice(["n0", "n1", "n2"]))),
+        (4, lambda: run.add_node(random.choice(["n0", "n1", "n2"]))),
         (3, lambda: run.nodes and run.rival_binds(random.randrange(99))),
         (6, lambda: run.wait(random.choice([1.0, 20.0, 400.0]))),
         (3, run.settle),
-        (4, lambda: run.swap(random.choice([None, 50]))),
-        (1, run.withdraw),
+        (4, lambda: run.edit_profile(random.choice([None, 50]))),
+        (1, run.delete_profile),
     ]
-    doings, weights = [step for _, step in steps], [weight for weight, _ in steps]
+    actions, weights = [step for _, step in steps], [weight for weight, _ in steps]
     bound = 0
     for _ in range(150):
-        random.choices(doings, weights)[0]()
+        random.choices(actions, weights)[0]()
         bound = max(bound, len(run.server.node_of))
         run.resources_are_conserved()
         run.no_node_is_overcommitted()
         run.no_pod_is_lost()
-        run.nobody_holds_what_no_attempt_holds()
+        run.attempts_in_flight_are_counted()
     run.teardown()
     assert bound > 0

@@ -1,6 +1,6 @@
-"""The laws of shadow profiles.
+"""Laws of shadow profiles.
 
-A shadow with the spec of its live profile agrees on every pod. A shadow, whatever its spec, changes no live decision.
+A shadow with the spec of its live profile makes equal decisions. A shadow with any spec changes no live decision.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.scheduler_options import SchedulerOptions
 from scheduler_core.shadows.shadow_settings import ShadowSettings
 from scheduler_core.snapshot.node_columns import NodeColumns
-from tests.laws.twins.cluster_draws import draw_node, draw_profile
-from tests.laws.twins.life import Life
+from tests.laws.twins.cluster_run import ClusterRun
 from tests.laws.twins.opaque_plugins import OPAQUE_PLUGINS
-from tests.laws.twins.pod_draws import PROFILES, draw_pod_fields
+from tests.laws.twins.random_clusters import random_node, random_profile
+from tests.laws.twins.random_pods import PROFILES, random_pod_fields
 from tests.laws.twins.twin import REAL, TINY, Bounds, Twin
 from tests.support.builders import pod
 from tests.support.scheduling import Rig, rig
@@ -45,8 +45,8 @@ class Shadowed(Twin):
     """A scheduler with a shadow for each of its profiles.
 
     Args:
-        bounds: Its bounds.
-        rng: Draws the specs of shadows; None for shadows with the spec of their live profile.
+        bounds: Bounds of the scheduler.
+        rng: Random generator for the specs of shadows; None for shadows with the spec of their live profile.
     """
 
     def __init__(self, bounds: Bounds, rng: Random | None = None) -> None:
@@ -57,21 +57,21 @@ class Shadowed(Twin):
         self.problems: list[str] = []
 
     def serve(self, config: ProfileConfig) -> None:
-        """Make a profile live, and run a shadow of it."""
+        """Activate a profile, and a shadow of it."""
         super().serve(config)
         name = f"shadow-of-{config.scheduler_name}"
-        spec = config if self._rng is None else draw_profile(self._rng, config.scheduler_name)
+        spec = config if self._rng is None else random_profile(self._rng, config.scheduler_name)
         instance = self.scheduler.build(spec.model_copy(update={"scheduler_name": name}), is_shadow=True)
         self._wanted[name] = instance, ShadowSettings(config.scheduler_name)
         self._count()
         self.scheduler.shadows.serve(self._wanted)
 
     def pop(self, queued: QueuedPod) -> None:
-        """Record the state."""
+        """Record the state before the decision."""
         self.scheduler.cycles.decided.begin(queued)
 
     async def decided(self) -> None:
-        """Let the shadows decide, and look whether the columns are as before."""
+        """Run the shadows, and check that the columns have not changed."""
         if len(self.scheduler.cycles.decided.pods) == 0:
             return
         before = _pods_and_amounts(self.rig.context.cache.columns)
@@ -86,14 +86,14 @@ class Shadowed(Twin):
             self.compared += record.compared
             self.differed += record.differed
             self.problems += [str(each) for each in record.differences] if self._rng is None else []
-            # The plugins of a drawn spec may fail where those of the live one do not.
+            # Plugins of a random spec may fail although those of the live spec do not.
             self.problems += [record.last_error] if record.errors and self._rng is None else []
             self.problems += ["choices differ"] if shadow.ledger.differs and self._rng is None else []
             shadow.record = replace(record, compared=0, agreed=0, errors=0)
             shadow.record.differences.clear()
 
     def end(self) -> None:
-        """Count what was compared."""
+        """Add the remaining counts of all shadows."""
         self._count()
 
 
@@ -101,9 +101,9 @@ class Shadowed(Twin):
 @pytest.mark.parametrize("bounds", [pytest.param(REAL, id="real bounds"), pytest.param(TINY, id="tiny bounds")])
 @pytest.mark.parametrize("has_gangs", [pytest.param(False, id="pods"), pytest.param(True, id="gangs")])
 def test_a_shadow_with_the_same_spec_agrees(seed: int, bounds: Bounds, *, has_gangs: bool) -> None:
-    """Every compared decision is equal, and live decisions are those of a scheduler without shadows."""
+    """A shadow agrees on every compared decision, and live decisions equal those of a scheduler without shadows."""
     shadowed = Shadowed(bounds)
-    counts = Life(seed, has_gangs=has_gangs, twins=(shadowed, Twin(bounds))).run(_DECISIONS)
+    counts = ClusterRun(seed, has_gangs=has_gangs, twins=(shadowed, Twin(bounds))).run(_DECISIONS)
     shadowed.end()
     assert counts.problem == ""
     assert shadowed.problems == []
@@ -114,9 +114,9 @@ def test_a_shadow_with_the_same_spec_agrees(seed: int, bounds: Bounds, *, has_ga
 @pytest.mark.parametrize("bounds", [pytest.param(REAL, id="real bounds"), pytest.param(TINY, id="tiny bounds")])
 @pytest.mark.parametrize("has_gangs", [pytest.param(False, id="pods"), pytest.param(True, id="gangs")])
 def test_a_shadow_changes_no_live_decision(seed: int, bounds: Bounds, *, has_gangs: bool) -> None:
-    """Nodes, events, patches, victims and gangs are those of a scheduler without shadows; shadows do differ."""
+    """Live decisions equal those of a scheduler without shadows, although the shadows' decisions differ."""
     shadowed = Shadowed(bounds, Random(seed))
-    counts = Life(seed, has_gangs=has_gangs, twins=(shadowed, Twin(bounds))).run(_DECISIONS)
+    counts = ClusterRun(seed, has_gangs=has_gangs, twins=(shadowed, Twin(bounds))).run(_DECISIONS)
     shadowed.end()
     assert counts.problem == ""
     assert shadowed.problems == []
@@ -124,13 +124,13 @@ def test_a_shadow_changes_no_live_decision(seed: int, bounds: Bounds, *, has_gan
 
 
 def _cluster(seed: int) -> Rig:
-    """A scheduler with nodes and many pods, which its loop decides in slices."""
+    """Return a scheduler with nodes and many pending pods, which its loop decides in slices."""
     rng = Random(seed)
     made = rig(OPAQUE_PLUGINS, defaults=default_plugins(), options=SchedulerOptions(seed=seed), serve=False)
     for name in PROFILES:
-        made.serve(draw_profile(rng, name))
-    made.add(*(draw_node(rng, f"n{number}") for number in range(12)))
-    made.add(*(pod(f"p{number}", **draw_pod_fields(rng)) for number in range(_PODS_AT_ONCE)))
+        made.serve(random_profile(rng, name))
+    made.add(*(random_node(rng, f"n{number}") for number in range(12)))
+    made.add(*(pod(f"p{number}", **random_pod_fields(rng)) for number in range(_PODS_AT_ONCE)))
     return made
 
 
@@ -140,7 +140,7 @@ def _is_idle(made: Rig) -> bool:
 
 @pytest.mark.parametrize("seed", range(401, 413))
 async def test_decisions_of_one_slice_agree(seed: int) -> None:
-    """Each of the pods that are decided in one slice is compared on the state on which it was decided."""
+    """A shadow agrees on each pod of a slice, because each is compared on the state of its decision."""
     plain, shadowed = _cluster(seed), _cluster(seed)
     shadows, wanted = shadowed.scheduler.shadows, {}
     for live in list(shadowed.context.profiles):

@@ -1,4 +1,4 @@
-"""The law of sums: a dry run on sums, where it applies, equals a dry run on the columns, to the bit."""
+"""Law of dry-run sums: a dry run on sums equals a dry run on the columns exactly."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from tests.support.random_clusters import CLUSTERS, pods
 from tests.support.scheduling import rig
 
 NOMINATIONS = st.lists(st.tuples(pods("nominated"), st.integers(0, 5), st.integers(-1, 1)), max_size=6)
-MOVES = st.lists(st.tuples(st.booleans(), st.integers(0, 20)), max_size=12)
+CHANGES = st.lists(st.tuples(st.booleans(), st.integers(0, 20)), max_size=12)
 
 
-@given(cluster=CLUSTERS, template=pods("new"), nominations=NOMINATIONS, moves=MOVES)
-def test_sums_say_what_the_columns_say(
+@given(cluster=CLUSTERS, template=pods("new"), nominations=NOMINATIONS, changes=CHANGES)
+def test_sums_equal_the_columns(
     cluster: tuple[PlainNode, ...],
     template: PlainPod,
     nominations: list[tuple[PlainPod, int, int]],
-    moves: list[tuple[bool, int]],
+    changes: list[tuple[bool, int]],
 ) -> None:
-    """After any removals and restores, with any nominations, every row gets the same verdict."""
+    """After any removals and restores, with any nominations, the filter results of all rows are equal."""
     made = rig(defaults=default_plugins())
     made.add(*(each.real() for each in cluster), *(other.real() for each in cluster for other in each.running_pods))
     nodes, (instance,), nominator = made.context.cache.columns, made.context.profiles, made.queue.nominator
@@ -42,23 +42,23 @@ def test_sums_say_what_the_columns_say(
     rows = list(range(nodes.size))
     plain = NodeDryRun(instance, state, info, nodes, nominator)
     sums = NodeDryRun(instance, state, info, nodes, nominator).by_sums(rows)
-    assert sums is not None, "a pod without ports, volumes and terms is judged by sums"
-    away: set[int] = set()
+    assert sums is not None, "a pod without ports, volumes and terms is filtered with sums"
+    removed: set[int] = set()
     with plain:
-        for is_removal, number in moves:
+        for is_removal, number in changes:
             if not running:
                 break
             place = number % len(running)
-            if is_removal is (place in away):
+            if is_removal is (place in removed):
                 continue
-            # The sums know a pod by the row that it runs on, of which the other form takes it.
+            # The sums find a pod by its row, so they remove it before the columns do, and restore it after.
             if is_removal:
                 sums.remove(running[place])
                 plain.remove(running[place])
             else:
                 plain.restore(running[place])
                 sums.restore(running[place])
-            away ^= {place}
+            removed ^= {place}
             expected = plain.run_filters(np.array(rows, dtype=np.intp))
             assert sums.run_filters(np.array(rows, dtype=np.intp)).tolist() == expected.tolist()
     made.queue.close()
@@ -68,7 +68,7 @@ def test_sums_say_what_the_columns_say(
 def test_nominations_filtered_together_equal_each_alone(
     cluster: tuple[PlainNode, ...], template: PlainPod, nominations: list[tuple[PlainPod, int, int]]
 ) -> None:
-    """Many nominated rows are filtered with sums, a few by adding pods to the columns."""
+    """Filtering all nominated rows at once equals filtering each row alone."""
     made = rig(defaults=default_plugins())
     made.add(*(each.real() for each in cluster), *(other.real() for each in cluster for other in each.running_pods))
     nodes, (instance,), nominator = made.context.cache.columns, made.context.profiles, made.queue.nominator

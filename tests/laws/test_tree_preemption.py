@@ -1,7 +1,7 @@
-"""Laws of a tree of groups with topology constraints that preempts.
+"""Laws of trees of groups with topology constraints and preemption.
 
 - Bound members of each group with a constraint share a domain, and all quorums above a bound member are met.
-- Pods are evicted only if members are bound when these are gone.
+- Pods are evicted only if more members are bound after their deletion.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ LEVELS = ("", "zone", "rack")
 
 @dataclass(frozen=True)
 class Group:
-    """A group: number of its parent, its quorum, and the level of its constraint; of a gang its members."""
+    """A group: number of its parent, quorum, level of its topology constraint, and members if it is a gang."""
 
     parent: int
-    least: int
+    quorum: int
     level: str
     members: int = 0
 
     @property
     def topology(self) -> GroupTopology | None:
-        """The constraint."""
+        """The topology constraint."""
         return GroupTopology(self.level, prefers_allocated=True) if self.level else None
 
 
 @dataclass(frozen=True)
 class Tree:
-    """A root, further CompositePodGroups below it, and gangs."""
+    """CompositePodGroups, of which the first is the root, and gangs."""
 
     composites: tuple[Group, ...]
     gangs: tuple[Group, ...]
 
     @property
     def objects(self) -> list[CompositePodGroup | PodGroup]:
-        """All objects."""
+        """All group objects."""
         composites = [
             CompositePodGroup(
                 GroupKey(GroupSource.COMPOSITE, "default", f"c{number}"),
                 f"c{number}",
-                each.least,
+                each.quorum,
                 f"c{each.parent}" if number else "",
                 topology=each.topology,
             )
@@ -62,7 +62,7 @@ class Tree:
             PodGroup(
                 GroupKey(GroupSource.NATIVE, "default", f"g{number}"),
                 f"g{number}",
-                each.least,
+                each.quorum,
                 parent=f"c{each.parent}",
                 priority=0,
                 is_uniform=True,
@@ -73,35 +73,37 @@ class Tree:
         return [*composites, *gangs]
 
     def nodes_below(self, composite: int, nodes: list[set[str]]) -> set[str]:
-        """Nodes of all members below a CompositePodGroup."""
+        """Return the nodes of all members below a CompositePodGroup."""
         found = set().union(*(nodes[each] for each, gang in enumerate(self.gangs) if gang.parent == composite))
         below = (each for each, group in enumerate(self.composites) if each and group.parent == composite)
         return found.union(*(self.nodes_below(each, nodes) for each in below))
 
     def is_met(self, composite: int, counts: list[int]) -> bool:
-        """Whether a CompositePodGroup meets its quorum."""
-        met = sum(counts[each] >= gang.least for each, gang in enumerate(self.gangs) if gang.parent == composite)
+        """Return whether a CompositePodGroup meets its quorum."""
+        met = sum(counts[each] >= gang.quorum for each, gang in enumerate(self.gangs) if gang.parent == composite)
         below = (each for each, group in enumerate(self.composites) if each and group.parent == composite)
-        return met + sum(self.is_met(each, counts) for each in below) >= self.composites[composite].least
+        return met + sum(self.is_met(each, counts) for each in below) >= self.composites[composite].quorum
 
 
 @st.composite
 def trees(draw: st.DrawFn) -> Tree:
-    """Draw a tree of up to three CompositePodGroups and four gangs."""
-    least, level = st.integers(1, 2), st.sampled_from(LEVELS)
-    further = range(draw(st.integers(0, 2)))
-    above = [Group(0, draw(least), draw(level)), *(Group(0, draw(least), draw(level)) for _ in further)]
+    """Generate a tree of up to three CompositePodGroups and four gangs."""
+    quorum, level = st.integers(1, 2), st.sampled_from(LEVELS)
+    other_composites = range(draw(st.integers(0, 2)))
+    composites = [Group(0, draw(quorum), draw(level)), *(Group(0, draw(quorum), draw(level)) for _ in other_composites)]
     gangs = draw(
         st.lists(
-            st.builds(Group, st.integers(0, len(above) - 1), least, level, st.integers(1, 3)), min_size=1, max_size=4
+            st.builds(Group, st.integers(0, len(composites) - 1), quorum, level, st.integers(1, 3)),
+            min_size=1,
+            max_size=4,
         )
     )
-    return Tree(tuple(above), tuple(gangs))
+    return Tree(tuple(composites), tuple(gangs))
 
 
 @st.composite
 def clusters(draw: st.DrawFn) -> tuple[list[Node], list[Pod]]:
-    """Draw nodes in two zones with two racks each, and pods of lower or higher priority that run there."""
+    """Generate nodes in two zones with two racks each, and running pods of lower or higher priority."""
     nodes, running = [], []
     for zone in "ab":
         for rack in "12":
@@ -113,7 +115,7 @@ def clusters(draw: st.DrawFn) -> tuple[list[Node], list[Pod]]:
 
 
 def check(made: Rig, tree: Tree) -> int:
-    """Check domains and quorums; return the number of bound members."""
+    """Check topology domains and quorums; return the number of bound members."""
     nodes = [
         {place for name, place in made.bound.items() if name.startswith(f"g{number}-")}
         for number in range(len(tree.gangs))
@@ -127,15 +129,15 @@ def check(made: Rig, tree: Tree) -> int:
         assert len({place[:length] for place in places}) <= 1
     for number, gang in enumerate(tree.gangs):
         if counts[number]:
-            assert counts[number] >= gang.least
+            assert counts[number] >= gang.quorum
             assert tree.is_met(gang.parent, counts)
             assert tree.is_met(0, counts)
     return sum(counts)
 
 
 @given(tree=trees(), cluster=clusters())
-async def test_evictions_help(tree: Tree, cluster: tuple[list[Node], list[Pod]]) -> None:
-    """Whenever pods were evicted and are gone, further members are bound."""
+async def test_evictions_let_members_be_bound(tree: Tree, cluster: tuple[list[Node], list[Pod]]) -> None:
+    """After evicted pods are deleted, more members are bound."""
     made, (nodes, running) = rig(defaults=default_plugins()), cluster
     feed = made.scheduler.group_feed
     feed.serve(GroupSource.NATIVE)
@@ -151,14 +153,14 @@ async def test_evictions_help(tree: Tree, cluster: tuple[list[Node], list[Pod]])
         )
     )
     await settle(made)
-    count, gone = check(made, tree), set[str]()
-    while left := evicted(made) - gone:
+    count, deleted = check(made, tree), set[str]()
+    while terminating := evicted(made) - deleted:
         for victim in running:
-            if victim.metadata.name in left:
+            if victim.metadata.name in terminating:
                 made.scheduler.feed.pod_deleted(victim)
-        gone |= left
+        deleted |= terminating
         made.clock.advance(60.0)
         await settle(made)
-        now = check(made, tree)
-        assert now > count
-        count = now
+        new_count = check(made, tree)
+        assert new_count > count
+        count = new_count

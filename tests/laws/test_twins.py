@@ -1,14 +1,14 @@
-"""The law of reuse: a scheduler that reuses results decides as one that computes everything.
+"""Law of reuse: a scheduler with cached results makes the same decisions as one that computes everything.
 
-The same node and number of feasible nodes, events, status patches, victims and gangs, over random lives with volumes
-and third-party plugins. `make twins` runs as many decisions as are asked for.
+The decisions are nodes, numbers of feasible nodes, events, status patches, victims and gangs, over random runs with
+volumes and third-party plugins. `make twins` compares more decisions.
 """
 
 from __future__ import annotations
 
 import pytest
 
-from tests.laws.twins.life import Life
+from tests.laws.twins.cluster_run import ClusterRun
 from tests.laws.twins.twin import REAL, TINY, Bounds
 
 _DECISIONS = 120
@@ -18,8 +18,8 @@ _DECISIONS = 120
 @pytest.mark.parametrize("bounds", [pytest.param(REAL, id="real bounds"), pytest.param(TINY, id="tiny bounds")])
 @pytest.mark.parametrize("has_gangs", [pytest.param(False, id="pods"), pytest.param(True, id="gangs")])
 def test_twins_decide_equally(seed: int, bounds: Bounds, *, has_gangs: bool) -> None:
-    """No decision differs, results are reused, and reuse itself does not fail."""
-    counts = Life(seed, bounds, has_gangs=has_gangs).run(_DECISIONS)
+    """No decision differs, results are reused, and the reuse causes no error."""
+    counts = ClusterRun(seed, bounds, has_gangs=has_gangs).run(_DECISIONS)
     assert counts.problem == ""
     assert counts.placed > _DECISIONS // 10
     assert counts.reused > 0
@@ -29,8 +29,8 @@ def test_twins_decide_equally(seed: int, bounds: Bounds, *, has_gangs: bool) -> 
 @pytest.mark.parametrize("seed", [201, 203, 204])
 @pytest.mark.parametrize("bounds", [pytest.param(REAL, id="real bounds"), pytest.param(TINY, id="tiny bounds")])
 def test_twins_with_devices_decide_equally(seed: int, bounds: Bounds) -> None:
-    """Claims get the same devices, and pods with claims disturb no pod that reuses results."""
-    counts = Life(seed, bounds, has_devices=True).run(_DECISIONS)
+    """With devices no decision and no allocation differs, results are reused, and the reuse causes no error."""
+    counts = ClusterRun(seed, bounds, has_devices=True).run(_DECISIONS)
     assert counts.problem == ""
     assert counts.allocated > 0
     assert counts.placed > _DECISIONS // 10

@@ -1,7 +1,6 @@
-"""The law of vectorising: all nodes at once give what one node at a time gives.
+"""Law of vectorisation: results for all nodes at once equal results for one node at a time.
 
-The whole default profile, with its filters' first rejections and its weighted scores, against a plain form that shares
-no code with it.
+The default profile is compared with a plain implementation that shares no code with it.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from tests.support.scheduling import plugin_set, rig
 
 @given(cluster=CLUSTERS, wanted=pods("wanted"))
 def test_the_whole_profile(cluster: tuple[PlainNode, ...], wanted: PlainPod) -> None:
-    """The rejecting plugins and reasons of each node are equal, and the totals of the feasible nodes."""
+    """The rejecting plugin and reasons of each node, and the total scores of feasible nodes, are equal."""
     made = rig(defaults=Plugins(multi_point=plugin_set(*PLUGINS)))
     made.add(*(node.real() for node in cluster))
     made.add(*(other.real() for node in cluster for other in node.running_pods))

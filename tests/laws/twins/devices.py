@@ -1,4 +1,4 @@
-"""Random devices and claims for the twins, and the API server's part for the claims of one twin."""
+"""Random devices and claims for the twin schedulers, and the API of resource claims of one scheduler."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ SHARED_CLAIMS = ("shared-0", "shared-1")
 """Names of claims that several pods use, in each namespace."""
 
 
-def draw_slice(rng: Random, node_name: str, generation: int) -> ResourceSlice:
-    """Draw the devices of a node; some must be prepared, which happens at once."""
+def random_slice(rng: Random, node_name: str, generation: int) -> ResourceSlice:
+    """Return the random devices of a node; some have a binding condition, which becomes true at once."""
     devices = []
     for number in range(rng.randrange(5)):
         fields = {"bindingConditions": ["ready"]} if rng.random() < 0.2 else {}
@@ -27,16 +27,16 @@ def draw_slice(rng: Random, node_name: str, generation: int) -> ResourceSlice:
     return slice_of(devices, node=node_name, generation=generation)
 
 
-def draw_class(rng: Random) -> DeviceClass:
-    """Draw the class that all claims name; it serves an extended resource at times."""
-    made = device_class()
+def random_class(rng: Random) -> DeviceClass:
+    """Return the device class of all claims, with or without an extended resource."""
+    plain = device_class()
     if rng.random() < 0.5:
-        return made
-    return replace(made, spec=replace(made.spec, extended_resource_name=EXTENDED_RESOURCE))
+        return plain
+    return replace(plain, spec=replace(plain.spec, extended_resource_name=EXTENDED_RESOURCE))
 
 
-def draw_device_claim(rng: Random, name: str, namespace: str) -> ResourceClaim:
-    """Draw a claim for one device, two, or all of a node, or with alternatives."""
+def random_device_claim(rng: Random, name: str, namespace: str) -> ResourceClaim:
+    """Return a random claim for one device, two devices, all devices of a node, or alternatives."""
     model = f'device.attributes["gpu.example.com"].model == "{rng.choice(_MODELS)}"'
     request = rng.choice(
         (
@@ -47,12 +47,12 @@ def draw_device_claim(rng: Random, name: str, namespace: str) -> ResourceClaim:
             first_available("r", alternative("first", model, count=2), alternative("second")),
         )
     )
-    made = claim(request, name=name)
-    return replace(made, metadata=replace(made.metadata, namespace=namespace, uid=f"{namespace}/{name}"))
+    created = claim(request, name=name)
+    return replace(created, metadata=replace(created.metadata, namespace=namespace, uid=f"{namespace}/{name}"))
 
 
 class TwinClaims:
-    """Objects of Dynamic Resource Allocation as one twin has them."""
+    """DeviceClasses, ResourceSlices and ResourceClaims of one twin."""
 
     def __init__(self) -> None:
         self.writer = _StoredClaims(lambda *_: None)
@@ -65,29 +65,29 @@ class TwinClaims:
         self._feed = feed
         self.writer.serve((), feed)
 
-    def show(self, shown: ResourceClaim | DeviceClass | ResourceSlice) -> None:
-        """Add or replace an object; a claim that exists stays."""
+    def put(self, obj: ResourceClaim | DeviceClass | ResourceSlice) -> None:
+        """Create or replace an object; an existing claim is not replaced."""
         assert self._feed is not None
-        if isinstance(shown, ResourceClaim):
-            self.writer.add(shown)
+        if isinstance(obj, ResourceClaim):
+            self.writer.add(obj)
             return
         known: dict[str, ResourceSlice] | dict[str, DeviceClass]
-        known = self._slices if isinstance(shown, ResourceSlice) else self._classes
-        old = known.get(shown.metadata.name)
-        known[shown.metadata.name] = shown  # type: ignore[assignment]  # of the kind of the dict
+        known = self._slices if isinstance(obj, ResourceSlice) else self._classes
+        old = known.get(obj.metadata.name)
+        known[obj.metadata.name] = obj  # type: ignore[assignment]  # both have the same type
         if old is None:
-            self._feed.added(shown)
+            self._feed.added(obj)
         else:
-            self._feed.updated(old, shown)
+            self._feed.updated(old, obj)
 
-    def withdraw(self, node_name: str) -> None:
+    def delete_slice(self, node_name: str) -> None:
         """Remove the slice of a node."""
         for name in [name for name, each in self._slices.items() if each.spec.node_name == node_name]:
             assert self._feed is not None
             self._feed.deleted(self._slices.pop(name))
 
     def allocations(self) -> dict[str, tuple[tuple[str, str], ...]]:
-        """Return pool and device of each allocated device by the claim."""
+        """Return pool and name of the allocated devices, by the key of the claim."""
         return {
             each.key: tuple((one.pool, one.device) for one in each.status.allocation.devices.results)
             for each in self.writer.claims
@@ -95,7 +95,7 @@ class TwinClaims:
         }
 
     def delete_claim(self, key: str) -> None:
-        """Delete a claim, if there is one."""
+        """Delete a claim, if it exists."""
         self.writer.remove(key)
 
 
@@ -110,7 +110,7 @@ class _StoredClaims(MemoryClaims):
         self._feed.added(created)
 
     def remove(self, key: str) -> None:
-        """Delete a claim, if there is one."""
-        gone = self._claims.pop(key, None)
-        if gone is not None and self._feed is not None:
-            self._feed.deleted(gone)
+        """Delete a claim, if it exists."""
+        deleted = self._claims.pop(key, None)
+        if deleted is not None and self._feed is not None:
+            self._feed.deleted(deleted)

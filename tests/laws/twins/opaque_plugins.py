@@ -1,6 +1,6 @@
-"""Third-party plugins for the twins: per node and vectorised, none of which declares what it reads.
+"""Third-party plugins for the twin schedulers, per node and vectorised, which do not declare what they read.
 
-They read the pods on a node, skip some pods and fail for others, so that every way out of a plugin is compared.
+They skip some pods and fail for others, so that every result of a plugin is compared.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from scheduler_core.framework.status import SKIP, SUCCESS, Status, error, unreso
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo
 
-_SEATS = 3
+_APP_LIMIT = 3
 
 
 def _app(pod: PodInfo) -> str:
     return pod.pod.metadata.labels.get("app", "")
 
 
-class SeatsPerNode(NodeFilterPlugin, PreFilterPlugin):
+class AppLimitPerNode(NodeFilterPlugin, PreFilterPlugin):
     """Limits the pods of one app on a node; skips pods without an app; fails for "a5" in zone "a"."""
 
-    name = "SeatsPerNode"
+    name = "AppLimitPerNode"
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
         return PreFilterResult(SUCCESS if _app(pod) else SKIP)
@@ -42,34 +42,34 @@ class SeatsPerNode(NodeFilterPlugin, PreFilterPlugin):
     def filter_node(self, state: CycleState, pod: PodInfo, node: NodeView) -> Status:
         app, zone = _app(pod), node.labels.get("zone")
         if (app, zone) == ("a5", "a"):
-            return error(f"the seats of node {node.name} cannot be read")
+            return error(f"the pods of node {node.name} cannot be read")
         if (app, zone) == ("a4", "b"):
-            return unresolvable("node(s) had no seats")
-        taken = sum(_app(other) == app for other in node.pods)
-        return SUCCESS if taken < _SEATS else unschedulable(f"node(s) had {taken} seats taken")
+            return unresolvable("node(s) did not allow the app")
+        count = sum(_app(other) == app for other in node.pods)
+        return SUCCESS if count < _APP_LIMIT else unschedulable(f"node(s) had {count} pods of the app")
 
 
-class QuietPerNode(NodeScorePlugin):
-    """Prefers nodes with few pods, normalised by itself; raises for app "a6" on a node of six pods or more."""
+class FewPodsPerNode(NodeScorePlugin):
+    """Prefers nodes with few pods, with its own normalization; raises for app "a6" on nodes with six or more pods."""
 
-    name = "QuietPerNode"
+    name = "FewPodsPerNode"
     normalization = Normalization.OWN
 
     def score_node(self, state: CycleState, pod: PodInfo, node: NodeView) -> int:
         count = sum(1 for _ in node.pods)
         if count > 5 and _app(pod) == "a6":
-            raise ValueError(f"node {node.name} is loud")
+            raise ValueError(f"node {node.name} has too many pods")
         return count
 
     def normalize(self, state: CycleState, pod: PodInfo, raw: Mapping[str, int]) -> Mapping[str, int]:
-        most = max(raw.values(), default=0)
-        return {name: 100 - 100 * count // most if most else 0 for name, count in raw.items()}
+        maximum = max(raw.values(), default=0)
+        return {name: 100 - 100 * count // maximum if maximum else 0 for name, count in raw.items()}
 
 
-class OddCounts(FilterPlugin):
-    """Rejects nodes by their number of pods, in array operations; its answer depends on the pod's name."""
+class PodCountFilter(FilterPlugin):
+    """Rejects nodes by their number of pods, in array operations; the result depends on the pod's name."""
 
-    name = "OddCounts"
+    name = "PodCountFilter"
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
         if not _app(pod):
@@ -78,7 +78,7 @@ class OddCounts(FilterPlugin):
         return codes
 
     def decode(self, state: CycleState, pod: PodInfo, code: int) -> Status:
-        return unschedulable("node(s) had an odd count of pods")
+        return unschedulable("node(s) had a rejected number of pods")
 
 
-OPAQUE_PLUGINS = (SeatsPerNode, QuietPerNode, OddCounts)
+OPAQUE_PLUGINS = (AppLimitPerNode, FewPodsPerNode, PodCountFilter)

@@ -1,4 +1,4 @@
-"""Random volumes and claims for the twins, and the volume controllers of one twin."""
+"""Random volumes and claims for the twin schedulers, and the volume controllers of one scheduler."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from scheduler_core.model.storage import (
     PersistentVolumeSpec,
     StorageObject,
 )
-from tests.laws.twins.pod_draws import ZONES
+from tests.laws.twins.random_pods import ZONES
 from tests.support.storage import RecordingStorageWriter, claim, csi_driver, csi_node, storage_class, volume
 
 DRIVER = "disk.example.com"
@@ -29,14 +29,14 @@ CLASSES: tuple[StorageObject, ...] = (
 )
 
 
-def draw_csi_node(rng: Random, node_name: str) -> CsiNode:
-    """Draw what a node reports of its drivers."""
+def random_csi_node(rng: Random, node_name: str) -> CsiNode:
+    """Return a CSINode with random drivers and limits."""
     limits = {DRIVER: rng.randint(1, 4)} if rng.random() < 0.7 else {}
     return csi_node(node_name, limits, migrated=_EBS if rng.random() < 0.2 else "")
 
 
-def draw_claim(rng: Random, name: str, namespace: str) -> list[StorageObject]:
-    """Draw a claim and the volumes that it may get; a claim may also be missing, or bound already."""
+def random_claim(rng: Random, name: str, namespace: str) -> list[StorageObject]:
+    """Return a random claim and its candidate volumes; the claim may be missing or already bound."""
     zone = {"zone": (rng.choice(ZONES),)} if rng.random() < 0.7 else None
     match rng.choice(("local", "local", "disk", "zonal", "bound", "in-tree", "missing")):
         case "local":
@@ -47,19 +47,22 @@ def draw_claim(rng: Random, name: str, namespace: str) -> list[StorageObject]:
         case "zonal":
             return [claim(name, namespace=namespace, storage_class="zonal")]
         case "bound":
-            of = claim(name, namespace=namespace, volume=name, phase="Bound")
+            bound_claim = claim(name, namespace=namespace, volume=name, phase="Bound")
             labels = {"topology.kubernetes.io/zone": zone["zone"][0]} if zone else {}
-            return [volume(name, on=zone or {}, labels=labels, claim_ref=of, csi=(DRIVER, name), phase="Bound"), of]
+            return [
+                volume(name, on=zone or {}, labels=labels, claim_ref=bound_claim, csi=(DRIVER, name), phase="Bound"),
+                bound_claim,
+            ]
         case "in-tree":
-            # Where the node's driver has taken over, it cannot be translated: those nodes end the attempt in an error.
-            of = claim(name, namespace=namespace, volume=name, phase="Bound")
+            # CSI migration cannot translate this volume: nodes with a migrated driver end the attempt in an error.
+            bound_claim = claim(name, namespace=namespace, volume=name, phase="Bound")
             spec = PersistentVolumeSpec(aws=AwsElasticBlockStore("aws://zone/disk"))
-            return [volume(name, spec=spec, claim_ref=of, phase="Bound"), of]
+            return [volume(name, spec=spec, claim_ref=bound_claim, phase="Bound"), bound_claim]
     return []
 
 
 class VolumeControllers:
-    """Bind and provision what one twin's scheduler asks for, as the cluster's controllers do.
+    """Binds and provisions the volumes that the scheduler of one twin selects.
 
     Args:
         feed: Receives storage objects for the scheduler.
@@ -72,26 +75,26 @@ class VolumeControllers:
         self._claims: dict[str, PersistentVolumeClaim] = {}
         self._volumes: dict[str, PersistentVolume] = {}
 
-    def show(self, shown: StorageObject) -> None:
+    def add(self, obj: StorageObject) -> None:
         """Deliver a new object to the scheduler."""
-        if isinstance(shown, PersistentVolumeClaim):
-            self._claims[shown.key] = shown
-        elif isinstance(shown, PersistentVolume):
-            self._volumes[shown.metadata.name] = shown
-        self._feed.added(shown)
+        if isinstance(obj, PersistentVolumeClaim):
+            self._claims[obj.key] = obj
+        elif isinstance(obj, PersistentVolume):
+            self._volumes[obj.metadata.name] = obj
+        self._feed.added(obj)
 
     def delete_claim(self, key: str) -> None:
-        """Delete a claim, if there is one, with its volume."""
-        gone = self._claims.pop(key, None)
-        if gone is None:
+        """Delete a claim with its volume, if it exists."""
+        deleted = self._claims.pop(key, None)
+        if deleted is None:
             return
-        self._feed.deleted(gone)
-        bound = self._volumes.pop(gone.spec.volume_name, None)
+        self._feed.deleted(deleted)
+        bound = self._volumes.pop(deleted.spec.volume_name, None)
         if bound is not None:
             self._feed.deleted(bound)
 
     def complete(self) -> None:
-        """Carry out what was written since the last call."""
+        """Complete the volume bindings that the scheduler has written since the last call."""
         volumes, self.writer.volumes = self.writer.volumes, []
         for written in volumes:
             name, pointer = written.metadata.name, written.spec.claim_ref
@@ -102,13 +105,13 @@ class VolumeControllers:
         claims, self.writer.claims = self.writer.claims, []
         for selected in claims:
             name = f"pv-of-{selected.metadata.namespace}-{selected.metadata.name}"
-            self.show(volume(name, storage_class="disk", claim_ref=selected, csi=(DRIVER, name), phase="Bound"))
+            self.add(volume(name, storage_class="disk", claim_ref=selected, csi=(DRIVER, name), phase="Bound"))
             self._bind(selected, name)
 
-    def _bind(self, of: PersistentVolumeClaim, volume_name: str) -> None:
-        annotations = {**of.metadata.annotations, BIND_COMPLETED: "yes"}
-        version = str(int(of.metadata.resource_version) + 1)
-        metadata = replace(of.metadata, annotations=annotations, resource_version=version)
-        bound = replace(of, metadata=metadata, spec=replace(of.spec, volume_name=volume_name))
-        self._feed.updated(self._claims[of.key], bound)
-        self._claims[of.key] = bound
+    def _bind(self, unbound: PersistentVolumeClaim, volume_name: str) -> None:
+        annotations = {**unbound.metadata.annotations, BIND_COMPLETED: "yes"}
+        version = str(int(unbound.metadata.resource_version) + 1)
+        metadata = replace(unbound.metadata, annotations=annotations, resource_version=version)
+        bound = replace(unbound, metadata=metadata, spec=replace(unbound.spec, volume_name=volume_name))
+        self._feed.updated(self._claims[unbound.key], bound)
+        self._claims[unbound.key] = bound

@@ -1,4 +1,4 @@
-"""One of two schedulers that live the same life, and what it decides."""
+"""One of two schedulers that process the same cluster lifetime, and its decisions."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from tests.support.storage import RecordingStorageWriter
 
 _RESERVED_AFTER_SECONDS = 10.0
 _BINDING_ROUNDS = 60
-_PATIENT_ROUNDS = 10
+_ROUNDS_WITHOUT_TIME = 10
 
 
 class Bounds(NamedTuple):
-    """Bounds of a scheduler: of its reuse, and of the tables that the reuse reads."""
+    """Bounds of a scheduler: of cached results, and of the tables that the cached results read."""
 
     reuse: ReuseBounds = ReuseBounds()
     snapshot: SnapshotBounds = SnapshotBounds()
@@ -36,7 +36,7 @@ class Bounds(NamedTuple):
 REAL = Bounds()
 TINY = Bounds(
     ReuseBounds(classes=3, ranking_bytes=2000, seen_keys=3),
-    # The bound of resources stays: what nodes offer beyond it is offered to no pod.
+    # The bound of resources is not reduced: resources beyond the bound are available to no pod.
     SnapshotBounds(
         changes=3,
         label_columns=3,
@@ -52,15 +52,15 @@ TINY = Bounds(
 
 
 class Decision(NamedTuple):
-    """What came of one entry of the queue.
+    """Result of one entry of the queue.
 
     Attributes:
-        uid: Of the pod, or of the gang's entry.
-        chosen: UID, node and number of feasible nodes of each pod that got a node.
-        bound: Which of these were bound.
+        uid: UID of the pod, or of the gang's entry.
+        chosen: UID, node and number of feasible nodes of each scheduled pod.
+        bound: Which of these pods were bound.
         events: Type, reason and note of each event.
-        patches: Pod, nomination and condition of each status patch.
-        victims: UIDs of pods that were deleted.
+        patches: Pod, nominated node and condition of each status patch.
+        victims: UIDs of deleted pods.
         gang: Reason and message of a gang's outcome, and its reservation.
     """
 
@@ -74,10 +74,10 @@ class Decision(NamedTuple):
 
 
 class Twin:
-    """A scheduler whose every decision is recorded.
+    """A scheduler that records every decision.
 
     Args:
-        bounds: Its bounds; None for a scheduler that reuses nothing.
+        bounds: Bounds of the scheduler; None for a scheduler without cached results.
     """
 
     def __init__(self, bounds: Bounds | None) -> None:
@@ -96,29 +96,29 @@ class Twin:
         self.scheduler = self.rig.scheduler
         self.controllers = VolumeControllers(self.scheduler.storage_feed, storage)
         self.devices.serve(self.scheduler.device_feed)
-        for shown in CLASSES:
-            self.controllers.show(shown)
+        for obj in CLASSES:
+            self.controllers.add(obj)
         self.scheduler.group_feed.serve(GroupSource.BAYPLAN)
 
     def serve(self, config: ProfileConfig) -> None:
-        """Make a profile revision live."""
+        """Activate a profile revision."""
         self.rig.serve(config)
 
     @property
     def reused(self) -> int:
-        """Pods whose node was chosen from reused results."""
+        """Number of pods whose node was chosen from cached results."""
         return sum(each.reused for each in self.rig.context.metrics.profiles.values())
 
     @property
     def reuse_errors(self) -> dict[str, int]:
-        """Errors in reused results by plugin, "" for the scheduler's own."""
+        """Errors in cached results by plugin; "" for the scheduler's own errors."""
         found: Counter[str] = Counter()
         for each in self.rig.context.metrics.profiles.values():
             found.update(each.reuse_errors)
         return dict(found)
 
     async def decide(self) -> Decision | None:
-        """Take the next entry of the queue through its cycles; None if there is none."""
+        """Schedule and bind the next entry of the queue; return None if the queue is empty."""
         writer = self.rig.writer
         queued = self.rig.queue.pop()
         if queued is None:
@@ -148,10 +148,10 @@ class Twin:
         )
 
     def pop(self, queued: QueuedPod) -> None:
-        """Note an entry that was popped; for schedulers that do more."""
+        """Handle an entry that was popped; subclasses override this."""
 
     async def decided(self) -> None:
-        """Note the end of a cycle; for schedulers that do more."""
+        """Handle the end of a cycle; subclasses override this."""
 
     def _outcome(self, entry: QueuedGang) -> tuple[str, str, str] | None:
         gang = self.rig.queue.gangs.get(entry.gang_key)
@@ -166,7 +166,7 @@ class Twin:
                 break
             await asyncio.sleep(0)
             self.controllers.complete()
-            if rounds > _PATIENT_ROUNDS:
-                # A bind that waits for its volumes looks at them again after a while.
+            if rounds > _ROUNDS_WITHOUT_TIME:
+                # A bind that waits for volumes checks them again after a while.
                 self.rig.clock.advance(1)
         return tuple([await asyncio.wait_for(task, 5) for task in tasks])

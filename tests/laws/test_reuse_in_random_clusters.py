@@ -1,4 +1,4 @@
-"""The law of reuse in drawn clusters: nodes and events are equal with and without reuse."""
+"""Law of reuse in random clusters: nodes and events are equal with and without cached results."""
 
 from __future__ import annotations
 
@@ -19,13 +19,16 @@ from tests.support.scheduling import Rig, rig
 
 TEMPLATES = st.lists(pods("template"), min_size=1, max_size=3)
 STEPS = st.lists(
-    st.tuples(st.sampled_from(["arrive"] * 6 + ["leave", "cordon", "label", "grow", "come", "go"]), st.integers(0, 9)),
+    st.tuples(
+        st.sampled_from(["add pod"] * 6 + ["delete pod", "cordon", "label", "grow", "add node", "delete node"]),
+        st.integers(0, 9),
+    ),
     min_size=4,
     max_size=24,
 )
 
 
-class Life:
+class ClusterRun:
     """A cluster that changes step by step."""
 
     def __init__(self, cluster: tuple[PlainNode, ...], *, reuses: bool) -> None:
@@ -36,9 +39,9 @@ class Life:
         self.rig.add(*(other.real() for each in cluster for other in each.running_pods))
 
     def step(self, kind: str, number: int, templates: list[PlainPod], at: int) -> object:
-        """Apply one step; return the node of a pod that arrives, or the note of its event."""
+        """Apply one step; return the node of a new pod, or the note of its event."""
         feed = self.rig.scheduler.feed
-        if kind == "arrive":
+        if kind == "add pod":
             pod = dataclasses.replace(templates[number % len(templates)], name=f"p{at}").real()
             self.rig.add(pod)
             attempt = self.rig.decide()
@@ -46,17 +49,17 @@ class Life:
                 return self.rig.writer.events[-1].note
             self.placed.append(pod)
             return attempt.node_name
-        if kind == "leave" and self.placed:
+        if kind == "delete pod" and self.placed:
             feed.pod_deleted(self.placed.pop(number % len(self.placed)))
-        elif kind == "come":
-            self._come(node(f"late{at}", labels={"zone": "a"}))
-        elif self.nodes and kind == "go":
+        elif kind == "add node":
+            self._add_node(node(f"late{at}", labels={"zone": "a"}))
+        elif self.nodes and kind == "delete node":
             feed.node_deleted(self.nodes.pop(number % len(self.nodes)))
         elif self.nodes and kind in ("cordon", "label", "grow"):
             self._change(kind, number % len(self.nodes))
         return None
 
-    def _come(self, new: Node) -> None:
+    def _add_node(self, new: Node) -> None:
         self.nodes.append(new)
         self.rig.add(new)
 
@@ -78,9 +81,9 @@ class Life:
 def test_reuse_changes_no_decision(
     cluster: tuple[PlainNode, ...], templates: list[PlainPod], steps: list[tuple[str, int]]
 ) -> None:
-    """Nodes and events are equal, whatever changes in between."""
-    reusing, without = Life(cluster, reuses=True), Life(cluster, reuses=False)
+    """Nodes and events are equal, whatever changes between pods."""
+    reusing, without = ClusterRun(cluster, reuses=True), ClusterRun(cluster, reuses=False)
     for at, (kind, number) in enumerate(steps):
         assert reusing.step(kind, number, templates, at) == without.step(kind, number, templates, at)
-    for life in (reusing, without):
-        life.rig.queue.close()
+    for run in (reusing, without):
+        run.rig.queue.close()

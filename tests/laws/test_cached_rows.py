@@ -1,4 +1,4 @@
-"""The law of cached rows: results that resource plugins cache between pods equal those computed from the columns."""
+"""Law of cached rows: results that resource plugins cache between pods equal results computed from the columns."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from tests.support.columns import columns
 from tests.support.handles import FakeHandle
 
 GPU = "example.com/gpu"
-COUNT = 200
-"""Nodes: enough for a few changed rows to be refreshed one by one, and few enough for many to be recomputed."""
+NODE_COUNT = 200
+"""Number of nodes: both refreshing a few changed rows and recomputing all rows occur."""
 
 SIZES = (
     {"cpu": "4", "memory": "16Gi", "pods": "3"},
@@ -38,8 +38,8 @@ REQUESTS = st.fixed_dictionaries(
 )
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["come"] * 6 + ["leave", "crowd", "resize", "huge", "remove", "add"]),
-        st.integers(0, COUNT - 1),
+        st.sampled_from(["add pod"] * 6 + ["delete pod", "add pods", "resize", "enlarge", "remove node", "add node"]),
+        st.integers(0, NODE_COUNT - 1),
         REQUESTS,
     ),
     min_size=2,
@@ -65,10 +65,10 @@ def _plugins(nodes: NodeColumns, strategy: str) -> tuple[Plugin, ...]:
     )
 
 
-def _answers(plugins: tuple[Plugin, ...], info: PodInfo, nodes: NodeColumns, step: int) -> list[list[int]]:
+def _results(plugins: tuple[Plugin, ...], info: PodInfo, nodes: NodeColumns, step: int) -> list[list[int]]:
     """Return the plugins' results for all rows, computed for a given number of rows at a time."""
-    state, answers = CycleState(), []
-    asked = (
+    state, results = CycleState(), []
+    row_groups = (
         [ALL_ROWS]
         if step == nodes.size
         else [np.arange(start, min(start + step, nodes.size)) for start in range(0, nodes.size, step)]
@@ -77,21 +77,21 @@ def _answers(plugins: tuple[Plugin, ...], info: PodInfo, nodes: NodeColumns, ste
         if isinstance(plugin, PreFilterPlugin) and isinstance(plugin, FilterPlugin):
             plugin.pre_filter(state, info, nodes)
             codes: list[int] = []
-            for rows in asked:
-                judged = plugin.filter(state, info, nodes, rows)
-                codes += ([0] * len(nodes.alive[rows])) if judged is None else judged.tolist()
-            answers.append(codes)
-        answers.append([score for rows in asked for score in plugin.score(state, info, nodes, rows).tolist()])
-    return answers
+            for rows in row_groups:
+                result = plugin.filter(state, info, nodes, rows)
+                codes += ([0] * len(nodes.alive[rows])) if result is None else result.tolist()
+            results.append(codes)
+        results.append([score for rows in row_groups for score in plugin.score(state, info, nodes, rows).tolist()])
+    return results
 
 
-class Life:
-    """A cluster whose columns change step by step."""
+class ChangingColumns:
+    """Columns that change step by step."""
 
     def __init__(self) -> None:
-        self.nodes = columns(self.node(row, USUAL[row % 3]) for row in range(COUNT))
+        self.nodes = columns(self.node(row, USUAL[row % 3]) for row in range(NODE_COUNT))
         self.placed: list[PodInfo] = []
-        self.made = 0
+        self.created = 0
 
     def node(self, row: int, size: dict[str, str]) -> Node:
         return node(f"n{row}", allocatable=size)
@@ -100,35 +100,35 @@ class Life:
         """Apply one change."""
         nodes = self.nodes
         name = f"n{row}"
-        if kind in ("come", "crowd"):
-            for offset in range(1 if kind == "come" else 9):
-                here = (row + offset) % nodes.size
-                if nodes.alive[here]:
-                    self.made += 1
-                    self.placed.append(nodes.compile_pod(pod(f"p{self.made}", requests=requests)))
-                    nodes.add_pod(self.placed[-1], here)
-        elif kind == "leave" and self.placed:
+        if kind in ("add pod", "add pods"):
+            for offset in range(1 if kind == "add pod" else 9):
+                target = (row + offset) % nodes.size
+                if nodes.alive[target]:
+                    self.created += 1
+                    self.placed.append(nodes.compile_pod(pod(f"p{self.created}", requests=requests)))
+                    nodes.add_pod(self.placed[-1], target)
+        elif kind == "delete pod" and self.placed:
             nodes.remove_pod(self.placed.pop(row % len(self.placed)))
-        elif kind in ("resize", "huge") and nodes.row_of(name) >= 0:
-            nodes.update_node(self.node(row, SIZES[3] if kind == "huge" else USUAL[(row + 1) % 3]))
-        elif kind == "remove" and nodes.row_of(name) >= 0:
-            gone = {info.uid for info in nodes.remove_node(name)}
-            self.placed = [info for info in self.placed if info.uid not in gone]
-        elif kind == "add":
-            self.made += 1
-            nodes.add_node(self.node(COUNT + self.made, USUAL[row % 3]))
+        elif kind in ("resize", "enlarge") and nodes.row_of(name) >= 0:
+            nodes.update_node(self.node(row, SIZES[3] if kind == "enlarge" else USUAL[(row + 1) % 3]))
+        elif kind == "remove node" and nodes.row_of(name) >= 0:
+            deleted = {info.uid for info in nodes.remove_node(name)}
+            self.placed = [info for info in self.placed if info.uid not in deleted]
+        elif kind == "add node":
+            self.created += 1
+            nodes.add_node(self.node(NODE_COUNT + self.created, USUAL[row % 3]))
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @settings(max_examples=40)
 @given(steps=STEPS)
-def test_kept_answers_are_those_of_the_columns(strategy: str, steps: list[tuple[str, int, dict[str, str]]]) -> None:
-    """After each change, plugins with caches return for all rows what plugins without caches return for a few."""
-    life = Life()
-    kept, fresh = _plugins(life.nodes, strategy), _plugins(life.nodes, strategy)
+def test_cached_results_equal_computed_ones(strategy: str, steps: list[tuple[str, int, dict[str, str]]]) -> None:
+    """After each change, plugins with cached rows return the results of plugins without."""
+    cluster = ChangingColumns()
+    cached, fresh = _plugins(cluster.nodes, strategy), _plugins(cluster.nodes, strategy)
     for kind, row, requests in steps:
-        life.change(kind, row, requests)
-        info = life.nodes.compile_pod(pod("new", requests=requests))
-        expected = _answers(fresh, info, life.nodes, 9)
-        assert _answers(kept, info, life.nodes, life.nodes.size) == expected
-        assert _answers(kept, info, life.nodes, life.nodes.size - 7) == expected
+        cluster.change(kind, row, requests)
+        info = cluster.nodes.compile_pod(pod("new", requests=requests))
+        expected = _results(fresh, info, cluster.nodes, 9)
+        assert _results(cached, info, cluster.nodes, cluster.nodes.size) == expected
+        assert _results(cached, info, cluster.nodes, cluster.nodes.size - 7) == expected

@@ -1,4 +1,4 @@
-"""Random nodes, profiles and PodGroups for the twins."""
+"""Random nodes, profiles and PodGroups for the twin schedulers."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from scheduler_core.in_tree import default_plugins, in_tree_registry
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod_group import GroupTopology, PodGroup
 from scheduler_core.model.taints import Taint
-from tests.laws.twins.opaque_plugins import OddCounts, QuietPerNode, SeatsPerNode
-from tests.laws.twins.pod_draws import NAMESPACES, ZONES
+from tests.laws.twins.opaque_plugins import AppLimitPerNode, FewPodsPerNode, PodCountFilter
+from tests.laws.twins.random_pods import NAMESPACES, ZONES
 from tests.support.builders import node
 from tests.support.gangs import group
 from tests.support.scheduling import plugin_set
@@ -22,8 +22,8 @@ _WEIGHTED = ("TaintToleration", "NodeAffinity", "ImageLocality", "NodeResourcesF
 _FILTERS = tuple(entry.name for entry in resolve(Plugins(), default_plugins(), in_tree_registry())[0]["filter"])
 
 
-def draw_node(rng: Random, name: str) -> Node:
-    """Draw a node, of which many plugins read something."""
+def random_node(rng: Random, name: str) -> Node:
+    """Return a random node; many plugins read some of its fields."""
     labels = {"kubernetes.io/hostname": name}
     if rng.random() < 0.9:
         labels["zone"] = labels["topology.kubernetes.io/zone"] = rng.choice(ZONES)
@@ -57,20 +57,20 @@ def draw_node(rng: Random, name: str) -> Node:
     )
 
 
-def draw_profile(rng: Random, name: str) -> ProfileConfig:
-    """Draw a profile: scoring strategies, weights, third-party plugins in front of and behind those built in."""
+def random_profile(rng: Random, name: str) -> ProfileConfig:
+    """Return a profile with random scoring strategies, weights and third-party plugins in random order."""
     scores, disabled = [], []
     if rng.random() < 0.4:
         scores = [f"{plugin}={rng.randint(1, 9)}" for plugin in _WEIGHTED]
         disabled = [*_WEIGHTED, *(["PodTopologySpread"] if rng.random() < 0.3 else [])]
     if rng.random() < 0.2:
-        scores.append(f"{QuietPerNode.name}={rng.randint(1, 5)}")
+        scores.append(f"{FewPodsPerNode.name}={rng.randint(1, 5)}")
     pre_filters, filters = [], []
     if rng.random() < 0.25:
-        filters.append(SeatsPerNode.name)
-        pre_filters.append(SeatsPerNode.name)
+        filters.append(AppLimitPerNode.name)
+        pre_filters.append(AppLimitPerNode.name)
     if rng.random() < 0.1:
-        filters.append(OddCounts.name)
+        filters.append(PodCountFilter.name)
     order = plugin_set(*filters)
     if rng.random() < 0.4:
         shuffled = [*filters, *_FILTERS]
@@ -78,17 +78,17 @@ def draw_profile(rng: Random, name: str) -> ProfileConfig:
         order = plugin_set(*shuffled, disabled=["*"])
     plugins = Plugins(pre_filter=plugin_set(*pre_filters), filter=order, score=plugin_set(*scores, disabled=disabled))
     percentage = rng.choice((0, 50)) if rng.random() < 0.05 else None
-    config = tuple(PluginConfig(name=plugin, args=args) for plugin, args in _draw_args(rng).items())
+    config = tuple(PluginConfig(name=plugin, args=args) for plugin, args in _random_args(rng).items())
     return ProfileConfig(
         scheduler_name=name, plugins=plugins, plugin_config=config, percentage_of_nodes_to_score=percentage
     )
 
 
-def _draw_args(rng: Random) -> dict[str, dict[str, Any]]:
-    args: dict[str, dict[str, Any]] = {"NodeResourcesFit": {"scoringStrategy": _draw_strategy(rng)}}
+def _random_args(rng: Random) -> dict[str, dict[str, Any]]:
+    args: dict[str, dict[str, Any]] = {"NodeResourcesFit": {"scoringStrategy": _random_strategy(rng)}}
     if rng.random() < 0.3:
-        weighed = ["cpu", "memory", *(["ex.com/r0"] if rng.random() < 0.5 else [])]
-        args["NodeResourcesBalancedAllocation"] = {"resources": [{"name": each, "weight": 1} for each in weighed]}
+        resources = ["cpu", "memory", *(["ex.com/r0"] if rng.random() < 0.5 else [])]
+        args["NodeResourcesBalancedAllocation"] = {"resources": [{"name": each, "weight": 1} for each in resources]}
     if rng.random() < 0.3:
         args["InterPodAffinity"] = {
             "hardPodAffinityWeight": rng.randint(0, 100),
@@ -108,7 +108,7 @@ def _draw_args(rng: Random) -> dict[str, dict[str, Any]]:
     return args
 
 
-def _draw_strategy(rng: Random) -> dict[str, Any]:
+def _random_strategy(rng: Random) -> dict[str, Any]:
     resources = [{"name": name, "weight": rng.randint(1, 5)} for name in ("cpu", "memory")]
     if rng.random() < 0.5:
         resources.append({"name": "ex.com/r0", "weight": rng.randint(1, 9)})
@@ -122,8 +122,8 @@ def _draw_strategy(rng: Random) -> dict[str, Any]:
     return strategy
 
 
-def draw_group(rng: Random, name: str, size: int) -> PodGroup:
-    """Draw a PodGroup for up to *size* members."""
+def random_group(rng: Random, name: str, size: int) -> PodGroup:
+    """Return a random PodGroup for up to *size* members."""
     fields: dict[str, Any] = {}
     if rng.random() < 0.3:
         fields["topology"] = GroupTopology("zone", (), rng.random() < 0.5)

@@ -1,4 +1,4 @@
-"""Random pods for the twins: every field that a plugin reads, with few values, so that pods meet."""
+"""Random pods for the twin schedulers, with few values of each field, so that selectors match pods."""
 
 from __future__ import annotations
 
@@ -29,41 +29,41 @@ _CPU = ("100m", "250m", "333m", "500m", "1", "1500m")
 _MEMORY = ("64Mi", "100M", "300Mi", "1Gi", str(2**53))
 
 
-def draw_app(rng: Random) -> str:
-    """Draw a value of the label that selectors of other pods read."""
+def random_app(rng: Random) -> str:
+    """Return a value of the label that the selectors of other pods read."""
     return f"a{rng.randrange(7)}"
 
 
-def draw_requests(rng: Random) -> dict[str, str]:
-    """Draw the requests of a pod that differs from others of its shape in these alone."""
+def random_requests(rng: Random) -> dict[str, str]:
+    """Return random requests, for a pod that differs from other pods of its shape only in its requests."""
     return {"cpu": f"{rng.randint(1, 1500)}m", "memory": f"{rng.randint(1, 2000)}Mi"}
 
 
-def draw_pod_fields(rng: Random) -> PodFields:
-    """Draw a shape; many pods are made of one."""
+def random_pod_fields(rng: Random) -> PodFields:
+    """Return the fields of a random shape of pods; many pods are created from one shape."""
     fields: PodFields = {
-        "requests": _draw_amounts(rng),
+        "requests": _random_amounts(rng),
         "namespace": rng.choice(NAMESPACES),
         "scheduler_name": rng.choice((PROFILES[0], *PROFILES)),
-        "labels": {"app": draw_app(rng)} if rng.random() < 0.8 else {},
+        "labels": {"app": random_app(rng)} if rng.random() < 0.8 else {},
     }
     if rng.random() < 0.1:
         fields["node_selector"] = {"zone": rng.choice(ZONES)}
     elif rng.random() < 0.1:
         fields["node_selector"] = {f"l{rng.randrange(9)}": str(rng.randrange(5))}
     if rng.random() < 0.3:
-        fields["tolerations"] = [_draw_toleration(rng) for _ in range(rng.randint(1, 2))]
+        fields["tolerations"] = [_random_toleration(rng) for _ in range(rng.randint(1, 2))]
     if rng.random() < 0.15:
-        fields["spread"] = [_draw_spread(rng) for _ in range(rng.randint(1, 2))]
+        fields["spread"] = [_random_spread(rng) for _ in range(rng.randint(1, 2))]
     if rng.random() < 0.3:
-        fields["affinity"] = _draw_affinity(rng)
+        fields["affinity"] = _random_affinity(rng)
     if rng.random() < 0.4:
         fields["priority"] = rng.choice((0, 0, 5, 10, 100))
-    _draw_rare_fields(rng, fields)
+    _add_rare_fields(rng, fields)
     return fields
 
 
-def _draw_rare_fields(rng: Random, fields: PodFields) -> None:
+def _add_rare_fields(rng: Random, fields: PodFields) -> None:
     if rng.random() < 0.08:
         inner = ContainerPort(container_port=80, host_port=80, host_ip=rng.choice(("10.0.0.1", "10.0.0.2")))
         fields["ports"] = [rng.choice((80, 443, inner))]
@@ -79,7 +79,7 @@ def _draw_rare_fields(rng: Random, fields: PodFields) -> None:
         fields["owners"] = [OwnerReference("ReplicaSet", "rs", f"o{rng.randrange(4)}", controller=True)]
 
 
-def _draw_amounts(rng: Random) -> dict[str, str]:
+def _random_amounts(rng: Random) -> dict[str, str]:
     amounts: dict[str, str] = {}
     if rng.random() < 0.9:
         amounts["cpu"] = rng.choice(_CPU)
@@ -94,33 +94,33 @@ def _draw_amounts(rng: Random) -> dict[str, str]:
     return amounts
 
 
-def _draw_toleration(rng: Random) -> Toleration:
+def _random_toleration(rng: Random) -> Toleration:
     effect = rng.choice(("", "NoSchedule", "PreferNoSchedule"))
     return Toleration(f"t{rng.randrange(3)}", rng.choice(("Exists", "Equal")), "", effect)
 
 
-def _draw_spread(rng: Random) -> TopologySpreadConstraint:
+def _random_spread(rng: Random) -> TopologySpreadConstraint:
     when = rng.choice(("DoNotSchedule", "ScheduleAnyway"))
-    selector = LabelSelector(match_labels={"app": draw_app(rng)})
+    selector = LabelSelector(match_labels={"app": random_app(rng)})
     return TopologySpreadConstraint(rng.randint(1, 3), rng.choice(_TOPOLOGIES), when, selector)
 
 
-def _draw_affinity(rng: Random) -> Affinity:
+def _random_affinity(rng: Random) -> Affinity:
     kind = rng.random()
     if kind < 0.4:
-        required = NodeSelector((_draw_node_term(rng),)) if rng.random() < 0.4 else None
+        required = NodeSelector((_random_node_term(rng),)) if rng.random() < 0.4 else None
         preferred = [
-            PreferredSchedulingTerm(rng.randint(1, 100), _draw_node_term(rng)) for _ in range(rng.randrange(3))
+            PreferredSchedulingTerm(rng.randint(1, 100), _random_node_term(rng)) for _ in range(rng.randrange(3))
         ]
         return Affinity(node_affinity=NodeAffinity(required, tuple(preferred)))
     terms = PodAffinity(
-        required=(_draw_pod_term(rng),) if rng.random() < 0.35 else (),
-        preferred=(WeightedPodAffinityTerm(rng.randint(1, 100), _draw_pod_term(rng)),) if rng.random() < 0.65 else (),
+        required=(_random_pod_term(rng),) if rng.random() < 0.35 else (),
+        preferred=(WeightedPodAffinityTerm(rng.randint(1, 100), _random_pod_term(rng)),) if rng.random() < 0.65 else (),
     )
     return Affinity(pod_affinity=terms) if kind < 0.7 else Affinity(pod_anti_affinity=terms)
 
 
-def _draw_node_term(rng: Random) -> NodeSelectorTerm:
+def _random_node_term(rng: Random) -> NodeSelectorTerm:
     requirement = rng.choice(
         (
             Requirement("zone", "In", tuple(rng.sample(ZONES, 2))),
@@ -133,6 +133,6 @@ def _draw_node_term(rng: Random) -> NodeSelectorTerm:
     return NodeSelectorTerm(match_expressions=(requirement,))
 
 
-def _draw_pod_term(rng: Random) -> PodAffinityTerm:
-    selector = LabelSelector(match_labels={"app": draw_app(rng)})
+def _random_pod_term(rng: Random) -> PodAffinityTerm:
+    selector = LabelSelector(match_labels={"app": random_app(rng)})
     return PodAffinityTerm(label_selector=selector, topology_key=rng.choice(_TOPOLOGIES))
