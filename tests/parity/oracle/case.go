@@ -50,7 +50,7 @@ type Case struct {
 	DeviceTaintRules       []*resourcev1.DeviceTaintRule   `json:"devicetaintrules,omitempty"`
 	Pod                    *v1.Pod                         `json:"pod"`
 	Profile                json.RawMessage                 `json:"profile,omitempty"`
-	FeatureGates           map[string]bool                 `json:"featureGates,omitempty"` // those of -feature-gates
+	FeatureGates           map[string]bool                 `json:"featureGates,omitempty"` // must agree with -feature-gates
 }
 
 func decodeCase(line []byte, strict bool) (*Case, error) {
@@ -63,7 +63,7 @@ func decodeHintCase(line []byte) (*HintCase, error) {
 	return c, decode(line, true, c, &c.Case)
 }
 
-// decode reads a line into whole, of which c is a part.
+// decode decodes a line into whole, which contains c.
 func decode(line []byte, strict bool, whole any, c *Case) error {
 	d := json.NewDecoder(bytes.NewReader(line))
 	if strict {
@@ -94,14 +94,14 @@ func decode(line []byte, strict bool, whole any, c *Case) error {
 	return nil
 }
 
-// finished: the scheduler's pod informer asks the API server to leave these
-// out (a field selector on status.phase); a fake client would not.
+// finished returns whether the scheduler's pod informer omits a pod. Its field
+// selector on status.phase has no effect in a fake client.
 func finished(p *v1.Pod) bool {
 	return p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed
 }
 
-// objects lists everything in the case that an API server would serve, the
-// pod to schedule included, in the order of the case.
+// objects returns all API objects of the case, including the pod to schedule,
+// in the order of the case.
 func (c *Case) objects() []runtime.Object {
 	var out []runtime.Object
 	out = add(out, c.Namespaces)
@@ -140,8 +140,8 @@ func add[T runtime.Object](out []runtime.Object, in []T) []runtime.Object {
 
 var configs sync.Map // the text of a profile -> *schedconfig.KubeSchedulerConfiguration
 
-// config is the scheduler's configuration for the case, defaults filled in.
-// It is shared between cases: do not change it.
+// config returns the scheduler's configuration for the case, with defaults. It
+// is shared between cases and must not be modified.
 func (c *Case) config() (*schedconfig.KubeSchedulerConfiguration, error) {
 	key := string(c.Profile)
 	if cfg, ok := configs.Load(key); ok {
@@ -170,7 +170,7 @@ func (c *Case) config() (*schedconfig.KubeSchedulerConfiguration, error) {
 		all := int32(100)
 		cfg.PercentageOfNodesToScore = &all
 	}
-	// A search that takes this long is not for a set of cases.
+	// Searches of devices that take longer are too slow for a set of cases.
 	for _, prof := range cfg.Profiles {
 		for _, pc := range prof.PluginConfig {
 			if args, ok := pc.Args.(*schedconfig.DynamicResourcesArgs); ok {

@@ -41,26 +41,26 @@ type Verdict struct {
 	Reasons []string `json:"reasons"`
 }
 
-// PreFilterVerdict is the same for PreFilter, where it ends the cycle.
+// PreFilterVerdict is a status of PreFilter that ends the cycle.
 type PreFilterVerdict struct {
 	Status  string   `json:"status"`
 	Plugin  string   `json:"plugin"`
 	Reasons []string `json:"reasons"`
 }
 
-// PluginScore is what one Score plugin gave one node.
+// PluginScore is the score of a node by a Score plugin.
 type PluginScore struct {
 	Raw      int64 `json:"raw"`
 	Weighted int64 `json:"weighted"`
 }
 
-// PreemptionCandidate is what a dry run found on one node.
+// PreemptionCandidate is the result of a dry run for one node.
 type PreemptionCandidate struct {
 	Victims       []string `json:"victims"`
 	PDBViolations int64    `json:"pdbViolations"`
 }
 
-// Preemption is what PostFilter chose.
+// Preemption is the result of PostFilter.
 type Preemption struct {
 	NominatedNode string   `json:"nominatedNode"`
 	Victims       []string `json:"victims"`
@@ -84,8 +84,8 @@ type Result struct {
 	PostFilterCode    string                             `json:"postFilterCode"`
 	Candidates        map[string]PreemptionCandidate     `json:"candidates"`
 	Cleared           []string                           `json:"clearedNominations"`
-	// Allocations: node -> claim of the pod -> how it ends up if the pod is
-	// bound to that node.
+	// Allocations has the final state of each claim of the pod, by node that
+	// the pod is bound to and by claim.
 	Allocations map[string]map[string]*ClaimOutcome `json:"allocations,omitempty"`
 	Deallocated []string                            `json:"deallocated,omitempty"`
 	Error       string                              `json:"error,omitempty"`
@@ -94,7 +94,7 @@ type Result struct {
 
 var registry = plugins.NewInTreeRegistry()
 
-// world is a scheduler that has seen every object of a case.
+// world is a scheduler that has all objects of a case in its cache.
 type world struct {
 	ctx     context.Context
 	logger  klog.Logger
@@ -186,8 +186,8 @@ func build(ctx context.Context, c *Case) (*world, error) {
 	return w, w.sched.Cache.UpdateSnapshot(w.logger, w.snap)
 }
 
-// crash is set when a plugin panics in a goroutine of the framework, where the
-// scheduler would end.
+// crash stores the panic of a plugin in a goroutine of the framework, which
+// would terminate kube-scheduler.
 type crash struct{ what atomic.Value }
 
 type crashKey struct{}
@@ -231,7 +231,7 @@ func decide(c *Case) (*Result, error) {
 		}
 	}
 
-	// The scheduler's own scheduling cycle first, with a state of its own.
+	// First the scheduler's own scheduling cycle, with a separate state.
 	podInfo, err := framework.NewPodInfo(pod)
 	if err != nil {
 		return nil, err
@@ -241,7 +241,7 @@ func decide(c *Case) (*Result, error) {
 	state := framework.NewCycleState()
 	picked, schedErr := w.sched.SchedulePod(ctx, w.fw, state, queued)
 
-	// Then the same steps one by one, to see what each plugin says.
+	// Then the same steps one by one, to record the result of each plugin.
 	steps := framework.NewCycleState()
 	if err := w.walk(steps, pod, r, schedErr == nil && picked.EvaluatedNodes == 1 && picked.FeasibleNodes == 1 &&
 		pod.Status.NominatedNodeName != "" && picked.SuggestedHost == pod.Status.NominatedNodeName); err != nil {
@@ -252,7 +252,7 @@ func decide(c *Case) (*Result, error) {
 		return failed(r.Name, msg, true), nil
 	}
 	if schedErr == nil {
-		// With nothing to score by, the scheduler stops at the first node that fits.
+		// Without Score plugins the scheduler stops at the first feasible node.
 		want := len(r.Feasible)
 		if !w.fw.HasScorePlugins() {
 			want = 1
@@ -276,8 +276,8 @@ func decide(c *Case) (*Result, error) {
 	var fit *framework.FitError
 	if !errors.As(schedErr, &fit) {
 		if !errors.Is(schedErr, scheduler.ErrNoNodesAvailable) {
-			// One error ends the attempt. How many nodes were looked at
-			// before depends on how many are looked at at a time.
+			// An error ends the attempt. The number of nodes that were
+			// filtered before depends on the parallelism.
 			*r = *failed(r.Name, msg, strings.Contains(msg, "timed out"))
 		}
 		return r, nil
@@ -291,7 +291,7 @@ func decide(c *Case) (*Result, error) {
 	return r, w.preempt(c, state, fit, r)
 }
 
-// failed is the result of an attempt that ends in an internal error.
+// failed returns the result of an attempt that ends with an internal error.
 func failed(name, msg string, ambiguous bool) *Result {
 	return &Result{
 		Name: name, Error: msg, Message: &msg, Ambiguous: ambiguous,
@@ -300,8 +300,8 @@ func failed(name, msg string, ambiguous bool) *Result {
 	}
 }
 
-// Reasons are sorted: where NodeResourcesFit lists several scalar resources
-// their order is that of a Go map.
+// verdict converts a status. Its reasons are sorted, because NodeResourcesFit
+// lists several scalar resources in the order of a Go map.
 func verdict(s *fwk.Status) Verdict {
 	return Verdict{Code: s.Code().String(), Plugin: s.Plugin(), Reasons: sorted(s.Reasons())}
 }
@@ -423,8 +423,8 @@ func (w *world) walk(state *framework.CycleState, pod *v1.Pod, r *Result, nomina
 	return nil
 }
 
-// secondHandle is the framework with informers of its own: a plugin may add an
-// index to an informer, which can be done once.
+// secondHandle is the framework with separate informers, because a plugin may
+// add an index to an informer, which is possible only once.
 type secondHandle struct {
 	framework.Framework
 	factory informers.SharedInformerFactory
@@ -432,8 +432,8 @@ type secondHandle struct {
 
 func (h *secondHandle) SharedInformerFactory() informers.SharedInformerFactory { return h.factory }
 
-// scorer makes another instance of a Score plugin with the same arguments;
-// what PreScore wrote to the cycle state serves it as well as the first.
+// scorer creates a second instance of a Score plugin with the same arguments,
+// which can read the cycle state that PreScore of the first one wrote.
 func (w *world) scorer(name string) (fwk.ScorePlugin, error) {
 	var args runtime.Object
 	for _, prof := range w.cfg.Profiles {
@@ -468,7 +468,7 @@ func (w *world) scorer(name string) (fwk.ScorePlugin, error) {
 
 var _ frameworkruntime.Registry = registry
 
-// sameDiagnosis compares the scheduler's own account of the failure with r.
+// sameDiagnosis compares the diagnosis of the scheduling cycle with r.
 func (w *world) sameDiagnosis(r *Result, fit *framework.FitError) error {
 	if r.PreFilter != nil {
 		s := fit.Diagnosis.NodeToStatus.AbsentNodesStatus()
@@ -511,8 +511,8 @@ func (w *world) preempt(c *Case, state fwk.CycleState, fit *framework.FitError, 
 	chosen := map[string]bool{}
 	ordered := false
 	if dp != nil && preempting {
-		// What a dry run finds on every node that preemption might help. It
-		// works on copies, so PostFilter below starts from the same state.
+		// Dry runs on every node where preemption may help. They use copies,
+		// so PostFilter below starts from the same state.
 		nodes, err := fit.Diagnosis.NodeToStatus.NodesForStatusCode(w.snap.NodeInfos(), fwk.Unschedulable)
 		if err != nil {
 			return err
@@ -527,8 +527,9 @@ func (w *world) preempt(c *Case, state fwk.CycleState, fit *framework.FitError, 
 		if ok && len(nodes) > 0 {
 			dry := state.Clone()
 			if c.hasDRA() {
-				// A clone shares what DynamicResources keeps, and its PostFilter,
-				// which really runs before any dry run, looks at that.
+				// A clone shares the state of DynamicResources, which its
+				// PostFilter reads, and PostFilter must not read changes of a
+				// dry run.
 				fresh := framework.NewCycleState()
 				if _, s, _ := w.fw.RunPreFilterPlugins(w.ctx, fresh, c.Pod); !s.IsSuccess() {
 					return s.AsError()
@@ -537,14 +538,14 @@ func (w *world) preempt(c *Case, state fwk.CycleState, fit *framework.FitError, 
 			}
 			found, _, err := dp.Evaluator.DryRunPreemption(w.ctx, dry, c.Pod, nodes, pdbs, 0, int32(len(nodes)))
 			if err != nil {
-				// A filter fails with an error on a node that had been turned
-				// down by an earlier one. Which nodes a real dry run tries is drawn.
+				// A filter fails with an error on a node that an earlier filter
+				// rejected. Real dry runs try a random selection of nodes.
 				r.Ambiguous = true
 				return nil
 			}
 			r.Candidates = asCandidates(found)
-			// The lister returns budgets in the order of a Go map, and a pod that violates one does not use up those
-			// after it.
+			// The lister returns budgets in the order of a Go map, and a pod that violates a budget does not count
+			// against the later ones.
 			for shift := 0; shift < len(pdbs) && len(pdbs) > 1 && !c.hasDRA(); shift++ {
 				others := append(slices.Clone(pdbs[shift:]), pdbs[:shift]...)
 				for range 2 {
@@ -590,8 +591,7 @@ func (w *world) preempt(c *Case, state fwk.CycleState, fit *framework.FitError, 
 	return nil
 }
 
-// settle waits until the victims, which the scheduler deletes in the
-// background, have been deleted.
+// settle waits until the scheduler has deleted the victims in the background.
 func (w *world) settle(dp *defaultpreemption.DefaultPreemption, pod *v1.Pod) error {
 	deadline := time.Now().Add(10 * time.Second)
 	if dp != nil {

@@ -19,8 +19,8 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 )
 
-// Change is what happened to one object: no old one means that it was added,
-// no new one that it was deleted.
+// Change is the change of one object: an addition if Old is absent, a deletion
+// if New is absent.
 type Change struct {
 	Kind string          `json:"kind"`
 	Old  json.RawMessage `json:"old,omitempty"`
@@ -33,8 +33,8 @@ type HintCase struct {
 	Change Change `json:"change"`
 }
 
-// Told is an event that the scheduling queue is told of, and what the plugins
-// say of it. A plugin that did not register for it is absent.
+// Told is an event that the scheduling queue receives, with the verdicts of the
+// plugins. Plugins that did not register for it are absent.
 type Told struct {
 	Event string            `json:"event"`
 	Kept  bool              `json:"keptFromPod,omitempty"`
@@ -51,7 +51,7 @@ type HintResult struct {
 const (
 	hintQueue = "Queue"
 	hintSkip  = "Skip"
-	hintError = "Error" // the queue takes it for Queue
+	hintError = "Error" // the queue treats it as Queue
 )
 
 var kinds = map[string]func() runtime.Object{
@@ -99,8 +99,8 @@ func (c Change) objects() (before, after runtime.Object, err error) {
 	return before, after, nil
 }
 
-// overhearing is the scheduler's queue, of which the event handlers' calls are
-// noted.
+// overhearing is the scheduler's queue with a record of the event handlers'
+// calls.
 type overhearing struct {
 	internalqueue.SchedulingQueue
 	w         *world
@@ -110,8 +110,8 @@ type overhearing struct {
 	err       error
 }
 
-// rejecting names the plugins that may reject a pod. A profile may have built
-// others, and have switched off all points at which they would.
+// rejecting returns the names of the plugins that can reject a pod. A profile
+// can disable all extension points at which a plugin rejects pods.
 func rejecting(fw framework.Framework) map[string]bool {
 	all := fw.ListPlugins()
 	names := map[string]bool{}
@@ -127,8 +127,8 @@ func (q *overhearing) MoveAllToActiveOrBackoffQueue(_ klog.Logger, event fwk.Clu
 	q.note(event, q.pod, before, after, check != nil && !check(q.pod))
 }
 
-// Update concerns the changed pod alone. The queue keeps the new version
-// before it asks the hints.
+// Update records the events of a change of the waiting pod. The queue stores the
+// new version before it calls the hints.
 func (q *overhearing) Update(_ context.Context, before, after *v1.Pod) {
 	if after.UID != q.pod.UID {
 		return
@@ -177,15 +177,15 @@ func ask(logger klog.Logger, r fwk.ClusterEventWithHint, pod *v1.Pod, before, af
 	return hintSkip
 }
 
-// raise keeps the verdict that counts: one Queue is enough.
+// raise stores a verdict unless the stored one is already Queue or Error.
 func raise(verdicts map[string]string, plugin, verdict string) {
 	if known, ok := verdicts[plugin]; !ok || known == hintSkip {
 		verdicts[plugin] = verdict
 	}
 }
 
-// registrations is what buildQueueingHintMap of the scheduler makes of a
-// plugin: an event of all pods becomes one for each of their three resources.
+// registrations returns a plugin's registrations as buildQueueingHintMap does:
+// an event of all pods is replaced by one for each of their three resources.
 func registrations(ctx context.Context, plugin fwk.EnqueueExtensions) ([]fwk.ClusterEventWithHint, error) {
 	events, err := plugin.EventsToRegister(ctx)
 	if err != nil {
@@ -207,7 +207,7 @@ func unrolled(event fwk.ClusterEvent) []fwk.ClusterEvent {
 	return []fwk.ClusterEvent{event}
 }
 
-// hints lets the scheduler's own event handlers take the change.
+// hints passes the change to the scheduler's own event handlers.
 func hints(c *HintCase) (*HintResult, error) {
 	before, after, err := c.Change.objects()
 	if err != nil {

@@ -18,11 +18,11 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// staticFactory serves the objects of one case to everything in the scheduler
-// that asks for an informer: listers, event handlers, assume caches. Nothing
-// runs in the background: deliver() fills every store and calls every handler
-// in the calling goroutine, in the order of the case, so that there is nothing
-// to wait for and the pods of a node are always counted in the same order.
+// staticFactory provides the informers of the scheduler's listers, event
+// handlers and assume caches with the objects of one case. Nothing runs in the
+// background: deliver fills every store and calls every handler in the calling
+// goroutine, in the order of the case. So nothing has to be awaited, and the
+// pods of a node are always counted in the same order.
 type staticFactory struct {
 	informers.SharedInformerFactory
 
@@ -46,7 +46,7 @@ func newStaticFactory(base informers.SharedInformerFactory, objs []runtime.Objec
 	return f
 }
 
-// InformerFor is what every typed informer of every API group ends in.
+// InformerFor is called by the typed informers of all API groups.
 func (f *staticFactory) InformerFor(obj runtime.Object, newFunc internalinterfaces.NewInformerFunc) cache.SharedIndexInformer {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -66,7 +66,7 @@ func (f *staticFactory) InformerFor(obj runtime.Object, newFunc internalinterfac
 	return inf
 }
 
-// deliver hands over the objects; types named first go first.
+// deliver delivers the objects, those of the types in first before all others.
 func (f *staticFactory) deliver(first ...runtime.Object) {
 	f.mu.Lock()
 	f.started = true
@@ -83,15 +83,15 @@ func (f *staticFactory) deliver(first ...runtime.Object) {
 	}
 }
 
-// created shows the handlers an object that the scheduler created.
+// created delivers an object that the scheduler created.
 func (f *staticFactory) created(obj runtime.Object) {
 	if err := f.change(reflect.TypeOf(obj), nil, obj); err != nil {
 		panic(err)
 	}
 }
 
-// change does to one object what a watch would: the store first, then the
-// handlers. There may be no informer for the type.
+// change applies a change of one object like a watch: first to the store, then
+// to the handlers. It does nothing if the type has no informer.
 func (f *staticFactory) change(t reflect.Type, before, after runtime.Object) error {
 	f.mu.Lock()
 	inf, ok := f.byType[t]
@@ -136,8 +136,8 @@ func (f *staticFactory) Storage() storage.Interface {
 	return storage.New(f, metav1.NamespaceAll, nil)
 }
 
-// staticInformer keeps the store and the indexers of the informer it embeds,
-// which is never run, and replaces everything about events.
+// staticInformer uses the store and the indexers of the embedded informer, which
+// never runs, and replaces the methods for event handlers.
 type staticInformer struct {
 	cache.SharedIndexInformer
 
@@ -200,7 +200,7 @@ func (i *staticInformer) IsStopped() bool                                       
 
 var closed = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
 
-// doneAlready is both a handler registration and a checker, always complete.
+// doneAlready is a handler registration and a checker that are always done.
 type doneAlready struct{}
 
 func (doneAlready) HasSynced() bool                     { return true }

@@ -1,6 +1,6 @@
 // Command oracle runs the scheduling framework of kube-scheduler v1.37.1 on
-// descriptions of clusters (JSON lines on stdin) and prints what its plugins
-// decide (JSON lines on stdout). See README.md.
+// clusters (JSON lines on stdin) and prints the decisions of its plugins (JSON
+// lines on stdout). See README.md.
 package main
 
 import (
@@ -22,17 +22,17 @@ import (
 )
 
 var (
-	flagAdmit    = flag.Bool("admit", false, "treat each case as if its objects were created through the API server: strict decoding, defaults, the pod strategy (for example matchLabelKeys merged into selectors), validation")
+	flagAdmit    = flag.Bool("admit", false, "process each object as on creation in the API server: strict decoding, defaults, the pod strategy (for example matchLabelKeys merged into selectors), validation")
 	flagGolden   = flag.Bool("golden", false, `print {"case": ..., "expect": ...} instead of the result alone`)
-	flagCase     = flag.Bool("cases", false, "print the case (as it stands after -admit) and do not schedule")
-	flagSkip     = flag.Bool("skip-ambiguous", false, "leave out cases in which the real scheduler may choose between several preemption candidates at random, or fails with an internal error")
+	flagCase     = flag.Bool("cases", false, "print the case after -admit and do not schedule")
+	flagSkip     = flag.Bool("skip-ambiguous", false, "omit cases in which kube-scheduler may choose between several preemption candidates at random, or fails with an internal error")
 	flagErrors   = flag.Bool("errors", false, "with -skip-ambiguous: keep cases that end in an internal error")
 	flagLimit    = flag.Int("limit", 0, "stop after this many results (0: no limit)")
 	flagE2E      = flag.Bool("e2e", false, "also run each case through a running scheduler (real informers, queue, scheduling cycle, events) and report differences on stderr")
-	flagWorkers  = flag.Int("workers", runtime.GOMAXPROCS(0), "cases worked on at a time")
+	flagWorkers  = flag.Int("workers", runtime.GOMAXPROCS(0), "number of concurrent cases")
 	flagHints    = flag.Bool("hints", false, "each case is a waiting pod and a change of an object: print the events that reach the scheduling queue, and each plugin's queueing hint")
-	flagQueue    = flag.Bool("queue", false, "each line is the life of a scheduling queue: print what it holds after each step")
-	flagGates    = flag.String("feature-gates", "", "feature gates that are not at their defaults, as NAME=BOOL,...; the cases must have the same in featureGates")
+	flagQueue    = flag.Bool("queue", false, "each line is a sequence of calls of a scheduling queue: print the content of the queue after each step")
+	flagGates    = flag.String("feature-gates", "", "feature gates that differ from their defaults, as NAME=BOOL,...; the cases must have the same in featureGates")
 	flagFeatures = flag.Bool("features", false, "print the feature gates in force and exit")
 	flagVersion  = flag.Bool("version", false, "print the version of Kubernetes and exit")
 )
@@ -71,7 +71,7 @@ func main() {
 	os.Exit(run())
 }
 
-// version is that of the module the program was built with.
+// version returns the version of the Kubernetes module in the program.
 func version() string {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, m := range info.Deps {
@@ -103,7 +103,7 @@ func printFeatures() {
 	}
 }
 
-// run keeps the order of the input while several cases are worked on.
+// run processes several cases concurrently and prints results in the order of the input.
 func run() int {
 	jobs := make(chan job)
 	type slot chan answer

@@ -18,41 +18,40 @@ import (
 type LifeResult struct {
 	Name  string     `json:"name"`
 	Dumps []LifeDump `json:"dumps"`
-	// Incoming counts the pods that came to a queue, by "event queue".
+	// Incoming has the number of pods that entered a queue, by "event queue".
 	Incoming map[string]int `json:"incoming"`
-	// UnschedulableBy counts at the end the waiting pods that a plugin
-	// rejected, by "plugin profile".
+	// UnschedulableBy has the number of waiting pods that a plugin rejected,
+	// at the end, by "plugin profile".
 	UnschedulableBy map[string]int `json:"unschedulableBy,omitempty"`
 }
 
-// LifeDump is the queue after a step. Pods go by their UIDs.
+// LifeDump is the content of the queue after a step. Pods are identified by UID.
 type LifeDump struct {
 	Popped        string              `json:"popped,omitempty"`
 	Active        []string            `json:"active,omitempty"` // in the order of popping
 	Backoff       []string            `json:"backoff,omitempty"`
 	ErrorBackoff  []string            `json:"errorBackoff,omitempty"`
 	Unschedulable []string            `json:"unschedulable,omitempty"`
-	Gated         map[string]string   `json:"gated,omitempty"` // by which plugin
+	Gated         map[string]string   `json:"gated,omitempty"` // plugin by pod
 	InFlight      []string            `json:"inFlight,omitempty"`
 	Nominated     map[string][]string `json:"nominated,omitempty"`
-	Events        map[string]int      `json:"events,omitempty"` // kept for those in flight, by label
-	Pods          map[string]LifeOf   `json:"pods,omitempty"`   // those that wait, and those in flight
+	Events        map[string]int      `json:"events,omitempty"` // number of events stored for attempts, by label
+	Pods          map[string]LifeOf   `json:"pods,omitempty"`   // waiting pods and pods in flight
 }
 
-// LifeOf is a pod's history, times in milliseconds since the first step.
+// LifeOf is the history of a pod, with times in milliseconds since the first step.
 type LifeOf struct {
 	Attempts      int      `json:"attempts"`
 	Unschedulable int      `json:"unschedulable"`
 	Errors        int      `json:"errors"`
 	Since         int64    `json:"since"`
-	First         int64    `json:"first"`       // when it first became active, -1 for never
-	BackoffEnds   int64    `json:"backoffEnds"` // the first tick that lets it go; 0 where it does not back off
+	First         int64    `json:"first"`       // start of the first attempt, or -1
+	BackoffEnds   int64    `json:"backoffEnds"` // the tick that ends the backoff, or 0
 	Flushed       bool     `json:"flushed"`
-	Rejectors     []string `json:"rejectors,omitempty"` // of those that wait
+	Rejectors     []string `json:"rejectors,omitempty"` // only of waiting pods
 }
 
-// An attempt that promises no node is on record under "" in the nominator; nobody
-// asks for that.
+// The nominator stores a nomination without a node under "", which is not read.
 var lifeNodes = []string{"n0", "n1", "n2"}
 
 func rejectors(pInfo *framework.QueuedPodInfo) []string {
@@ -119,8 +118,8 @@ func (l *life) waiting(pods []*v1.Pod) []*framework.QueuedPodInfo {
 //go:linkname listInFlightEvents k8s.io/kubernetes/pkg/scheduler/backend/queue.(*activeQueue).listInFlightEvents
 func listInFlightEvents(activeQueue unsafe.Pointer) []interface{}
 
-// keptEvents is what the gauge of in-flight events would show, which is
-// written with a delay: events by label, and attempts as PodPopped.
+// keptEvents returns the number of in-flight events by label, with attempts as
+// PodPopped. The gauge of these events is written with a delay.
 func (l *life) keptEvents() map[string]int {
 	counts := map[string]int{}
 	active := reflect.ValueOf(l.queue).Elem().FieldByName("activeQ").Elem()
@@ -161,7 +160,7 @@ func history(pInfo *framework.QueuedPodInfo) LifeOf {
 
 func since(t time.Time) int64 { return t.Sub(lifeStart).Milliseconds() }
 
-// count reads the metrics that are kept of queues.
+// count reads the metrics of the queue.
 func (l *life) count(res *LifeResult) error {
 	families, err := legacyregistry.DefaultGatherer.Gather()
 	if err != nil {
@@ -174,7 +173,7 @@ func (l *life) count(res *LifeResult) error {
 			continue
 		}
 		for _, m := range family.GetMetric() {
-			// Sorted by name: event before queue, plugin before profile.
+			// Labels are sorted by name: event before queue, plugin before profile.
 			var words []string
 			for _, pair := range m.GetLabel() {
 				words = append(words, pair.GetValue())
@@ -183,7 +182,7 @@ func (l *life) count(res *LifeResult) error {
 				counts[strings.Join(words, " ")] = n
 			}
 			if m.GetGauge() != nil {
-				metrics.UnschedulableReason(words[0], words[1]).Set(0) // for the next life
+				metrics.UnschedulableReason(words[0], words[1]).Set(0) // for the next sequence
 			}
 		}
 	}

@@ -1,2 +1,2 @@
-// Intentionally empty: with an assembly file in the package, Go accepts
-// declarations of functions whose bodies are elsewhere (queue_life.go).
+// This file is empty. Because the package has an assembly file, Go accepts the
+// declarations without bodies in queue_life.go.

@@ -21,8 +21,8 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 )
 
-// The queue's two timers are not exported, and one of them runs on the real
-// clock, so that Run would not do.
+// The functions of the queue's two timers are not exported. Run cannot be used,
+// because one of the timers uses the real clock.
 //
 //go:linkname flushBackoffQCompleted k8s.io/kubernetes/pkg/scheduler/backend/queue.(*PriorityQueue).flushBackoffQCompleted
 func flushBackoffQCompleted(p *internalqueue.PriorityQueue, logger klog.Logger)
@@ -30,13 +30,13 @@ func flushBackoffQCompleted(p *internalqueue.PriorityQueue, logger klog.Logger)
 //go:linkname flushUnschedulableEntitiesLeftover k8s.io/kubernetes/pkg/scheduler/backend/queue.(*PriorityQueue).flushUnschedulableEntitiesLeftover
 func flushUnschedulableEntitiesLeftover(p *internalqueue.PriorityQueue, logger klog.Logger)
 
-// leftoverSeconds is how often the queue looks for pods parked too long.
+// leftoverSeconds is the interval at which the queue moves pods that are unschedulable for too long.
 const leftoverSeconds = 30
 
 // lifeStart is the time of the first step, on a whole second.
 var lifeStart = time.Unix(1_000_000_000, 0)
 
-// QueueLife is a line of the input of -queue: what a queue is told, in order.
+// QueueLife is a line of the input of -queue: the calls of a queue, in order.
 type QueueLife struct {
 	Name               string                 `json:"name"`
 	InitialBackoffMs   int64                  `json:"initialBackoffMs"`
@@ -46,7 +46,7 @@ type QueueLife struct {
 	Steps              []LifeStep             `json:"steps"`
 }
 
-// LifeStep is one thing that happens. What it does not need is absent.
+// LifeStep is one step. Unused fields are absent.
 type LifeStep struct {
 	Op          string          `json:"op"`
 	Pod         *LifePod        `json:"pod,omitempty"`
@@ -64,18 +64,18 @@ type LifeStep struct {
 	Ms          int64           `json:"ms,omitempty"`
 }
 
-// life is a queue and the world around it.
+// life is a queue and its environment.
 type life struct {
 	ctx      context.Context
 	logger   klog.Logger
 	clock    *testingclock.FakeClock
 	queue    *internalqueue.PriorityQueue
-	told     map[string]LifePod // as last described, by name
-	world    map[string]*v1.Pod // what the API server would show, by name
-	born     map[string]int     // how often a name was used
+	told     map[string]LifePod // last specification by name
+	world    map[string]*v1.Pod // the API server's version by name
+	born     map[string]int     // number of pods with this name so far
 	flying   []*framework.QueuedPodInfo
-	settled  map[string]bool // attempts that were told Done before they ended
-	closed   map[string]bool // pods that OuterGate holds
+	settled  map[string]bool // attempts for which Done was called before they ended
+	closed   map[string]bool // pods that OuterGate and FaultGate reject
 	profiles map[string]LifeProfile
 }
 
@@ -83,7 +83,7 @@ var (
 	lifeInformers = sync.OnceValue(func() informers.SharedInformerFactory {
 		return informers.NewSharedInformerFactory(fake.NewClientset(), 0)
 	})
-	// The metrics are the process's.
+	// The metrics are shared by all sequences of the process.
 	lifeLock sync.Mutex
 )
 
@@ -148,8 +148,8 @@ func live(given *QueueLife) (*LifeResult, error) {
 	return res, l.count(res)
 }
 
-// take does one step. Where the scheduler's event handlers or its failure
-// handler stand before the queue, it does what they do.
+// take runs one step. It makes the same calls of the queue as the scheduler's
+// event handlers and failure handler.
 func (l *life) take(s *LifeStep) (popped string, err error) {
 	switch s.Op {
 	case "add", "appear":
@@ -224,7 +224,7 @@ func (l *life) update(s *LifeStep) error {
 	}
 	told := l.told[s.Name]
 	labels := told.Labels
-	told.Labels = nil // or the decoder would add to them
+	told.Labels = nil // otherwise the decoder would add to the existing labels
 	if err := json.Unmarshal(s.Set, &told); err != nil {
 		return err
 	}
@@ -233,7 +233,7 @@ func (l *life) update(s *LifeStep) error {
 	}
 	pod := told.pod(l.born[s.Name])
 	l.told[s.Name], l.world[s.Name] = told, pod
-	if !l.settled[string(pod.UID)] { // it is assumed, and the event handler keeps it from the queue
+	if !l.settled[string(pod.UID)] { // event handlers do not pass updates of assumed pods to the queue
 		l.queue.Update(l.ctx, old, pod)
 	}
 	return nil
@@ -283,7 +283,7 @@ func (l *life) land(n int) *framework.QueuedPodInfo {
 	return pInfo
 }
 
-// fail is handleSchedulingFailure as far as the queue is concerned.
+// fail makes the same calls of the queue as handleSchedulingFailure.
 func (l *life) fail(s *LifeStep) error {
 	pInfo := l.land(s.Nth)
 	if pInfo == nil {
@@ -328,7 +328,7 @@ func (l *life) happen(s *LifeStep) {
 	l.queue.MoveAllToActiveOrBackoffQueue(l.logger, s.Event.clusterEvent(), before, after, check)
 }
 
-// advance lets time pass, with the ticks at which Run would flush.
+// advance advances the clock and flushes the queue at the ticks of Run.
 func (l *life) advance(by time.Duration) {
 	until := l.clock.Now().Add(by)
 	for {
@@ -345,7 +345,7 @@ func (l *life) advance(by time.Duration) {
 	l.clock.SetTime(until)
 }
 
-// nominating is what an attempt decides about the nomination: nil leaves it to
+// nominating returns the nomination of an attempt; nil keeps the nomination of
 // the pod's status.
 func nominating(node *string) *fwk.NominatingInfo {
 	if node == nil {

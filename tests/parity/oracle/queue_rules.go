@@ -19,20 +19,20 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 )
 
-// LifeProfile is what a profile's plugins tell the queue.
+// LifeProfile has the gates of a profile and the registrations of its plugins.
 type LifeProfile struct {
 	Gates   []string                      `json:"gates"`
 	Plugins map[string][]LifeRegistration `json:"plugins"`
 }
 
-// LifeRegistration is an event that a plugin asks to be told of.
+// LifeRegistration is an event that a plugin registers for.
 type LifeRegistration struct {
 	Resource string   `json:"resource"`
 	Actions  []string `json:"actions"`
 	Hint     string   `json:"hint"`
 }
 
-// LifePod is a pod as far as this queue's plugins read it.
+// LifePod has the fields of a pod that the fake plugins read.
 type LifePod struct {
 	Name        string            `json:"name"`
 	Profile     string            `json:"profile"`
@@ -45,8 +45,8 @@ type LifePod struct {
 	Note        string            `json:"note"`
 }
 
-// LifeEvent is a change of an object of which the labels are all that counts.
-// Old is absent for an object that came, New for one that went.
+// LifeEvent is a change of an object, of which only the labels matter. Old is
+// absent for an addition, New for a deletion.
 type LifeEvent struct {
 	Resource string             `json:"resource"`
 	Action   string             `json:"action"`
@@ -127,8 +127,8 @@ var lifeActions = map[string]fwk.ActionType{
 	"UpdatePodSchedulingGatesEliminated": fwk.UpdatePodSchedulingGatesEliminated,
 }
 
-// lifeLess is PrioritySort with ties settled by UID, so that an order never
-// depends on how a heap was built.
+// lifeLess is PrioritySort with ties broken by UID, so that the order does not
+// depend on the structure of the heap.
 func lifeLess(a, b fwk.QueuedEntityInfo) bool {
 	first, second := a.(*framework.QueuedPodInfo).Pod, b.(*framework.QueuedPodInfo).Pod
 	if *first.Spec.Priority != *second.Spec.Priority {
@@ -140,8 +140,8 @@ func lifeLess(a, b fwk.QueuedEntityInfo) bool {
 	return first.UID < second.UID
 }
 
-// lifeGate holds back the pods of which holds is true. At most one gate of a
-// pod is closed at a time: with more, the real queue asks in random order.
+// lifeGate rejects the pods for which holds returns true. At most one gate of a
+// pod is closed at a time, because the queue calls gates in random order.
 type lifeGate struct {
 	name  string
 	holds func(*v1.Pod) bool
@@ -226,7 +226,7 @@ func lifeHint(kind string) fwk.QueueingHintFn {
 	}
 }
 
-// lifeLister shows the world to the nominator.
+// lifeLister lists the API server's pods for the nominator.
 type lifeLister struct{ l *life }
 
 func (s lifeLister) List(labels.Selector) ([]*v1.Pod, error)  { return nil, errors.New("not asked for") }

@@ -1,7 +1,7 @@
 // Command selectors compiles and evaluates CEL device selectors, and
-// expressions of derived attributes, as kube-scheduler v1.37.1 does (JSON lines
-// on stdin, answers on stdout). With
-// -functions it prints the function declarations of the environment instead.
+// expressions of derived attributes, like kube-scheduler v1.37.1 (JSON lines on
+// stdin and stdout). With -functions it prints the function declarations of the
+// environment instead.
 package main
 
 import (
@@ -20,9 +20,9 @@ import (
 	dracel "k8s.io/dynamic-resource-allocation/cel"
 )
 
-var flagFunctions = flag.Bool("functions", false, "print the declared functions of the environment, one JSON object a line")
+var flagFunctions = flag.Bool("functions", false, "print the declared functions of the environment, one JSON object per line")
 
-// attribute is one attribute in a question: exactly one field is set.
+// attribute is the value of an attribute; exactly one field is set.
 type attribute struct {
 	Bool     *bool     `json:"bool"`
 	Int      *int64    `json:"int"`
@@ -40,7 +40,7 @@ type question struct {
 	AllowMultipleAllocations bool                 `json:"allowMultipleAllocations"`
 	Attributes               map[string]attribute `json:"attributes"`
 	Capacity                 map[string]string    `json:"capacity"`
-	Derived                  bool                 `json:"derived"` // whether the expression is that of a derived attribute
+	Derived                  bool                 `json:"derived"` // whether it is the expression of a derived attribute
 }
 
 type answer struct {
@@ -84,14 +84,14 @@ func (q question) device() dracel.Device {
 	return device
 }
 
-// evaluate answers a question. A panic of the reference is its answer too.
+// evaluate evaluates a question. A panic is returned as a runtime error.
 func evaluate(q question) (result answer) {
 	defer func() {
 		if r := recover(); r != nil {
 			result = answer{RuntimeError: fmt.Sprintf("panic: %v", r)}
 		}
 	}()
-	// The features of the scheduler's default configuration. Stored expressions ignore them.
+	// These are the features of the default configuration. Stored expressions ignore them.
 	features := dracel.Features{EnableConsumableCapacity: true}
 	options := dracel.Options{DisableCostEstimation: true, DerivedAttribute: q.Derived}
 	compiled := dracel.GetCompiler(features).CompileCELExpression(q.Expression, options)
