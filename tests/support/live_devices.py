@@ -1,6 +1,6 @@
-"""Devices of a test driver, classes and claims on a real API server.
+"""A test driver's devices, device classes and claims on a real API server.
 
-The driver's name contains the token of the test, so that tests on one control plane do not see each other's devices.
+The driver's name contains the token of the test, so that tests on one control plane have separate devices.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from tests.support.operator_process import OperatorProcess
 
 
 class LiveDevices(LiveGangs):
-    """A :class:`LiveGangs` with a driver, a DeviceClass of its devices, and claims.
+    """:class:`LiveGangs` with a driver, a DeviceClass for its devices, and claims.
 
     Attributes:
-        driver: The driver.
-        device_class: Name of a class that selects the driver's devices.
-        version: Group and version of all objects.
+        driver: Driver.
+        device_class: Name of the class that selects the driver's devices.
+        version: API version of all objects.
     """
 
     def __init__(self, api: ApiClient, operator: OperatorProcess, namespace: str, version: str = API) -> None:
@@ -33,12 +33,12 @@ class LiveDevices(LiveGangs):
         self.device_class = self.cluster_object("DeviceClass", "any", version, spec={"selectors": self._of_driver()})
 
     def class_for(self, resource: str) -> None:
-        """Create a class that serves an extended resource."""
+        """Create a class with an extended resource name."""
         spec = {"selectors": self._of_driver(), "extendedResourceName": resource}
         self.cluster_object("DeviceClass", "extended", self.version, spec=spec)
 
     def machine(self, short: str, *devices: Manifest) -> str:
-        """Create a node with devices; its name."""
+        """Create a node with devices; return its name."""
         name = self.node(short)
         self.driver.publish(name, *devices)
         return name
@@ -48,7 +48,7 @@ class LiveDevices(LiveGangs):
         return {"deviceClassName": self.device_class, "selectors": cel(*expressions), **fields}
 
     def devices_claim(self, name: str, *requests: Manifest) -> None:
-        """Create a claim; a claim without requests requests one device of the class."""
+        """Create a claim; the default request is one device of the class."""
         self.api.create(self._object("ResourceClaim", name) | {"spec": self._spec(requests)})
 
     def template(self, name: str, *requests: Manifest) -> None:
@@ -62,15 +62,15 @@ class LiveDevices(LiveGangs):
         self.pod(name, labels={LABEL: group} if group else {}, spec=spec, **fields)
 
     def claims(self) -> list[Manifest]:
-        """All claims of the namespace."""
+        """Return all claims of the namespace."""
         return self.api.items(collection(self._object("ResourceClaim", "")))
 
     def claim_named(self, name: str) -> Manifest:
-        """Read a claim."""
+        """Return a claim."""
         return self.api.get(address(self._object("ResourceClaim", name)))
 
     def claim_of(self, pod: str) -> Manifest:
-        """Read the claim that was created for a pod's template."""
+        """Return the claim that was created from a pod's template."""
         (status,) = self.read(pod)["status"]["resourceClaimStatuses"]
         return self.claim_named(status["resourceClaimName"])
 
@@ -80,16 +80,16 @@ class LiveDevices(LiveGangs):
         return self.claim_named(name)
 
     def allocated(self) -> list[Device]:
-        """The devices of all allocations, sorted."""
+        """Return the devices of all allocations, sorted."""
         return sorted(device for claim in self.claims() for device in devices_of(claim))
 
     def clean_up(self) -> None:
-        """Remove what a :class:`LiveWorld` removes, the driver's slices, and all claims and templates."""
+        """Delete the objects of the test, the driver's slices, and all claims and templates."""
         super().clean_up()
         self.driver.stop()
         for kind in ("ResourceClaimTemplate", "ResourceClaim"):
-            for held in self.api.items(collection(self._object(kind, ""))):
-                found = self._object(kind, held["metadata"]["name"])
+            for item in self.api.items(collection(self._object(kind, ""))):
+                found = self._object(kind, item["metadata"]["name"])
                 self.api.remove_finalizers(found)
                 self.api.delete(found)
 
@@ -107,7 +107,7 @@ class LiveDevices(LiveGangs):
 def live_devices(
     plane: ControlPlane, operator: OperatorProcess, namespace: str, version: str = API
 ) -> Iterator[LiveDevices]:
-    """A world with devices, which is removed at the end."""
+    """Create a world with devices; delete its objects at the end."""
     with ApiClient(plane) as api:
         world = LiveDevices(api, operator, namespace, version)
         yield world

@@ -1,7 +1,4 @@
-"""A namespace, nodes and a profile of a test's own on the session's control plane, by plain API requests.
-
-Owns what a test makes and its removal, and what is read back. It must not know what is tested.
-"""
+"""Nodes, pods and a profile of one test on the shared control plane, created by plain API requests."""
 
 from __future__ import annotations
 
@@ -17,26 +14,26 @@ from tests.support.operator_process import OperatorProcess
 
 
 class LiveWorld:
-    """What one test has.
+    """Objects of one test.
 
     Args:
-        api: Requests.
-        operator: Who schedules.
-        namespace: Where the pods are.
+        api: Client of the API server.
+        operator: Operator that schedules the pods.
+        namespace: Namespace of the pods.
 
     Attributes:
-        token: In every cluster-scoped name, the scheduler name, and the label of the test's nodes.
+        token: Prefix of cluster-scoped names, scheduler name, and value of the nodes' label ``for``.
     """
 
     def __init__(self, api: ApiClient, operator: OperatorProcess, namespace: str) -> None:
         self.api = api
         self.operator = operator
         self.namespace = namespace
-        self.token = f"life-{uuid.uuid4().hex[:8]}"
+        self.token = f"world-{uuid.uuid4().hex[:8]}"
         self._made: list[Manifest] = []
 
     def cluster_object(self, kind: str, short: str, version: str = "v1", **fields: Any) -> str:
-        """Create a cluster-scoped object; its name."""
+        """Create a cluster-scoped object; return its name."""
         manifest = {"apiVersion": version, "kind": kind, "metadata": {"name": f"{self.token}-{short}"}, **fields}
         self.api.create(manifest)
         self._made.append(manifest)
@@ -50,7 +47,7 @@ class LiveWorld:
         self._made.append(manifest)
 
     def profile(self, spec: Manifest) -> None:
-        """Create the profile, and wait until it is live."""
+        """Create the profile and wait until it is ready."""
         manifest = {"apiVersion": "bayplan.dev/v1alpha1", "kind": "SchedulerProfile", "metadata": {"name": self.token}}
         self.api.create(manifest | {"spec": spec})
         self._made.append(manifest)
@@ -62,9 +59,13 @@ class LiveWorld:
         self.operator.until(is_ready, "the profile is ready")
 
     def node(self, short: str, **fields: Any) -> str:
-        """Create a node that only this test's pods select, and wait until the operator has it; its name."""
+        """Create a node that only this test's pods select, and wait until the operator has received it.
+
+        Returns:
+            Name of the node.
+        """
         name = self._node(short, **fields)
-        self._until_nodes_are_known()
+        self._until_nodes_are_received()
         return name
 
     def _node(self, short: str, **fields: Any) -> str:
@@ -74,14 +75,14 @@ class LiveWorld:
         self._made.append(manifest)
         return f"{self.token}-{short}"
 
-    def _until_nodes_are_known(self) -> None:
-        """Wait until the operator has all nodes, which come by another watch than the pods that are created next."""
+    def _until_nodes_are_received(self) -> None:
+        """Wait until the operator has received all nodes; their watch may lag behind the watch of pods."""
         self.until(
             lambda: (
                 self.operator.metric("bayplan_informer_objects", resource="nodes")
                 == len(self.api.items("/api/v1/nodes"))
             ),
-            "all nodes are known",
+            "all nodes are received",
         )
 
     def pod(self, name: str, **fields: Any) -> None:
@@ -91,72 +92,72 @@ class LiveWorld:
 
     def claim(self, name: str, class_name: str) -> None:
         """Create a claim for 1Gi."""
-        asked = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+        request = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
         metadata = {"name": name, "namespace": self.namespace}
-        spec = {**asked, "storageClassName": class_name}
+        spec = {**request, "storageClassName": class_name}
         self.api.create({"kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec})
 
     def read(self, name: str) -> Manifest:
-        """Read a pod."""
+        """Return a pod."""
         return self.api.get(f"/api/v1/namespaces/{self.namespace}/pods/{name}")
 
     def change(self, name: str, change: Manifest) -> None:
-        """Change a pod."""
+        """Patch a pod."""
         self.api.patch({"kind": "Pod", "metadata": {"name": name, "namespace": self.namespace}}, change)
 
     def node_of(self, name: str) -> str:
-        """Where a pod is bound; "" where it is not."""
+        """Return the node of a pod; "" if it is not bound."""
         return str(self.read(name)["spec"].get("nodeName", ""))
 
     def condition(self, name: str, kind: str = "PodScheduled") -> Manifest:
-        """A condition of a pod; empty where it has none."""
+        """Return a condition of a pod; empty if it does not exist."""
         conditions: list[Manifest] = self.read(name)["status"].get("conditions", [])
         return next((one for one in conditions if one["type"] == kind), {})
 
     def exists(self, name: str) -> bool:
-        """Whether a pod exists."""
+        """Return whether a pod exists."""
         pods = self.api.items(f"/api/v1/namespaces/{self.namespace}/pods", fieldSelector=f"metadata.name={name}")
         return bool(pods)
 
     def event_notes(self, name: str, reason: str) -> list[str]:
-        """The notes of the events of a pod with a reason."""
+        """Return the notes of a pod's events with a reason."""
         events = self.api.items(f"/apis/events.k8s.io/v1/namespaces/{self.namespace}/events")
         return [one["note"] for one in events if (one["regarding"]["name"], one["reason"]) == (name, reason)]
 
     def until(self, condition: Callable[[], Any], what: str) -> None:
-        """Wait until something holds, while the operator lives."""
+        """Wait until a condition holds; fail if the operator ends."""
         self.operator.until(lambda: bool(condition()), what)
 
     def until_scheduled(self, name: str) -> str:
-        """Wait until a pod is bound; its node."""
+        """Wait until a pod is bound; return its node."""
         self.until(lambda: self.node_of(name), f"{name} is bound")
         return self.node_of(name)
 
     def until_rejected(self, name: str, text: str = "") -> str:
-        """Wait until a pod is reported as not scheduled, with a message that contains a text; return the message.
+        """Wait until a pod is reported as unscheduled with a message that contains *text*; return the message.
 
-        A first attempt may be decided before the operator has received all objects of the test.
+        The first attempt may run before the operator has received all objects of the test.
         """
         found: Manifest = {}
 
-        def is_refused() -> bool:
+        def is_reported() -> bool:
             nonlocal found
             found = self.condition(name)
             return found.get("status") == "False" and text in found["message"]
 
-        self.until(is_refused, f"{name} is refused{text and ' because: '}{text}")
+        self.until(is_reported, f"{name} is reported as unscheduled{text and ': '}{text}")
         return str(found["message"])
 
     def clean_up(self) -> None:
-        """Remove pods and claims, then what is cluster-scoped."""
+        """Delete pods, claims and volumes, then the cluster-scoped objects."""
         root = f"/api/v1/namespaces/{self.namespace}"
         for collection in (f"{root}/pods", f"{root}/persistentvolumeclaims", "/api/v1/persistentvolumes"):
-            for held in self.api.items(collection):
+            for item in self.api.items(collection):
                 kind = {"pods": "Pod", "persistentvolumes": "PersistentVolume"}.get(
                     collection.rpartition("/")[2], "PersistentVolumeClaim"
                 )
-                manifest = {"kind": kind, "metadata": held["metadata"]}
-                if held["metadata"].get("finalizers"):
+                manifest = {"kind": kind, "metadata": item["metadata"]}
+                if item["metadata"].get("finalizers"):
                     self.api.remove_finalizers(manifest)
                 self.api.delete(manifest, grace_seconds=0)
         for manifest in reversed(self._made):
@@ -165,7 +166,7 @@ class LiveWorld:
 
 @contextmanager
 def live_world(plane: ControlPlane, operator: OperatorProcess, namespace: str) -> Iterator[LiveWorld]:
-    """A world that is removed at the end."""
+    """Create a world; delete its objects at the end."""
     with ApiClient(plane) as api:
         world = LiveWorld(api, operator, namespace)
         yield world

@@ -1,7 +1,4 @@
-"""Custom resources as the API server gives them, from the few words that matter to a test.
-
-Owns the short forms. It must not judge them: tests write bad ones on purpose.
-"""
+"""Builders of Bayplan's custom resources as the API server returns them; specs may be invalid."""
 
 from typing import Any
 
@@ -9,19 +6,19 @@ Manifest = dict[str, Any]
 
 
 def profile_manifest(name: str = "batch", spec: Manifest | None = None, **metadata: Any) -> Manifest:
-    """A SchedulerProfile; ``age`` is the minute of its creation, other words go into its metadata."""
+    """Return a SchedulerProfile; ``age`` is its creation time in minutes, other keywords are metadata fields."""
     return _manifest("SchedulerProfile", name, spec or {}, metadata)
 
 
 def plugin_config_manifest(
     name: str = "pack", plugin: str = "NodeResourcesFit", args: Manifest | None = None, **metadata: Any
 ) -> Manifest:
-    """A PluginConfig; ``age`` is the minute of its creation, other words go into its metadata."""
+    """Return a PluginConfig; ``age`` is its creation time in minutes, other keywords are metadata fields."""
     return _manifest("PluginConfig", name, {"plugin": plugin, "args": args or {}}, metadata)
 
 
 def most_allocated() -> Manifest:
-    """Args of NodeResourcesFit that pack."""
+    """Return args of NodeResourcesFit with the strategy MostAllocated."""
     return {"scoringStrategy": {"type": "MostAllocated"}}
 
 

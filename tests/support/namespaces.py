@@ -1,7 +1,6 @@
-"""A namespace of the shared control plane that leaves no pods behind.
+"""Namespaces of the shared control plane whose pods are deleted after a test.
 
-Owns its creation and the removal of its pods. Other kinds, and objects without a namespace, are for who made them. Why
-no deletion of the namespace: no namespace controller runs, it would stay in phase Terminating.
+The namespace itself is not deleted: without a namespace controller, it would stay in phase Terminating.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from hack.controlplane.launcher import ControlPlane
 
 @contextmanager
 def new_namespace(plane: ControlPlane, name: str) -> Iterator[str]:
-    """Create a namespace; at the end remove its pods, without grace, and their finalizers with them."""
+    """Create a namespace; at the end, delete its pods without grace period and remove their finalizers."""
     with ApiClient(plane) as api:
         api.create({"kind": "Namespace", "metadata": {"name": name}})
         try:

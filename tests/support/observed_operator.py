@@ -1,7 +1,6 @@
-"""An operator that has seen a little of everything: what its metrics and its log are tested on.
+"""Runs an operator on a real API server through all kinds of work, for tests of its metrics and its log.
 
-It runs a scripted life on the real API server, with secrets. It must not know what
-is tested. One life serves many tests, since it takes some seconds.
+One run serves many tests, because it takes some seconds.
 """
 
 from __future__ import annotations
@@ -22,18 +21,18 @@ from tests.support.operator_process import OperatorProcess
 
 CRDS = Path(__file__).resolve().parents[2] / "crds"
 _GANG = 3
-_PODS = 30  # every tenth cycle has its plugins' times counted
+_PODS = 30  # plugin durations are sampled in every tenth cycle
 
 
 @dataclass(frozen=True)
 class Observed:
-    """What the operator showed.
+    """Output of the operator.
 
     Attributes:
-        name: Of the namespace, of the profile that is live, and part of all other names.
-        scrape: Its metrics at the end.
-        log: All that it wrote, in JSON at the highest verbosity.
-        secrets: Secrets that it received and must not log.
+        name: Name of the namespace and of the valid profile, and part of all other names.
+        scrape: Metrics at the end.
+        log: Log in JSON at the highest verbosity.
+        secrets: Secrets that the operator received and must not log, by description.
     """
 
     name: str
@@ -43,17 +42,17 @@ class Observed:
 
     @property
     def lines(self) -> list[dict[str, object]]:
-        """The log, line by line."""
+        """Decoded log records."""
         return [json.loads(line) for line in self.log.splitlines() if line.startswith("{")]
 
 
 def observe(plane: ControlPlane, name: str, directory: Path) -> Observed:
-    """Run an operator through a short life.
+    """Run an operator, let it schedule pods, and return its metrics and log.
 
     Args:
-        plane: The control plane.
-        name: A namespace of it, for this alone.
-        directory: Takes files.
+        plane: Control plane.
+        name: Namespace for this run only.
+        directory: Directory for files.
     """
     cluster = ExtenderCluster(plane, name, directory)
     pair = Authority().issue("client")
@@ -67,8 +66,8 @@ def observe(plane: ControlPlane, name: str, directory: Path) -> Observed:
             process.start(wait=False)
             cluster.create(_plugin_config(name), _profile(name, pair), _broken_profile(f"{name}-broken"))
             process.wait_until_ready()
-            _live(cluster, process)
-            _ask_with_token(process, scraper)
+            _schedule_pods(cluster, process)
+            _request_with_token(process, scraper)
             scrape = process.get("/metrics")[1]
             process.terminate()
     finally:
@@ -86,17 +85,17 @@ def observe(plane: ControlPlane, name: str, directory: Path) -> Observed:
     return Observed(name, scrape, process.log, secrets)
 
 
-def _live(cluster: ExtenderCluster, process: OperatorProcess) -> None:
-    """Bind pods, turn one away, preempt, place a gang, leave one parked."""
+def _schedule_pods(cluster: ExtenderCluster, process: OperatorProcess) -> None:
+    """Create pods that are bound, infeasible, preempting, preempted, in a gang, and parked."""
     name = cluster.namespace
     for short in ("a", "b"):
         cluster.node(short, cpu="4")
     low, high = cluster.priority("low", 1), cluster.priority("high", 1000)
     small = [_pod(name, f"small-{number}", f"{number + 1}m") for number in range(_PODS)]
     gang = [_pod(name, f"gang-{number}", "10m", "gang") for number in range(_GANG)]
-    nowhere = _pod(name, "nowhere", "1m", nodeSelector={"for": "nobody"})
-    parked = _pod(name, "parked", "1m", schedulerName=f"{name}-nobody")
-    cluster.create(_group(name, _GANG), *small, *gang, nowhere, parked)
+    infeasible = _pod(name, "infeasible", "1m", nodeSelector={"for": "no-test"})
+    parked = _pod(name, "parked", "1m", schedulerName=f"{name}-unserved")
+    cluster.create(_group(name, _GANG), *small, *gang, infeasible, parked)
     _until_bound(process, name, _PODS + _GANG)
     on_a = {"for": name, "node": "a"}
     cluster.create(_pod(name, "victim", "3500m", priorityClassName=low, nodeSelector=on_a))
@@ -104,7 +103,7 @@ def _live(cluster: ExtenderCluster, process: OperatorProcess) -> None:
     cluster.create(_pod(name, "urgent", "3500m", priorityClassName=high, nodeSelector=on_a))
     _until_bound(process, name, _PODS + _GANG + 2)
     broken = {"profile": f"{name}-broken", "type": "Accepted", "status": "False"}
-    process.until(lambda: process.metric("bayplan_profile_condition", **broken) == 1, "the broken profile is judged")
+    process.until(lambda: process.metric("bayplan_profile_condition", **broken) == 1, "the broken profile is rejected")
 
 
 def _until_bound(process: OperatorProcess, profile: str, count: int) -> None:
@@ -112,7 +111,7 @@ def _until_bound(process: OperatorProcess, profile: str, count: int) -> None:
     process.until(lambda: process.metric("scheduler_schedule_attempts_total", **labels) == count, f"{count} are bound")
 
 
-def _ask_with_token(process: OperatorProcess, token: str) -> None:
+def _request_with_token(process: OperatorProcess, token: str) -> None:
     connection = http.client.HTTPConnection(LOOPBACK, int(process.url.rpartition(":")[2]), timeout=30)
     try:
         for path in ("/metrics", "/nowhere", "/debug/status"):
@@ -123,7 +122,7 @@ def _ask_with_token(process: OperatorProcess, token: str) -> None:
 
 
 def _profile(name: str, pair: KeyPair) -> Manifest:
-    """A profile with an extender that is away and may be ignored, and that is shown a certificate."""
+    """Return a profile with an ignorable extender that is unavailable and has a client certificate."""
     tls = {"insecure": True, "certData": _base64(pair.certificate), "keyData": _base64(pair.key)}
     extender = {
         "urlPrefix": f"https://{LOOPBACK}:{free_port()}",

@@ -1,8 +1,4 @@
-"""``bayplan run`` as a process of its own.
-
-Owns its start, the wait until it is ready, and its end by its pid. It must not know what is tested. Why a process and
-not the operator in the test's loop: signals, crashes and what survives them are what is tested.
-"""
+"""``bayplan run`` as a separate process, for tests of signals, crashes and restarts."""
 
 from __future__ import annotations
 
@@ -23,22 +19,22 @@ from prometheus_client.parser import text_string_to_metric_families
 from hack.controlplane.probes import LOOPBACK, free_port
 
 _WAIT_SECONDS = 90.0
-_END_SECONDS = 60.0
-_ANSWER_SECONDS = 30.0
+_EXIT_SECONDS = 60.0
+_RESPONSE_SECONDS = 30.0
 _POLL_SECONDS = 0.02
 _SOURCES = Path(__file__).resolve().parents[2]
 
 
 class OperatorProcess:
-    """An operator, once it is started; a context manager that ends it.
+    """Operator process; a context manager that kills it at the end.
 
     Args:
-        kubeconfig: Of the cluster that it serves.
-        log: File that takes what it writes.
+        kubeconfig: Kubeconfig of the cluster.
+        log: File for its output.
         flags: Further flags of ``bayplan run``.
-        installed: A directory whose packages count as installed, with the entry points of their metadata.
+        installed: Directory with further installed packages, with the entry points of their metadata.
         secure: Whether it serves HTTPS.
-        host: Host of the address that it serves; it is asked on loopback.
+        host: Host of its serving address; requests go to loopback.
     """
 
     def __init__(
@@ -71,21 +67,21 @@ class OperatorProcess:
 
     @property
     def records(self) -> Path:
-        """Directory of its records, beside its log: a failing test leaves them."""
+        """Directory of its records, next to its log, where they can be read after a failure."""
         return self._log.with_name(f"{self._log.name}.records")
 
     @property
     def port(self) -> int:
-        """Port of its server."""
+        """Port of its HTTP server."""
         return self._port
 
     @property
     def log(self) -> str:
-        """What it has written so far, over all its starts."""
+        """Output of all its starts so far."""
         return self._log.read_text()
 
     def start(self, *flags: str, wait: bool = True, is_same_port: bool = False) -> None:
-        """Start it on a free port or its last one, with further flags, and wait until it is ready, if not disabled."""
+        """Start it with further flags, on a free port or on its last one, and wait until it is ready by default."""
         if not is_same_port:
             self._port = free_port()
         command = [sys.executable, "-m", "bayplan", "run", f"--kubeconfig={self._kubeconfig}"]
@@ -99,15 +95,15 @@ class OperatorProcess:
             self.wait_until_ready()
 
     def wait_until_ready(self) -> None:
-        """Wait until ``/readyz`` says so."""
-        self.until(lambda: self.get("/readyz")[0] == 200, "it is ready")
+        """Wait until ``/readyz`` returns 200."""
+        self.until(lambda: self.get("/readyz")[0] == 200, "the operator is ready")
 
     def is_alive(self) -> bool:
-        """Whether ``/livez`` says so."""
+        """Return whether ``/livez`` returns 200."""
         return self.get("/livez")[0] == 200
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
-        """Look again and again until a condition holds while the process runs."""
+        """Wait until a condition holds; fail if the process ends."""
         deadline = time.monotonic() + _WAIT_SECONDS
         while not condition():
             assert self._process is not None
@@ -118,17 +114,17 @@ class OperatorProcess:
             time.sleep(_POLL_SECONDS)
 
     def metric(self, name: str, **labels: str) -> float:
-        """A sample of its metrics; 0 when there is none. A process that does not answer is asked again."""
-        answer = (0, "")
+        """Return a sample of its metrics, 0 if it does not exist; repeat the request until the process responds."""
+        response = (0, "")
 
-        def is_answered() -> bool:
-            nonlocal answer
-            answer = self.get("/metrics")
-            return answer[0] == 200
+        def has_response() -> bool:
+            nonlocal response
+            response = self.get("/metrics")
+            return response[0] == 200
 
-        self.until(is_answered, "it shows its metrics")
-        # Most of the time to parse hundreds of families would be for those that are not asked for.
-        lines = [line for line in answer[1].splitlines() if line.startswith((f"{name}{{", f"{name} "))]
+        self.until(has_response, "the operator returns its metrics")
+        # Parsing all families would take long.
+        lines = [line for line in response[1].splitlines() if line.startswith((f"{name}{{", f"{name} "))]
         for family in text_string_to_metric_families("\n".join([*lines, ""])):
             for sample in family.samples:
                 if sample.name == name and sample.labels == labels:
@@ -136,12 +132,12 @@ class OperatorProcess:
         return 0.0
 
     def get(self, path: str) -> tuple[int, str]:
-        """Ask it over HTTP; status 0 when it does not answer."""
+        """Return status and body of a GET request; status 0 without a response."""
         connection = self._connection()
         try:
             connection.request("GET", path)
-            answer = connection.getresponse()
-            return answer.status, answer.read().decode()
+            response = connection.getresponse()
+            return response.status, response.read().decode()
         except (OSError, http.client.HTTPException) as error:
             return 0, str(error)
         finally:
@@ -149,16 +145,16 @@ class OperatorProcess:
 
     def _connection(self) -> http.client.HTTPConnection:
         if not self._secure:
-            return http.client.HTTPConnection(LOOPBACK, self._port, timeout=_ANSWER_SECONDS)
-        # The certificate that it makes for itself is signed by nobody.
+            return http.client.HTTPConnection(LOOPBACK, self._port, timeout=_RESPONSE_SECONDS)
+        # The operator generates a self-signed certificate.
         context = ssl.create_default_context()
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
-        return http.client.HTTPSConnection(LOOPBACK, self._port, timeout=_ANSWER_SECONDS, context=context)
+        return http.client.HTTPSConnection(LOOPBACK, self._port, timeout=_RESPONSE_SECONDS, context=context)
 
     @property
     def url(self) -> str:
-        """Where it serves, for commands' ``--server``."""
+        """Base URL, for the flag ``--server`` of commands."""
         return f"{'https' if self._secure else 'http'}://{LOOPBACK}:{self._port}"
 
     def send(self, number: signal.Signals) -> None:
@@ -167,19 +163,19 @@ class OperatorProcess:
         self._process.send_signal(number)
 
     def kill(self) -> None:
-        """End it as a crash does."""
+        """Kill it, as a crash does."""
         self._signal(signal.SIGKILL)
 
     def wait(self) -> int:
-        """Wait until it has ended by itself; its exit code."""
+        """Wait until it exits by itself; return its exit code."""
         assert self._process is not None
         return self._process.wait(_WAIT_SECONDS)
 
     def terminate(self) -> tuple[int, float]:
-        """End it as the kubelet does.
+        """Terminate it, as the kubelet does.
 
         Returns:
-            Its exit code, and how many seconds it took.
+            Its exit code, and the seconds until it exited.
         """
         began = time.monotonic()
         return self._signal(signal.SIGTERM), time.monotonic() - began
@@ -187,10 +183,10 @@ class OperatorProcess:
     def _signal(self, number: signal.Signals) -> int:
         assert self._process is not None
         self._process.send_signal(number)
-        return self._process.wait(_END_SECONDS)
+        return self._process.wait(_EXIT_SECONDS)
 
 
 def _environment(installed: Path | None) -> dict[str, str]:
-    """Of a process that finds both packages in the sources, and no kubeconfig but the one it is given."""
+    """Return an environment with both packages in the import path, and without another kubeconfig."""
     path = str(_SOURCES) if installed is None else f"{_SOURCES}{os.pathsep}{installed}"
     return {"PYTHONPATH": path, "HOME": "/nonexistent", "PYTHONUNBUFFERED": "1"}

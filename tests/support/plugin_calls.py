@@ -1,4 +1,4 @@
-"""Calls of a plugin for one pod, as a cycle makes them, with the checks that every answer must pass."""
+"""Calls of a plugin for one pod in the order of a scheduling cycle, with checks of the result types."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def filter_statuses(
 
 
 def scores_of(plugin: Any, incoming: Pod, nodes: NodeColumns) -> list[int]:
-    """Return the score of each row; the scores are the same without PreScore, and for selected rows."""
+    """Return the score of each row; assert equal scores without PreScore and for a part of the rows."""
     state, info = CycleState(), nodes.compile_pod(incoming)
     assert plugin.pre_score(state, info, nodes, ALL_ROWS) == SUCCESS
     scores = plugin.score(state, info, nodes, ALL_ROWS)

@@ -1,7 +1,4 @@
-"""A scheduler in memory whose preemption a test looks into.
-
-Owns the short way from nodes, pods and budgets to PostFilter's answer, asked as a cycle asks it.
-"""
+"""A scheduler in memory whose preemption a test calls directly, with the arguments of a scheduling cycle."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -29,14 +26,14 @@ _FIRST_START = datetime(2025, 12, 1, tzinfo=UTC)
 
 
 def started(minutes: int) -> datetime:
-    """A start time; the higher ``minutes``, the later."""
+    """Return a start time; a higher ``minutes`` is later."""
     return _FIRST_START + timedelta(minutes=minutes)
 
 
 def budget(
     name: str, labels: dict[str, str] | None, allowed: int, *, namespace: str = "default", disrupted: Iterable[str] = ()
 ) -> PodDisruptionBudget:
-    """Build a budget for pods with ``labels``; None leaves the selector out."""
+    """Return a PodDisruptionBudget for pods with ``labels``; None for no selector."""
     selector = None if labels is None else LabelSelector(match_labels=labels)
     return PodDisruptionBudget(
         ObjectMeta(name=name, namespace=namespace),
@@ -47,26 +44,26 @@ def budget(
 
 @dataclass
 class DeferringWriter(RecordingWriter):
-    """Deletions are answered when the test says so.
+    """Writer whose deletions complete when the test calls their callback.
 
     Attributes:
-        pending_deletions: What is to be called, by the pod's name.
+        pending_deletions: Callback of each deletion by pod name.
     """
 
     pending_deletions: dict[str, Callable[[Exception | None], None]] = field(default_factory=dict)
 
     def delete_pod(self, deletion: PodDeletion, done: Callable[[Exception | None], None]) -> None:
-        """Note the deletion."""
+        """Record the deletion."""
         self.deletions.append(deletion)
         self.pending_deletions[deletion.name] = done
 
 
 class PreemptionWorld:
-    """A scheduler with the default profile.
+    """Scheduler with the default profile.
 
     Attributes:
-        writer: What it was asked to change.
-        plugin: The profile's DefaultPreemption.
+        writer: Writer with the recorded changes.
+        plugin: DefaultPreemption of the profile.
     """
 
     def __init__(self, nodes: Iterable[Node], pods: Iterable[Pod], budgets: Iterable[PodDisruptionBudget] = ()) -> None:
@@ -84,30 +81,30 @@ class PreemptionWorld:
 
     @property
     def columns(self) -> NodeColumns:
-        """The live columns."""
+        """Node columns of the cache."""
         return self.scheduler.context.cache.columns
 
     @property
     def handle(self) -> Handle:
-        """The profile's handle."""
+        """Handle of the plugin."""
         return self.plugin.handle
 
     def failed_attempt(self, pod: Pod) -> tuple[Attempt, Diagnosis] | None:
-        """An attempt that found no node, and why; None if it found one."""
+        """Run the filters for a pod; return the attempt and the diagnosis, None if a node is feasible."""
         info = self.columns.compile_pod(pod)
         attempt = Attempt(QueuedPod(info, 0.0, 0), info, self.instance, 0.0)
         feasible = self.scheduler.cycles.selection.find_feasible(attempt)
         return None if len(feasible.rows) else (attempt, feasible.diagnosis)
 
     def post_filter(self, pod: Pod) -> PostFilterResult:
-        """Let a pod that fits nowhere preempt."""
+        """Run PostFilter for an infeasible pod."""
         failed = self.failed_attempt(pod)
         assert failed is not None
         attempt, diagnosis = failed
         return self.plugin.post_filter(attempt.state, attempt.info, self.columns, diagnosis)
 
     def preview(self, pod: Pod, plugin: DefaultPreemption | None = None) -> PostFilterPreview | None:
-        """What a pod would preempt; None if it fits somewhere."""
+        """Return the dry run of PostFilter for a pod; None if a node is feasible."""
         failed = self.failed_attempt(pod)
         if failed is None:
             return None

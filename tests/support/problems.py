@@ -1,7 +1,4 @@
-"""What is wrong with a document, as lines that a test can compare.
-
-Owns the way from a refusal to its lines. It must not know any one configuration.
-"""
+"""Validation problems of a document as strings that a test compares."""
 
 from collections.abc import Callable
 
@@ -9,7 +6,7 @@ from scheduler_core.errors import ConfigError
 
 
 def problems_in(read: Callable[[], object]) -> list[str]:
-    """Read a document; every problem as ``path: message``, none when it is good."""
+    """Read a document; return its problems as ``path: message``."""
     try:
         read()
     except ConfigError as error:
@@ -18,7 +15,7 @@ def problems_in(read: Callable[[], object]) -> list[str]:
 
 
 def paths_in(read: Callable[[], object]) -> list[str]:
-    """Read a document; the field path of every problem."""
+    """Read a document; return the field paths of its problems."""
     try:
         read()
     except ConfigError as error:

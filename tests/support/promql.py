@@ -1,7 +1,6 @@
-"""Which series a PromQL expression asks for, and whether a scrape shows them.
+"""Selectors of PromQL expressions, and whether a scrape has series for them.
 
-Owns the walk through what ``promql_parser`` makes of an expression. It must not know which metrics there are. Labels
-that Prometheus itself gives a target are in no scrape; they are taken as read.
+Target labels, which Prometheus adds, are in no scrape; any value of them matches.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ class Selector:
     """One selector of an expression.
 
     Attributes:
-        name: Of the metric.
-        matchers: Label name, operator and value.
-        by: Labels that something around it keeps or groups by.
+        name: Name of the metric.
+        matchers: Label name, operator and value of each matcher.
+        by: Labels by which the enclosing aggregations group.
     """
 
     name: str
@@ -41,7 +40,7 @@ class Selector:
     by: frozenset[str] = frozenset()
 
     def finds(self, series: Iterable[Series]) -> bool:
-        """Whether one of the series of that name bears every label that is asked for, with such a value."""
+        """Return whether one of the series with the metric's name matches all matchers and has the grouping labels."""
         return any(
             all(
                 label in TARGET_LABELS or (label in labels and _OPERATORS[how](labels[label], value))
@@ -53,23 +52,23 @@ class Selector:
 
 
 def selectors(expression: str) -> list[Selector]:
-    """Every selector of an expression.
+    """Return every selector of an expression.
 
     Raises:
-        ValueError: It is no PromQL.
+        ValueError: The expression is invalid.
     """
     return list(_walk(promql_parser.parse(expression), frozenset()))
 
 
 def _walk(node: Any, by: frozenset[str]) -> Iterator[Selector]:
     if isinstance(node, promql_parser.VectorSelector):
-        assert node.name, "a selector without a name reads every series"
+        assert node.name, "a selector without a metric name reads every series"
         found = tuple((each.name, str(each.op), each.value) for each in node.matchers.matchers)
         yield Selector(node.name, found, by)
         return
     modifier = getattr(node, "modifier", None)
     if isinstance(node, promql_parser.AggregateExpr) and modifier is not None:
-        assert str(modifier.type) == "AggModifierType.By", "say which labels stay, not which go"
+        assert str(modifier.type) == "AggModifierType.By", "use by, not without, in aggregations"
         by |= set(modifier.labels)
     for part in _PARTS:
         inner = getattr(node, part, None)

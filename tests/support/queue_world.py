@@ -1,7 +1,4 @@
-"""A queue in a test: its profiles, their hints, gates and order, on virtual time.
-
-Owns the short forms by which tests move pods about. It must not know cycles: an attempt is what the test says it is.
-"""
+"""A scheduling queue on virtual time, whose scheduling rules and attempts the test sets."""
 
 from __future__ import annotations
 
@@ -40,7 +37,7 @@ def by_priority(queued: QueuedPod) -> Any:
 
 
 class LabelGate(PreEnqueuePlugin):
-    """Holds back pods with the label ``gated``."""
+    """PreEnqueue plugin that rejects pods with the label ``gated``."""
 
     name = "LabelGate"
 
@@ -61,7 +58,7 @@ class NameGate(PreEnqueuePlugin):
 
 @dataclass
 class QueueWorld:
-    """A queue and what surrounds it; plugin A hints by :attr:`hint`, plugin B wants every event."""
+    """Queue and its rules; plugin A has the queueing hint :attr:`hint`, plugin B registers every event."""
 
     hint: Callable[[Pod, object | None, object | None], Hint] = lambda _pod, _old, _new: Hint.QUEUE
     sort_key: Callable[[QueuedPod], Any] = by_priority
@@ -74,57 +71,57 @@ class QueueWorld:
         self.serve(NAME)
 
     def serve(self, name: str) -> None:
-        """Let a profile go live, or replace it."""
+        """Activate or replace a profile."""
         self.rules[name] = QueueingRules(
             (LabelGate(None, FakeHandle()),),
             {
-                "A": (EventRegistration(NODE_ADD, self.hint_now),),
+                "A": (EventRegistration(NODE_ADD, self.current_hint),),
                 "B": (EventRegistration(ClusterEvent(Resource.WILDCARD, Action.ALL)),),
                 "LabelGate": (EventRegistration(LABELLED),),
             },
-            self.key_now,
+            self.current_sort_key,
             max_backoff=self.max_backoff,
         )
         self.queue.profile_changed(name)
 
-    def hint_now(self, waiting: Pod, old: object | None, new: object | None) -> Hint:
-        """What the hint of the moment says."""
+    def current_hint(self, waiting: Pod, old: object | None, new: object | None) -> Hint:
+        """Return the result of the current hint."""
         return self.hint(waiting, old, new)
 
-    def key_now(self, queued: QueuedPod) -> Any:
-        """What the QueueSort plugin of the moment says."""
+    def current_sort_key(self, queued: QueuedPod) -> Any:
+        """Return the current sort key."""
         return self.sort_key(queued)
 
     def remove_profile(self, name: str) -> None:
-        """Let a profile go."""
+        """Remove a profile."""
         del self.rules[name]
         self.queue.profile_changed(name)
 
     def add(self, *pods: Pod) -> None:
-        """Pods come."""
+        """Add pods."""
         for each in pods:
             self.queue.add(COLUMNS.compile_pod(each))
 
     def pop(self) -> QueuedPod:
-        """Take the next pod."""
+        """Pop the next pod; there must be one."""
         queued = self.queue.pop()
         assert queued is not None
         return queued
 
     def fail(self, queued: QueuedPod, by: Sequence[str] = (), pending: Sequence[str] = ()) -> None:
-        """An attempt fails."""
+        """Report a failed attempt."""
         queued.rejected_by, queued.pending_on = frozenset(by) | frozenset(pending), frozenset(pending)
         self.queue.failed(queued)
 
     def pop_and_fail(self, by: Sequence[str] = (), pending: Sequence[str] = ()) -> QueuedPod:
-        """The next pod is tried and fails."""
+        """Pop the next pod and report a failed attempt."""
         queued = self.pop()
         self.fail(queued, by, pending)
         return queued
 
-    def place_of(self, wanted: Pod) -> str:
-        """Where a pod is."""
-        places = places_of(self.queue, wanted.metadata.uid)
+    def place_of(self, pod: Pod) -> str:
+        """Return the place of a pod in the queue, such as ``active``; "" if it is not in the queue."""
+        places = places_of(self.queue, pod.metadata.uid)
         assert len(places) <= 1, places
         return places[0] if places else ""
 

@@ -1,4 +1,4 @@
-"""Resource claims in memory with resource versions, as an API server keeps them, and a record of the writes."""
+"""Resource claims in memory with resource versions as in an API server, and a record of the calls."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class RecordingClaimWriter:
     """Implementation of :class:`scheduler_core.ports.ClaimWriter`.
 
     Attributes:
-        claims: The stored claims by key; a write of another version than the stored one conflicts.
-        failures: Errors that the next writes raise, one each, before writes succeed.
-        calls: Names of the methods called, in order.
-        extended: Status that was written to pods, by key.
+        claims: Stored claims by key; a write with another version than the stored one is a conflict.
+        failures: Errors of the next writes, one for each.
+        calls: Names of the called methods, in order.
+        extended: Statuses written to pods, by key of the pod.
     """
 
     claims: dict[str, ResourceClaim] = field(default_factory=dict)
@@ -28,7 +28,7 @@ class RecordingClaimWriter:
     extended: dict[str, ExtendedResourceClaimStatus] = field(default_factory=dict)
 
     def store(self, claim: ResourceClaim) -> ResourceClaim:
-        """Store a claim in a new version, as another writer does; return it."""
+        """Store a claim with a new version, as another writer does; return it."""
         stored = self.claims.get(claim.key)
         version = int(stored.metadata.resource_version or 0) + 1 if stored is not None else 1
         claim = replace(claim, metadata=replace(claim.metadata, resource_version=str(version)))
@@ -48,11 +48,11 @@ class RecordingClaimWriter:
         return self.store(replace(stored, metadata=replace(stored.metadata, finalizers=claim.metadata.finalizers)))
 
     async def write_allocation(self, claim: ResourceClaim) -> ResourceClaim:
-        """Store allocation and reservations."""
+        """Store the allocation and the reservations."""
         return self.store(replace(self._begin("write_allocation", claim), status=claim.status))
 
     async def write_reservation(self, claim: ResourceClaim) -> ResourceClaim:
-        """Store reservations."""
+        """Store the reservations."""
         return self.store(replace(self._begin("write_reservation", claim), status=claim.status))
 
     async def deallocate(self, claim: ResourceClaim) -> ResourceClaim:
@@ -60,7 +60,7 @@ class RecordingClaimWriter:
         return self.store(replace(self._begin("deallocate", claim), status=ResourceClaimStatus()))
 
     async def end_reservation(self, claim: ResourceClaim, consumer_uid: str) -> ResourceClaim:
-        """Remove a consumer, whatever the version is."""
+        """Remove a consumer without a check of the version."""
         self.calls.append("end_reservation")
         stored = self.claims[claim.key]
         left = tuple(each for each in stored.status.reserved_for if each.uid != consumer_uid)
@@ -75,7 +75,7 @@ class RecordingClaimWriter:
         return self.store(replace(claim, metadata=replace(claim.metadata, name=name, uid=f"uid-of-{name}")))
 
     async def delete(self, claim: ResourceClaim) -> None:
-        """Remove a claim."""
+        """Delete a claim."""
         self._begin("delete", claim)
         del self.claims[claim.key]
 
@@ -85,7 +85,7 @@ class RecordingClaimWriter:
         self.extended[pod.key] = status
 
     def _begin(self, call: str, claim: ResourceClaim) -> ResourceClaim:
-        """Return the stored claim, which the caller has seen in this version."""
+        """Return the stored claim; raise a conflict if the caller has another version."""
         self.calls.append(call)
         if self.failures:
             raise self.failures.pop(0)

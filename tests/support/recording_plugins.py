@@ -1,7 +1,6 @@
-"""Plugins that serve every extension point, record their calls, and return what the test has set.
+"""Plugins that implement every extension point, record their calls, and return the results that a test sets.
 
-Owns the journal. Why one class for all points: which points it serves in a test is said by the profile, as for any
-plugin, and the journal is the whole story of a pod in one list.
+The profile of a test selects the extension points of each plugin; all calls for a pod are in one list.
 """
 
 from __future__ import annotations
@@ -46,13 +45,13 @@ T = TypeVar("T")
 
 @dataclass
 class Journal:
-    """What was called, and what is answered.
+    """Recorded calls and the results of plugins.
 
     Attributes:
-        calls: ``plugin.point`` in order; Unreserve and NormalizeScore are points of their own here.
-        results: What a plugin answers at a point, by ``plugin.point``; an exception is raised. A plugin that is not
-            named lets every pod pass, and leaves binding to the next.
-        registrations: The events that a plugin registers, by its name; every event for one that is not named.
+        calls: ``plugin.point`` of each call, in order; Unreserve and NormalizeScore count as extension points.
+        results: Result of a plugin at a point, by ``plugin.point``; an exception is raised. By default, plugins let
+            every pod pass and Bind is skipped.
+        registrations: Registered events by plugin; by default every event.
     """
 
     calls: list[str] = field(default_factory=list)
@@ -60,11 +59,11 @@ class Journal:
     registrations: dict[str, Sequence[EventRegistration]] = field(default_factory=dict)
 
     def points_of(self, plugin: str) -> list[str]:
-        """The points at which a plugin was called, in order."""
+        """Return the points at which a plugin was called, in order."""
         return [call.partition(".")[2] for call in self.calls if call.startswith(f"{plugin}.")]
 
     def plugins_at(self, point: str) -> list[str]:
-        """The plugins that were called at a point, in order."""
+        """Return the plugins that were called at a point, in order."""
         return [call.partition(".")[0] for call in self.calls if call.endswith(f".{point}")]
 
 
@@ -81,86 +80,86 @@ class Recorder(
     BindPlugin,
     PostBindPlugin,
 ):
-    """Serves every point but QueueSort; make one with :func:`recorder`."""
+    """Plugin with every extension point except QueueSort; :func:`recorder` creates its subclasses."""
 
     normalization = Normalization.OWN
     journal: ClassVar[Journal]
 
-    def _answer(self, point: str, usual: T) -> T:
+    def _record(self, point: str, default: T) -> T:
         call = f"{self.name}.{point}"
         self.journal.calls.append(call)
-        answer = self.journal.results.get(call, usual)
-        if isinstance(answer, Exception):
-            raise answer
-        return cast("T", answer)
+        result = self.journal.results.get(call, default)
+        if isinstance(result, Exception):
+            raise result
+        return cast("T", result)
 
     def events_to_register(self) -> Sequence[EventRegistration]:
         return self.journal.registrations.get(self.name, (EventRegistration(EVERY_EVENT),))
 
     def close(self) -> None:
-        self._answer("close", None)
+        self._record("close", None)
 
     def pre_enqueue(self, pod: PodInfo) -> Status:
-        return self._answer("preEnqueue", SUCCESS)
+        return self._record("preEnqueue", SUCCESS)
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
-        return self._answer("preFilter", PreFilterResult())
+        return self._record("preFilter", PreFilterResult())
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
-        return self._answer("filter", None)
+        return self._record("filter", None)
 
     def decode(self, state: CycleState, pod: PodInfo, code: int) -> Status:
-        return self._answer("decode", unschedulable("why"))
+        return self._record("decode", unschedulable("why"))
 
     def post_filter(
         self, state: CycleState, pod: PodInfo, nodes: NodeColumns, diagnosis: Diagnosis
     ) -> PostFilterResult:
-        return self._answer("postFilter", PostFilterResult(unschedulable()))
+        return self._record("postFilter", PostFilterResult(unschedulable()))
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Status:
-        return self._answer("preScore", SUCCESS)
+        return self._record("preScore", SUCCESS)
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Scores:
-        return self._answer("score", np.zeros(len(nodes.alive[rows]), dtype=np.int64))
+        return self._record("score", np.zeros(len(nodes.alive[rows]), dtype=np.int64))
 
     def normalize(self, state: CycleState, pod: PodInfo, raw: Scores) -> Scores:
-        return self._answer("normalizeScore", raw)
+        return self._record("normalizeScore", raw)
 
     def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
-        return self._answer("reserve", SUCCESS)
+        return self._record("reserve", SUCCESS)
 
     def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
-        self._answer("unreserve", None)
+        self._record("unreserve", None)
 
     def permit(self, state: CycleState, pod: PodInfo, node_name: str) -> PermitResult:
-        return self._answer("permit", PermitResult())
+        return self._record("permit", PermitResult())
 
     def pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
-        return self._answer("preBindPreFlight", SUCCESS)
+        return self._record("preBindPreFlight", SUCCESS)
 
     async def pre_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
-        return self._answer("preBind", SUCCESS)
+        return self._record("preBind", SUCCESS)
 
     async def bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
-        return self._answer("bind", SKIP)
+        return self._record("bind", SKIP)
 
     def post_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
-        self._answer("postBind", None)
+        self._record("postBind", None)
 
 
 def recorder(name: str, journal: Journal) -> type[Recorder]:
-    """A plugin class of that name which writes into ``journal``."""
+    """Return a plugin class that records its calls in ``journal``."""
     return cast("type[Recorder]", type(name, (Recorder,), {"name": name, "journal": journal}))
 
 
 def recorder_rig(journal: Journal, *names: str, waiting: Pod, nodes: int = 2) -> Rig:
-    """A scheduler with recorders of these names (``Rec`` for none), nodes ``n0``, ``n1`` and so on, and a pod."""
+    """Return a scheduler with recorders (by default ``Rec``), nodes ``n0``, ``n1`` and so on, and a pending pod."""
     made = rig([recorder(name, journal) for name in names or ("Rec",)])
     made.add(*(node(f"n{number}") for number in range(nodes)), waiting)
     return made
 
 
 def no_pods_assumed(made: Rig) -> bool:
-    """Whether no pod is assumed, counted on a node or waiting at Permit."""
+    """Return whether no pod is assumed, counted on a node, or waiting at Permit."""
     columns = made.context.cache.columns
     return made.context.cache.assumed_count == 0 and not columns.pod_count.any() and not len(made.context.waiting)

@@ -1,7 +1,6 @@
-"""A cluster that writes down what it is asked to change.
+"""In-memory :class:`scheduler_core.ports.ClusterWriter` that records writes.
 
-Owns a :class:`scheduler_core.ports.ClusterWriter` in memory. It changes no state but its own lists: a test that wants
-a watch to confirm a bind says so itself.
+It changes no other state: a test that needs the watch event of a bind reports it itself.
 """
 
 from collections.abc import Callable, Iterable
@@ -14,16 +13,16 @@ from scheduler_core.ports import Binding, Event, PodDeletion, PodStatusPatch
 
 @dataclass
 class RecordingWriter:
-    """Everything asked of it, in order.
+    """Record of all writes, in order.
 
     Attributes:
-        pods: What :meth:`read_pod` finds, by ``namespace/name``.
-        bind_failures: Errors that the next binds raise, one each, before binds succeed.
-        delete_failure: What deletions end with; None for success.
-        read_failure: What reading a pod raises; None for success.
-        unreadable: Pods that cannot be read, by ``namespace/name``.
-        bindings: Binds that succeeded.
-        attempted: Binds that were asked for, failed ones among them.
+        pods: Pods that :meth:`read_pod` returns, by ``namespace/name``.
+        bind_failures: Errors of the next binds, one for each.
+        delete_failure: Error of every deletion; None for success.
+        read_failure: Error of every read of a pod; None for success.
+        unreadable: Pods whose read fails, by ``namespace/name``.
+        bindings: Successful binds.
+        attempted: All binds, including failed ones.
     """
 
     pods: dict[str, Pod] = field(default_factory=dict)
@@ -38,18 +37,18 @@ class RecordingWriter:
     events: list[Event] = field(default_factory=list)
 
     def fail_binds(self, failures: Iterable[ClusterWriteError]) -> None:
-        """Let the next binds fail, one with each of ``failures``."""
+        """Let the next binds fail, one with each error."""
         self.bind_failures.extend(failures)
 
     async def bind(self, binding: Binding) -> None:
-        """Record the binding, or fail if the test says so."""
+        """Record the binding, or raise the next error."""
         self.attempted.append(binding)
         if self.bind_failures:
             raise self.bind_failures.pop(0)
         self.bindings.append(binding)
 
     async def read_pod(self, namespace: str, name: str) -> Pod | None:
-        """Look among :attr:`pods`."""
+        """Return a pod of :attr:`pods`."""
         if self.read_failure is not None:
             raise self.read_failure
         if f"{namespace}/{name}" in self.unreadable:
@@ -57,14 +56,14 @@ class RecordingWriter:
         return self.pods.get(f"{namespace}/{name}")
 
     def patch_pod_status(self, patch: PodStatusPatch) -> None:
-        """Note the patch; nothing is merged."""
+        """Record the patch."""
         self.patches.append(patch)
 
     def delete_pod(self, deletion: PodDeletion, done: Callable[[Exception | None], None]) -> None:
-        """Note the deletion and answer at once."""
+        """Record the deletion and call back immediately."""
         self.deletions.append(deletion)
         done(self.delete_failure)
 
     def record(self, event: Event) -> None:
-        """Note the event; nothing is merged."""
+        """Record the event."""
         self.events.append(event)

@@ -1,7 +1,7 @@
-"""Manifests that must be refused, and what is said to them: by the API server and by the models.
+"""Invalid manifests, and the errors of the API server and of the models for each.
 
-Owns one table for both, since the API server must refuse nothing that the models take, and a file that never meets an
-API server should get the same. It must not know how either is called.
+One table serves both: the API server must reject nothing that the models accept, and files that never reach an API
+server should get the same errors.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ Manifest = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A bad spec.
+    """Invalid object.
 
     Attributes:
-        kind: Of the object.
-        spec: Its spec; None leaves it out.
-        server: The field that the API server names, and words of its message.
-        model: The path of each problem that the models report; the API server sometimes names the list, the models
-            the entry. None if only the API server refuses, because of server-side apply.
-        name: The object's name.
+        kind: Kind of the object.
+        spec: Spec of the object; None for no spec.
+        server: Field in the API server's error, and a part of its message.
+        model: Field path of each problem that the models report; where the API server names a list, they may name the
+            entry. None if only the API server rejects the object, because of server-side apply.
+        name: Name of the object.
     """
 
     kind: str
@@ -77,7 +77,7 @@ REFUSED = [
     ),
     pytest.param(
         _profile(_enabled("score", {"name": "a", "weight": "2"}), f"{_SCORE}[0].weight", "must be of type integer"),
-        id="weight-text",
+        id="weight-string",
     ),
     pytest.param(
         _profile(_enabled("score", {"name": "a", "weight": 2**31}), f"{_SCORE}[0].weight", "2147483647"),
@@ -116,7 +116,7 @@ REFUSED = [
             "spec.podMaxBackoffSeconds",
             "must be at least podInitialBackoffSeconds",
         ),
-        id="backoffs-the-wrong-way-round",
+        id="max-backoff-below-initial",
     ),
     pytest.param(
         _profile({"podInitialBackoffSeconds": 0}, "spec.podInitialBackoffSeconds", "greater than or equal to 1"),
@@ -129,7 +129,7 @@ REFUSED = [
     ),
     pytest.param(
         _profile({"percentageOfNodesToScore": "50"}, "spec.percentageOfNodesToScore", "must be of type integer"),
-        id="percentage-text",
+        id="percentage-string",
     ),
     pytest.param(
         _profile({"pluginConfig": [_A, _A]}, "spec.pluginConfig[1]", "Duplicate value", "spec.pluginConfig[1].name"),
@@ -161,7 +161,7 @@ REFUSED = [
             "only one extender may have a bindVerb",
             "spec.extenders[1].bindVerb",
         ),
-        id="two-binders",
+        id="two-extenders-that-bind",
     ),
     pytest.param(
         _profile(
@@ -218,7 +218,7 @@ REFUSED = [
     ),
     pytest.param(
         Refused("PluginConfig", {"plugin": "a", "args": "x"}, ("spec.args", "of type object"), ("spec.args",)),
-        id="args-text",
+        id="args-string",
     ),
     pytest.param(
         Refused("PluginConfig", {"plugin": "a", "arg": {}}, ("spec.arg", "unknown field"), ("spec.arg",)), id="arg"
@@ -288,7 +288,7 @@ REFUSED = [
     ),
     pytest.param(
         _group({"minResources": {"cpu": "4 cores"}}, "spec.minResources[cpu]", "an amount", "spec.minResources.cpu"),
-        id="amount-in-words",
+        id="amount-with-unit",
     ),
     pytest.param(
         _group({"minResources": {"cpu": "-1"}}, "spec.minResources[cpu]", "an amount", "spec.minResources.cpu"),

@@ -1,4 +1,4 @@
-"""A pod with claims that no node can serve, as explanations examine it."""
+"""A pod whose claims cannot be allocated on any node, and its explanation."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ GPUS = device_class("gpu", f'device.driver == "{DRIVER}"')
 
 
 class RejectedPod:
-    """A rejected pod with the claims ``c0``, ``c1``, ... on the nodes ``n0``, ``n1``, ...
+    """Rejected pod with claims in a cluster with nodes ``n0``, ``n1``, ...
 
     Args:
-        claims: The claims.
-        objects: Slices, rules and claims of others.
+        claims: Claims of the pod.
+        objects: Slices, taint rules and claims of other pods.
         nodes: Number of nodes.
         features: Feature gates of devices; None for the defaults.
     """
@@ -55,7 +55,7 @@ class RejectedPod:
 
     @property
     def findings(self) -> DeviceFindings:
-        """What the nodes lack."""
+        """Device findings of the nodes."""
         findings = device_findings(self.columns, self.instance, self.found)
         assert findings is not None
         return findings
@@ -73,7 +73,7 @@ class RejectedPod:
         ]
 
     def details(self) -> list[tuple[str, tuple[str, ...]]]:
-        """Return what the nearest nodes lack."""
+        """Return the details of the nearest nodes."""
         misses = near_misses(self.columns, self.instance, self.found, 5, self.findings)
         return [(miss.node_name, lack.details) for miss in misses for lack in miss.lacks]
 

@@ -1,7 +1,6 @@
-"""A whole scheduler in a test, on virtual time and with a writer that only writes down.
+"""A scheduler on virtual time with a recording writer.
 
-Owns the wiring. Attempts are made one at a time by the test, so that it can put anything between two steps; only tests
-of the loop itself run it.
+The test runs scheduling attempts one by one; only tests of the scheduler's loop run the loop.
 """
 
 from __future__ import annotations
@@ -29,31 +28,31 @@ from tests.support.virtual_clock import VirtualClock
 
 DEFAULT_NAME = "default-scheduler"
 BARE = ("PrioritySort", "DefaultBinder")
-"""The least that a profile needs."""
+"""Plugins that every profile needs."""
 
 
 def plugin_set(*names: str, disabled: Sequence[str] = ()) -> PluginSet:
-    """Plugins by name, ``Name=5`` with a weight."""
+    """Return a plugin set; ``Name=5`` is a plugin with a weight."""
     enabled = []
     for name in names:
-        plain, _, weight = name.partition("=")
-        enabled.append(PluginEntry(name=plain, weight=int(weight) if weight else None))
+        plugin, _, weight = name.partition("=")
+        enabled.append(PluginEntry(name=plugin, weight=int(weight) if weight else None))
     return PluginSet(enabled=tuple(enabled), disabled=tuple(PluginEntry(name=name) for name in disabled))
 
 
 def profile(name: str = DEFAULT_NAME, plugins: Plugins | None = None, percentage: int | None = None) -> ProfileConfig:
-    """A profile."""
+    """Return a profile."""
     return ProfileConfig(scheduler_name=name, plugins=plugins or Plugins(), percentage_of_nodes_to_score=percentage)
 
 
 def places_of(queue: SchedulingQueue, uid: str) -> list[str]:
-    """Every place in which the queue keeps a pod; it should be one, or none."""
+    """Return all places of a pod in the queue; more than one is an error."""
     return [name for name, each in queue.readings.places() if each.uid == uid]
 
 
 @dataclass
 class Rig:
-    """A scheduler and the world around it."""
+    """Scheduler with its clock and writer."""
 
     scheduler: Scheduler
     clock: VirtualClock
@@ -62,16 +61,16 @@ class Rig:
 
     @property
     def context(self) -> CycleContext:
-        """What cycles share."""
+        """Context of the scheduling cycles."""
         return self.scheduler.context
 
     @property
     def queue(self) -> SchedulingQueue:
-        """The queue."""
+        """Scheduling queue."""
         return self.scheduler.context.queue
 
     def serve(self, *configs: ProfileConfig) -> list[FrameworkInstance]:
-        """Build profiles and make them live together."""
+        """Build profiles and activate them together."""
         instances = [self.scheduler.build(config) for config in configs]
         self.scheduler.activate(instances)
         return instances
@@ -85,17 +84,17 @@ class Rig:
                 self.scheduler.feed.pod_added(each)
 
     def pop(self) -> QueuedPod:
-        """Take the next pod, of which there must be one."""
+        """Pop the next pod; there must be one."""
         queued = self.queue.pop()
         assert queued is not None
         return queued
 
     def decide(self) -> Attempt | None:
-        """Take the next pod and run its scheduling cycle."""
+        """Pop the next pod and run its scheduling cycle."""
         return self.scheduler.cycles.pods.schedule(self.pop())
 
     async def attempt(self) -> str:
-        """Take the next pod through both cycles; the node that it was bound to, "" for none."""
+        """Pop the next pod and run both cycles; return the node that it was bound to, "" for none."""
         attempt = self.decide()
         if attempt is None:
             return ""
@@ -103,25 +102,25 @@ class Rig:
         return node_name if await self.scheduler.cycles.binding.bind(attempt) else ""
 
     def place_of(self, pod: Pod) -> str:
-        """Where the queue keeps a pod; "" for nowhere."""
+        """Return the place of a pod in the queue, such as ``active``; "" if it is not in the queue."""
         places = places_of(self.queue, pod.metadata.uid)
         assert len(places) <= 1, places
         return places[0] if places else ""
 
     @property
     def condition(self) -> PodCondition:
-        """The condition that was written last."""
+        """Condition that was written last."""
         conditions = [patch.condition for patch in self.writer.patches if patch.condition is not None]
         return conditions[-1]
 
     @property
     def bound(self) -> dict[str, str]:
-        """Node by pod name, of all binds that succeeded."""
+        """Node names of all successful binds, by pod name."""
         return {binding.name: binding.node_name for binding in self.writer.bindings}
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Let the scheduler run its own loop inside the block."""
+        """Run the scheduler's loop inside the block."""
         task = asyncio.get_running_loop().create_task(self.scheduler.run())
         try:
             yield
@@ -131,12 +130,12 @@ class Rig:
             self.queue.close()
 
     async def until(self, condition: Callable[[], bool], rounds: int = 2000) -> None:
-        """Let other tasks run until ``condition`` holds."""
+        """Run other tasks until ``condition`` holds."""
         for _ in range(rounds):
             if condition():
                 return
             await asyncio.sleep(0)
-        raise AssertionError("it never came true")
+        raise AssertionError(f"the condition does not hold after {rounds} rounds")
 
 
 def rig(
@@ -148,13 +147,13 @@ def rig(
     ports: SchedulerPorts | None = None,
     clock: VirtualClock | None = None,
 ) -> Rig:
-    """Make a scheduler.
+    """Return a scheduler.
 
     Args:
-        plugins: Plugin classes beside the built-in ones.
-        defaults: The default plugin set; by default ``plugins`` and then :data:`BARE`, under multiPoint.
-        options: Settings.
-        serve: Whether the default profile is live.
+        plugins: Plugin classes in addition to the in-tree plugins.
+        defaults: Default plugin set; by default ``plugins``, then :data:`BARE`, under multiPoint.
+        options: Options of the scheduler.
+        serve: Whether to activate the default profile.
         ports: Optional ports of the scheduler.
         clock: Clock, if the ports need it too.
     """
@@ -173,7 +172,7 @@ def rig(
 
 
 def configured(name: str, plugin: str, args: dict[str, object], plugins: Plugins | None = None) -> ProfileConfig:
-    """A profile that gives one plugin args."""
+    """Return a profile with the args of one plugin."""
     return ProfileConfig(
         scheduler_name=name, plugins=plugins or Plugins(), plugin_config=(PluginConfig(name=plugin, args=args),)
     )

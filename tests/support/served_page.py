@@ -1,4 +1,4 @@
-"""The page's documents of a scheduler in a test, without an operator."""
+"""Documents of the web page for a scheduler without an operator."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from tests.support.virtual_clock import VirtualClock
 
 
 class PageWorld:
-    """A scheduler, and what its page is built from.
+    """Scheduler and the sources of its page.
 
     Args:
-        readings: What is known about SchedulerProfiles; None for profiles of a file.
+        readings: Readings of SchedulerProfiles; None for profiles of a file.
 
     Attributes:
-        rig: The scheduler.
+        rig: Scheduler.
         sources: Sources of the documents.
-        turns: Budget of the documents.
-        pods: Pods by ``namespace/name``, which the test adds.
+        turns: Time budget of the documents.
+        pods: Pods that the test added, by ``namespace/name``.
     """
 
     def __init__(self, readings: Iterable[ProfileReading] | None = None) -> None:

@@ -1,7 +1,4 @@
-"""Volumes, claims and the rest of storage for tests, from the few words that matter, and a writer beside them.
-
-Owns the short forms; what it builds are the very structs that are decoded from the wire.
-"""
+"""Builders of volumes, claims and other storage objects, and a storage writer in memory."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -48,7 +45,7 @@ RWO = "ReadWriteOnce"
 
 
 class VolumeFields(TypedDict, total=False):
-    """What :func:`volume` takes; ``on`` are required values by label, ``claim_ref`` a claim or ``namespace/name``."""
+    """Keyword arguments of :func:`volume`; ``on`` are label values of its nodes, ``claim_ref`` a claim or its key."""
 
     size: str
     storage_class: str
@@ -66,7 +63,7 @@ class VolumeFields(TypedDict, total=False):
 
 
 class ClaimFields(TypedDict, total=False):
-    """What :func:`claim` takes; with ``volume`` it is fully bound unless ``bound`` says otherwise."""
+    """Keyword arguments of :func:`claim`; with ``volume`` it is fully bound by default."""
 
     namespace: str
     size: str
@@ -84,7 +81,7 @@ class ClaimFields(TypedDict, total=False):
 
 
 def volume(name: str = "pv", **fields: Unpack[VolumeFields]) -> PersistentVolume:
-    """Build an Available local volume of 10Gi of class "local", reached from everywhere."""
+    """Return a volume, by default an Available one of 10Gi and class "local" that all nodes can access."""
     on = fields.get("on")
     claim_ref = fields.get("claim_ref")
     pointer = None
@@ -104,7 +101,7 @@ def volume(name: str = "pv", **fields: Unpack[VolumeFields]) -> PersistentVolume
         volume_attributes_class_name=fields.get("attributes_class"),
     )
     if on is not None:
-        spec = msgspec.structs.replace(spec, node_affinity=reached_from(on))
+        spec = msgspec.structs.replace(spec, node_affinity=accessible_from(on))
     if csi is not None:
         spec = msgspec.structs.replace(spec, csi=CsiVolumeSource(*csi))
     metadata = AnnotatedMeta(
@@ -117,14 +114,14 @@ def volume(name: str = "pv", **fields: Unpack[VolumeFields]) -> PersistentVolume
     return PersistentVolume(metadata, spec, VolumePhase(fields.get("phase", "Available")))
 
 
-def reached_from(on: Mapping[str, Iterable[str]]) -> VolumeNodeAffinity:
-    """Required values by label, in one term."""
+def accessible_from(on: Mapping[str, Iterable[str]]) -> VolumeNodeAffinity:
+    """Return a node affinity with one term that requires label values."""
     expressions = tuple(Requirement(key, "In", tuple(values)) for key, values in on.items())
     return VolumeNodeAffinity(NodeSelector((NodeSelectorTerm(expressions),)))
 
 
 def claim(name: str = "data", **fields: Unpack[ClaimFields]) -> PersistentVolumeClaim:
-    """Build an unbound claim for 5Gi of class "local"."""
+    """Return a claim, by default an unbound one for 5Gi of class "local"."""
     namespace = fields.get("namespace", "default")
     volume_name = fields.get("volume", "")
     annotations = dict(fields.get("annotations", {}))
@@ -158,7 +155,7 @@ def storage_class(
     waits: bool = True,
     on: Mapping[str, Iterable[str]] | None = None,
 ) -> StorageClass:
-    """Build a class whose claims wait for their pod; ``on`` are its allowed topologies, in one term."""
+    """Return a StorageClass, by default with WaitForFirstConsumer; ``on`` are its allowed topologies, in one term."""
     expressions = () if on is None else tuple(TopologySelectorRequirement(key, tuple(on[key])) for key in on)
     return StorageClass(
         ObjectMeta(name=name),
@@ -169,57 +166,57 @@ def storage_class(
 
 
 def csi_node(name: str, limits: Mapping[str, int | None] | None = None, migrated: str = "") -> CsiNode:
-    """Build a CSINode; ``limits`` by driver, ``migrated`` as in the annotation."""
+    """Return a CSINode with volume limits by driver; ``migrated`` is the annotation of migrated plugins."""
     drivers = tuple(CsiNodeDriver(driver, DriverAllocatable(count)) for driver, count in (limits or {}).items())
     return CsiNode(AnnotatedMeta(name=name, annotations={MIGRATED_PLUGINS: migrated}), CsiNodeSpec(drivers))
 
 
 def csi_driver(name: str, *, reports_capacity: bool = True, must_be_installed: bool | None = None) -> CsiDriver:
-    """Build a CSIDriver."""
+    """Return a CSIDriver."""
     return CsiDriver(ObjectMeta(name=name), CsiDriverSpec(reports_capacity, must_be_installed))
 
 
 def capacity(name: str, of_class: str, room: str | None, *, on: Mapping[str, str] | None) -> CsiStorageCapacity:
-    """Build a CSIStorageCapacity; ``on`` None is reached from nowhere."""
+    """Return a CSIStorageCapacity; without topology (``on`` None), no node has access."""
     topology = None if on is None else LabelSelector(dict(on))
     return CsiStorageCapacity(ObjectMeta(name=name, namespace="default"), of_class, topology, room)
 
 
 def attachment(name: str, attacher: str, node_name: str, of_volume: str | None) -> VolumeAttachment:
-    """Build a VolumeAttachment."""
+    """Return a VolumeAttachment."""
     return VolumeAttachment(
         ObjectMeta(name=name), VolumeAttachmentSpec(attacher, node_name, AttachmentSource(of_volume))
     )
 
 
 def mounts(*claims: str) -> tuple[Volume, ...]:
-    """Volumes of a pod, one for each claim."""
+    """Return volumes of a pod, one for each claim."""
     return tuple(Volume(name=f"v{number}", claim=ClaimVolumeSource(name)) for number, name in enumerate(claims))
 
 
 def scratch(name: str = "scratch") -> Volume:
-    """A volume whose claim is made for the pod."""
+    """Return a generic ephemeral volume, whose claim is created for the pod."""
     return Volume(name=name, ephemeral=EphemeralVolumeSource())
 
 
 def columns_with_storage(
     nodes: Iterable[Node], storage: Iterable[StorageObject], pods: Iterable[Pod] = ()
 ) -> NodeColumns:
-    """Fill columns and their storage index."""
+    """Return node columns with storage objects."""
     filled = columns(nodes, pods)
-    for shown in storage:
-        filled.storage.assign(shown)
+    for each in storage:
+        filled.storage.assign(each)
     return filled
 
 
 @dataclass
 class RecordingStorageWriter:
-    """A :class:`scheduler_core.ports.StorageWriter` that raises the version of what it is given.
+    """In-memory :class:`scheduler_core.ports.StorageWriter` that increments resource versions.
 
     Attributes:
-        failures: What the next writes end with, one each; None lets one succeed.
-        volumes: Volumes as written.
-        claims: Claims as written.
+        failures: Results of the next writes, one for each: an error, or None for success.
+        volumes: Written volumes.
+        claims: Written claims.
     """
 
     failures: list[ClusterWriteError | None] = field(default_factory=list)
@@ -227,24 +224,24 @@ class RecordingStorageWriter:
     claims: list[PersistentVolumeClaim] = field(default_factory=list)
 
     async def bind_volume(self, volume: PersistentVolume) -> PersistentVolume:
-        """Record the volume, or fail if the test says so."""
-        self._perhaps_fail()
-        written = msgspec.structs.replace(volume, metadata=_next(volume.metadata))
+        """Record the volume, or raise the next error."""
+        self._raise_next_failure()
+        written = msgspec.structs.replace(volume, metadata=_with_next_version(volume.metadata))
         self.volumes.append(written)
         return written
 
     async def select_node(self, claim: PersistentVolumeClaim) -> PersistentVolumeClaim:
-        """Record the claim, or fail if the test says so."""
-        self._perhaps_fail()
-        written = msgspec.structs.replace(claim, metadata=_next(claim.metadata))
+        """Record the claim, or raise the next error."""
+        self._raise_next_failure()
+        written = msgspec.structs.replace(claim, metadata=_with_next_version(claim.metadata))
         self.claims.append(written)
         return written
 
-    def _perhaps_fail(self) -> None:
+    def _raise_next_failure(self) -> None:
         failure = self.failures.pop(0) if self.failures else None
         if failure is not None:
             raise failure
 
 
-def _next(metadata: AnnotatedMeta) -> AnnotatedMeta:
+def _with_next_version(metadata: AnnotatedMeta) -> AnnotatedMeta:
     return msgspec.structs.replace(metadata, resource_version=str(int(metadata.resource_version) + 1))

@@ -1,4 +1,4 @@
-"""A server of the operator in a thread of its own, for commands, which run a loop of their own."""
+"""The operator's HTTP server in a separate thread, for tests of commands, which run their own event loop."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from prometheus_client import CollectorRegistry
 def served_in_a_thread(
     readiness: Readiness, routes: Iterable[web.RouteDef], protection: Protection | None = None
 ) -> Iterator[HealthServer]:
-    """Serve routes on a free port of loopback."""
+    """Serve routes on a free port of loopback in a thread."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
 
-    async def made() -> HealthServer:
+    async def start() -> HealthServer:
         server = HealthServer(Listener(("127.0.0.1", 0)), readiness, CollectorRegistry(), routes, protection)
         await server.start()
         return server
 
-    server = asyncio.run_coroutine_threadsafe(made(), loop).result(60)
+    server = asyncio.run_coroutine_threadsafe(start(), loop).result(60)
     try:
         yield server
     finally:

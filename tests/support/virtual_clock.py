@@ -1,7 +1,7 @@
-"""Time that stands still until a test moves it.
+"""A :class:`scheduler_core.ports.Clock` that only the test advances.
 
-Owns a :class:`scheduler_core.ports.Clock` whose timers and sleepers wake, in the order of their times, when the test
-advances it. Why not the loop's own time: a test of a five-minute back-off must neither wait nor depend on load.
+Timers and sleepers run in the order of their times. The event loop's own time is not used, so that tests of long
+backoffs neither wait nor depend on the load of the machine.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ _EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class VirtualTimer:
-    """A callback that waits for its time."""
+    """Callback with a due time."""
 
     __slots__ = ("callback", "cancelled")
 
@@ -22,12 +22,12 @@ class VirtualTimer:
         self.cancelled = False
 
     def cancel(self) -> None:
-        """Keep the callback from running."""
+        """Cancel the callback."""
         self.cancelled = True
 
 
 class VirtualClock:
-    """A clock that the test advances; starts at 1,000 seconds and at 2026-01-01 UTC."""
+    """Clock that the test advances; it starts at 1,000 seconds and at 2026-01-01 UTC."""
 
     def __init__(self, start: float = 1000.0) -> None:
         self._start = self._now = start
@@ -35,11 +35,11 @@ class VirtualClock:
         self._sequence = 0
 
     def now(self) -> float:
-        """Seconds, as far as the test has advanced them."""
+        """Return the time in seconds."""
         return self._now
 
     def wall(self) -> datetime:
-        """The date and time that goes with :meth:`now`."""
+        """Return the date and time that correspond to :meth:`now`."""
         return _EPOCH + timedelta(seconds=self._now - self._start)
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> VirtualTimer:
@@ -54,17 +54,17 @@ class VirtualClock:
         if seconds <= 0:
             await asyncio.sleep(0)
             return
-        woken = asyncio.Event()
-        self.call_later(seconds, woken.set)
-        await woken.wait()
+        is_due = asyncio.Event()
+        self.call_later(seconds, is_due.set)
+        await is_due.wait()
 
     @property
     def pending(self) -> int:
-        """How many timers and sleepers wait."""
+        """Number of pending timers and sleepers."""
         return sum(not timer.cancelled for _, _, timer in self._timers)
 
     def advance(self, seconds: float) -> None:
-        """Move time on; callbacks that fall due run now, each at its own time, also those that they set up."""
+        """Advance the time and run the due callbacks, each at its own time, including those that callbacks add."""
         until = self._now + seconds
         while self._timers and self._timers[0][0] <= until:
             due, _, timer = heapq.heappop(self._timers)
@@ -75,8 +75,8 @@ class VirtualClock:
 
 
 class AutoAdvanceClock(VirtualClock):
-    """A clock that moves on by itself when something sleeps."""
+    """Clock that every sleep advances."""
 
     async def sleep(self, seconds: float) -> None:
-        """Move time on."""
+        """Advance the time."""
         self.advance(seconds)

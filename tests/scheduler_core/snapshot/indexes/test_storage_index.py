@@ -9,7 +9,7 @@ from scheduler_core.errors import QuantityError, StorageError
 from scheduler_core.model.affinity import NodeSelector, NodeSelectorTerm, Requirement
 from scheduler_core.model.storage import ClaimPointer, PersistentVolume, StorageObject, VolumeNodeAffinity
 from scheduler_core.snapshot.indexes.storage_index import KnownVolume, StorageIndex, volume_affinity
-from tests.support.storage import capacity, claim, csi_driver, csi_node, reached_from, storage_class, volume
+from tests.support.storage import accessible_from, capacity, claim, csi_driver, csi_node, storage_class, volume
 
 
 def index(*storage: StorageObject) -> StorageIndex:
@@ -191,7 +191,7 @@ NAME = Requirement("metadata.name", "In", ("n1",))
     [
         pytest.param(None, True, True, id="none"),
         pytest.param(VolumeNodeAffinity(), True, True, id="nothing-required"),
-        pytest.param(reached_from({"zone": ["a"]}), True, False, id="label"),
+        pytest.param(accessible_from({"zone": ["a"]}), True, False, id="label"),
         pytest.param(affinity_of(), False, False, id="no-terms"),
         pytest.param(affinity_of(NodeSelectorTerm()), False, False, id="empty-term"),
         pytest.param(affinity_of(NodeSelectorTerm((LABEL,), (NAME,))), True, False, id="name-is-ignored"),
