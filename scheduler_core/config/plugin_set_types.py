@@ -134,18 +134,10 @@ class PluginConfig(ConfigModel):
     )
 
 
-def repeated_plugin_config(entries: tuple[PluginConfig, ...], location: str) -> Iterator[RuleProblem]:
-    """Find plugins that are configured more than once.
-
-    Args:
-        entries: The list.
-        location: Name of the field of the list.
-
-    Yields:
-        A problem for each duplicate.
-    """
+def repeated_plugin_config(entries: tuple[PluginConfig, ...]) -> Iterator[RuleProblem]:
+    """Yield a problem for each plugin that ``pluginConfig`` configures again."""
     for index in repeated([entry.name for entry in entries]):
         yield RuleProblem(
-            (location, index, "name"),
+            ("pluginConfig", index, "name"),
             f'"{entries[index].name}" is already configured by an earlier entry; merge the two or remove one',
         )

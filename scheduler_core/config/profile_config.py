@@ -69,7 +69,7 @@ class ProfileSettings(ConfigModel):
     def rule_problems(self) -> Iterator[RuleProblem]:
         """Check the order of backoffs, duplicate plugin configs, and the extenders."""
         yield from backoff_problems(self.pod_initial_backoff_seconds, self.pod_max_backoff_seconds)
-        yield from repeated_plugin_config(self.plugin_config, "pluginConfig")
+        yield from repeated_plugin_config(self.plugin_config)
         yield from extender_problems(self.extenders)
 
 

@@ -111,7 +111,7 @@ class KubeSchedulerProfile(ConfigModel):
 
     def rule_problems(self) -> Iterator[RuleProblem]:
         """Check that no plugin is configured twice."""
-        yield from repeated_plugin_config(self.plugin_config, "pluginConfig")
+        yield from repeated_plugin_config(self.plugin_config)
 
 
 class KubeSchedulerConfiguration(ConfigModel):

@@ -86,5 +86,5 @@ def test_invalid_plugins(plugins: dict[str, Any], expected: str) -> None:
 def test_a_plugin_is_configured_once() -> None:
     """Every duplicate of a plugin in pluginConfig is reported with its path."""
     entries = tuple(PluginConfig(name=name) for name in ("A", "B", "A", "A"))
-    found = [problem.location for problem in repeated_plugin_config(entries, "pluginConfig")]
+    found = [problem.location for problem in repeated_plugin_config(entries)]
     assert found == [("pluginConfig", 2, "name"), ("pluginConfig", 3, "name")]

@@ -66,7 +66,6 @@ class ApiDispatcher:
         retried: Failures that were retried.
         given_up: Writes that failed for good.
         dropped_events: Events dropped for newer ones.
-        dropped_patches: Status patches that a bind made obsolete.
         in_flight: Writes in flight.
     """
 
@@ -90,7 +89,6 @@ class ApiDispatcher:
         self.retried = 0
         self.given_up = 0
         self.dropped_events = 0
-        self.dropped_patches = 0
         self.in_flight = 0
 
     @property
@@ -353,7 +351,6 @@ class ApiDispatcher:
             return
         for write in entry.pending:
             if write.rank is Rank.PATCH:
-                self.dropped_patches += 1
                 self._end(write, WriteDroppedError("The pod is being bound."))
         entry.pending = remaining
         if entry.retry is not None:
