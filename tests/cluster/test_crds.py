@@ -15,7 +15,7 @@ import yaml
 
 from hack.controlplane.launcher import ControlPlane, ControlPlaneError
 from hack.controlplane.schedulers import await_definitions
-from tests.support.refused_manifests import REFUSED, Manifest, Refused
+from tests.support.invalid_manifests import INVALID_MANIFESTS, InvalidManifest, Manifest
 
 pytestmark = pytest.mark.cluster
 
@@ -136,8 +136,8 @@ def test_explain_describes_the_field(crds: ControlPlane, field: str, words: str)
     assert words in " ".join(crds.kubectl("explain", field).split())
 
 
-@pytest.mark.parametrize("refused", REFUSED)
-def test_invalid_manifests_are_rejected(objects: Objects, refused: Refused) -> None:
+@pytest.mark.parametrize("refused", INVALID_MANIFESTS)
+def test_invalid_manifests_are_rejected(objects: Objects, refused: InvalidManifest) -> None:
     """The API server rejects an invalid manifest and names the field and what is wrong with it."""
     message = objects.refusal("apply", "--dry-run=server", "--filename=-", manifest=refused.manifest())
     path, words = refused.server

@@ -106,7 +106,7 @@ def test_a_pod_that_is_rejected_at_permit_is_unreserved(world: LiveWorld) -> Non
     world.pod("waits", cpu="3", labels={"approval": "needed"})
     world.until(lambda: assumed(world) == 1, "the pod waits")
     world.pod("denier", labels={"approval": "denies"})
-    world.until_rejected("waits", "denier says no")
+    world.until_rejected("waits", "rejected by denier")
     assert world.condition("waits")["reason"] == "Unschedulable"
     world.api.delete({"kind": "Pod", "metadata": {"name": "waits", "namespace": world.namespace}})
     world.pod("other", cpu="3")

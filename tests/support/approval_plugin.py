@@ -31,7 +31,7 @@ class Approval(PermitPlugin):
                 if approval == "gives":
                     waiting.allow(self.name)
                 else:
-                    waiting.reject(self.name, f"{pod.pod.metadata.name} says no")
+                    waiting.reject(self.name, f"rejected by {pod.pod.metadata.name}")
         return PermitResult()
 
 

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 
 
 @contextmanager
-def served_in_a_thread(
+def serve_in_thread(
     readiness: Readiness, routes: Iterable[web.RouteDef], protection: Protection | None = None
 ) -> Iterator[HealthServer]:
     """Serve routes on a free port of loopback in a thread."""

@@ -18,7 +18,7 @@ from bayplan.settings.serving_settings import ServingSettings
 from click.testing import CliRunner, Result
 
 from scheduler_core.model.pod_group import GroupSource
-from tests.support.threaded_server import served_in_a_thread
+from tests.support.threaded_server import serve_in_thread
 
 EXPLANATION = Explanation(
     namespace="shop",
@@ -54,7 +54,7 @@ def operator(*, ready: bool = True, explains: bool = True, secure: bool = False)
     readiness = Readiness(() if ready else ("pods are being listed",))
     routes = ExplainEndpoint(explain_pod, readiness, explain_gang=explain_one_gang).routes if explains else []
     protection = Protection(ServedCertificate(ServingSettings(secure_serving=True)) if secure else None)
-    with served_in_a_thread(readiness, routes, protection) as server:
+    with serve_in_thread(readiness, routes, protection) as server:
         yield f"http://127.0.0.1:{server.port}"
 
 

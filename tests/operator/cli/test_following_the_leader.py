@@ -30,7 +30,7 @@ from click.testing import CliRunner, Result
 
 from hack.controlplane.probes import free_port
 from scheduler_core.snapshot.cache_comparison import CacheDifference
-from tests.support.threaded_server import served_in_a_thread
+from tests.support.threaded_server import serve_in_thread
 from tests.support.virtual_clock import VirtualClock
 
 LEADER = "bayplan-6f7c-leads_1_4711"
@@ -97,10 +97,10 @@ def standby(leader: Replica | None, holder: str = LEADER, endpoint: LeaderEndpoi
     """Run a standby and its leader, if any; yield the URL of the standby."""
     with ExitStack() as stack:
         if leader is not None:
-            server = stack.enter_context(served_in_a_thread(Readiness(()), leader.routes(), leader.protection))
+            server = stack.enter_context(serve_in_thread(Readiness(()), leader.routes(), leader.protection))
             endpoint = endpoint or server.endpoint("127.0.0.1")
         own = Replica("the standby", LeaderState(True, "bayplan/bayplan", holder, endpoint))
-        served = stack.enter_context(served_in_a_thread(Readiness(()), own.routes()))
+        served = stack.enter_context(serve_in_thread(Readiness(()), own.routes()))
         yield f"http://127.0.0.1:{served.port}"
 
 
@@ -155,7 +155,7 @@ def test_a_leader_on_the_same_host_needs_no_token() -> None:
 def test_a_leader_responds_without_a_second_request() -> None:
     """A leader responds to the command itself."""
     leader = Replica("the leader")
-    with served_in_a_thread(Readiness(()), leader.routes()) as server:
+    with serve_in_thread(Readiness(()), leader.routes()) as server:
         assert "Response of the leader" in run(f"http://127.0.0.1:{server.port}", "explain", "web").output
 
 
@@ -221,7 +221,7 @@ def test_the_token_is_not_sent_to_another_certificate(secure: Replica, token_fil
 
     certificate = ServedCertificate(ServingSettings(secure_serving=True))
     protection = Protection(certificate, clock=VirtualClock())
-    with served_in_a_thread(Readiness(()), [web.get("/debug/status", record)], protection) as listener:
+    with serve_in_thread(Readiness(()), [web.get("/debug/status", record)], protection) as listener:
         url = f"https://127.0.0.1:{listener.port}"
         assert secure.protection.certificate is not None
         announced = LeaderEndpoint(url, secure.protection.certificate.fingerprint)
@@ -268,7 +268,7 @@ def test_redirects_are_not_followed(token_file: Path) -> None:
     certificate = ServedCertificate(ServingSettings(secure_serving=True))
     protection = Protection(certificate, clock=VirtualClock())
     with (
-        served_in_a_thread(Readiness(()), [web.get("/debug/status", redirect)], protection) as listener,
+        serve_in_thread(Readiness(()), [web.get("/debug/status", redirect)], protection) as listener,
         standby(None, endpoint=listener.endpoint("127.0.0.1")) as server,
     ):
         result = run(server, "status")

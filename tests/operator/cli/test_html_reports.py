@@ -28,8 +28,8 @@ from tests.support.builders import node as built_node
 from tests.support.builders import pod as built_pod
 from tests.support.chromium import open_file
 from tests.support.gangs import settle
+from tests.support.page_world import PageWorld
 from tests.support.scheduling import rig
-from tests.support.served_page import PageWorld
 
 HOSTILE = (
     "x<img src=http://127.0.0.1:9/i onerror=document.title=1><script>document.title=2</script>\"'&amp;\u202eevil\x1b[2J"

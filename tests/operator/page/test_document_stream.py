@@ -12,7 +12,7 @@ from bayplan.page.page_documents import PageDocuments
 
 from tests.support.builders import node, pod
 from tests.support.gangs import settle
-from tests.support.served_page import PageWorld
+from tests.support.page_world import PageWorld
 
 ALL = ("overview", "pending", "gangs", "profiles", "rates", "nodes")
 

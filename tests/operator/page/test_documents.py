@@ -18,7 +18,7 @@ from bayplan.page.work import WorkReader
 from scheduler_core.model.pod import PodCondition
 from tests.support.builders import node, pod
 from tests.support.gangs import group, members, settle
-from tests.support.served_page import PageWorld
+from tests.support.page_world import PageWorld
 
 ZONE = "topology.kubernetes.io/zone"
 RACK = "example.com/rack"

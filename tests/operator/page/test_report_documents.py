@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from scheduler_core.model.pod import PodCondition
 from tests.support.builders import node, pod
 from tests.support.gangs import group, members, settle
-from tests.support.served_page import PageWorld
+from tests.support.page_world import PageWorld
 
 
 @pytest.fixture

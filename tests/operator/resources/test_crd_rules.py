@@ -11,8 +11,8 @@ from pydantic import BaseModel
 from scheduler_core.config import affinity_and_selector_types as embedded
 from scheduler_core.config import extender_config
 from scheduler_core.config import plugin_set_types as plugins_config
+from tests.support.invalid_manifests import INVALID_MANIFESTS, InvalidManifest
 from tests.support.problems import paths_in
-from tests.support.refused_manifests import REFUSED, Refused
 
 KINDS = {resource.definition.kind: resource for resource in RESOURCES}
 MODELS: dict[str, type[BaseModel]] = {
@@ -23,8 +23,8 @@ MODELS: dict[str, type[BaseModel]] = {
 }
 
 
-@pytest.mark.parametrize("refused", REFUSED)
-def test_models_reject_invalid_manifests(refused: Refused) -> None:
+@pytest.mark.parametrize("refused", INVALID_MANIFESTS)
+def test_models_reject_invalid_manifests(refused: InvalidManifest) -> None:
     """A model reports the problem of an invalid manifest with the path of the entry."""
     found = paths_in(lambda: KINDS[refused.kind].from_object(refused.manifest()))
     assert found == list(refused.model or ())

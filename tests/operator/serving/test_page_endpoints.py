@@ -27,7 +27,7 @@ from prometheus_client import CollectorRegistry
 
 from scheduler_core.errors import ServerUnavailableError
 from tests.support.builders import node, pod
-from tests.support.served_page import PageWorld
+from tests.support.page_world import PageWorld
 
 LOOPBACK = "127.0.0.1"
 SCRIPT = b"export const answer = 42;\n" * 20
@@ -98,9 +98,9 @@ class PageServer:
         url = f"http://{LOOPBACK}:{self.server.port}{path}"
         async with (
             aiohttp.ClientSession(auto_decompress=False) as client,
-            client.get(url, headers=headers, allow_redirects=False) as answer,
+            client.get(url, headers=headers, allow_redirects=False) as response,
         ):
-            return answer.status, answer.headers, await answer.read()
+            return response.status, response.headers, await response.read()
 
     async def error(self, path: str, headers: Mapping[str, str] | None = None) -> tuple[int, str]:
         """Send a GET request that is rejected; return the status and the error message."""
@@ -247,11 +247,11 @@ async def test_viewers_are_limited(served: PageServer) -> None:
     served.world.rig.add(node("a"))
     url = f"http://{LOOPBACK}:{served.server.port}/page/events?panels=nodes"
     async with aiohttp.ClientSession() as client:
-        async with client.get(url) as answer:
-            assert answer.headers["Content-Type"] == "text/event-stream"
-            assert await answer.content.readline() == b"event: nodes\n"
-            assert (await answer.content.readline()).startswith(b"id: ")
-            data = (await answer.content.readline()).removeprefix(b"data: ")
+        async with client.get(url) as response:
+            assert response.headers["Content-Type"] == "text/event-stream"
+            assert await response.content.readline() == b"event: nodes\n"
+            assert (await response.content.readline()).startswith(b"id: ")
+            data = (await response.content.readline()).removeprefix(b"data: ")
             assert json.loads(data)["names"] == ["a"]
             status, _, body = await served.get("/page/events")
             assert (status, json.loads(body)["viewers"]) == (503, 1)
@@ -267,14 +267,14 @@ async def test_metrics(served: PageServer) -> None:
     """The metrics count viewers, rejected viewers, documents by panel, their time, and sent bytes."""
     assert await sample(served, "bayplan_page_viewers") == 0
     url = f"http://{LOOPBACK}:{served.server.port}/page/events?panels=gangs"
-    async with aiohttp.ClientSession() as client, client.get(url) as answer:
-        event = await answer.content.readuntil(b"\n\n")
+    async with aiohttp.ClientSession() as client, client.get(url) as response:
+        event = await response.content.readuntil(b"\n\n")
         assert (await served.get("/page/events"))[0] == 503
         assert await sample(served, "bayplan_page_viewers") == 1
-    refusal = await sample(served, "bayplan_page_sent_bytes_total") - len(event)
-    assert refusal > 0
+    error_bytes = await sample(served, "bayplan_page_sent_bytes_total") - len(event)
+    assert error_bytes > 0
     body = (await served.get("/page/data/pending"))[2]
-    assert await sample(served, "bayplan_page_sent_bytes_total") == len(event) + refusal + len(body)
+    assert await sample(served, "bayplan_page_sent_bytes_total") == len(event) + error_bytes + len(body)
     assert await sample(served, "bayplan_page_viewers_refused_total") == 1
     assert await sample(served, 'bayplan_page_documents_total{panel="pending"}') == 1
     assert await sample(served, 'bayplan_page_documents_total{panel="rates"}') == 0
@@ -292,7 +292,7 @@ async def sample(served: PageServer, name: str) -> float:
 async def status_of(served: PageServer) -> int:
     """Open the event stream and return the status, which is 503 until the previous viewer has left."""
     url = f"http://{LOOPBACK}:{served.server.port}/page/events?panels=rates"
-    async with aiohttp.ClientSession() as client, client.get(url) as answer:
-        if answer.status == 200:
-            await answer.content.readline()
-        return answer.status
+    async with aiohttp.ClientSession() as client, client.get(url) as response:
+        if response.status == 200:
+            await response.content.readline()
+        return response.status

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler_core.errors import ConfigError
-from tests.support.refused_manifests import REFUSED, Refused
+from tests.support.invalid_manifests import INVALID_MANIFESTS, InvalidManifest
 
 ROOT = Path(__file__).resolve().parents[3]
 API = "bayplan.dev/v1alpha1"
@@ -43,8 +43,8 @@ def findings(*documents: Any, flags: tuple[str, ...] = (), code: int = 1) -> lis
     return found
 
 
-@pytest.mark.parametrize("refused", REFUSED)
-def test_invalid_manifests_are_rejected(refused: Refused) -> None:
+@pytest.mark.parametrize("refused", INVALID_MANIFESTS)
+def test_invalid_manifests_are_rejected(refused: InvalidManifest) -> None:
     """An invalid manifest is reported with the field that the model or the API server names."""
     paths = {each["path"] for each in findings(refused.manifest()) if each["severity"] == "error"}
     for path in refused.model or (refused.server[0],):

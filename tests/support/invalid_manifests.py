@@ -15,7 +15,7 @@ Manifest = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class InvalidManifest:
     """Invalid object.
 
     Attributes:
@@ -38,12 +38,12 @@ class Refused:
         return body if self.spec is None else {**body, "spec": self.spec}
 
 
-def _profile(spec: Manifest | None, field: str, words: str, *model: str) -> Refused:
-    return Refused("SchedulerProfile", spec, (field, words), model or (field,))
+def _profile(spec: Manifest | None, field: str, words: str, *model: str) -> InvalidManifest:
+    return InvalidManifest("SchedulerProfile", spec, (field, words), model or (field,))
 
 
-def _group(spec: Manifest, field: str, words: str, *model: str) -> Refused:
-    return Refused("PodGroup", {"minMember": 2, **spec}, (field, words), model or (field,))
+def _group(spec: Manifest, field: str, words: str, *model: str) -> InvalidManifest:
+    return InvalidManifest("PodGroup", {"minMember": 2, **spec}, (field, words), model or (field,))
 
 
 def _extenders(*each: Manifest) -> Manifest:
@@ -54,7 +54,7 @@ def _managing(*names: str) -> Manifest:
     return {"managedResources": [{"name": name} for name in names]}
 
 
-def _foreign(resource: str) -> Refused:
+def _foreign(resource: str) -> InvalidManifest:
     path = "spec.extenders[0].managedResources[0].name"
     return _profile(_extenders(_managing(resource)), path, 'must be an extended resource such as "example.com/foo"')
 
@@ -67,7 +67,7 @@ _A, _B = {"name": "a"}, {"name": "b"}
 _SCORE = "spec.plugins.score.enabled"
 _TLS = "spec.extenders[0].tlsConfig"
 
-REFUSED = [
+INVALID_MANIFESTS = [
     pytest.param(_profile(None, "spec", "Required value"), id="no-spec"),
     pytest.param(_profile({"pluginss": {}}, "spec.pluginss", "unknown field"), id="unknown-field"),
     pytest.param(_profile(_enabled("scores", _A), "spec.plugins.scores", "unknown field"), id="unknown-point"),
@@ -102,7 +102,7 @@ REFUSED = [
         id="two-queue-sorts",
     ),
     pytest.param(
-        Refused(
+        InvalidManifest(
             "SchedulerProfile",
             {"plugins": {"filter": {"disabled": [_A, _A]}}},
             ("spec.plugins.filter.disabled[1]", "Duplicate value"),
@@ -214,19 +214,22 @@ REFUSED = [
         _profile(_extenders({"tlsConfig": {"caData": "%%"}}), f"{_TLS}.caData", "must be of type byte"), id="no-base64"
     ),
     pytest.param(
-        Refused("PluginConfig", {"args": {}}, ("spec.plugin", "Required value"), ("spec.plugin",)), id="no-plugin"
+        InvalidManifest("PluginConfig", {"args": {}}, ("spec.plugin", "Required value"), ("spec.plugin",)),
+        id="no-plugin",
     ),
     pytest.param(
-        Refused("PluginConfig", {"plugin": "a", "args": "x"}, ("spec.args", "of type object"), ("spec.args",)),
+        InvalidManifest("PluginConfig", {"plugin": "a", "args": "x"}, ("spec.args", "of type object"), ("spec.args",)),
         id="args-string",
     ),
     pytest.param(
-        Refused("PluginConfig", {"plugin": "a", "arg": {}}, ("spec.arg", "unknown field"), ("spec.arg",)), id="arg"
+        InvalidManifest("PluginConfig", {"plugin": "a", "arg": {}}, ("spec.arg", "unknown field"), ("spec.arg",)),
+        id="arg",
     ),
     pytest.param(_group({"minMember": 0}, "spec.minMember", "greater than or equal to 1"), id="min-member-0"),
     pytest.param(_group({"minMembers": 2}, "spec.minMembers", "unknown field"), id="min-members"),
     pytest.param(
-        Refused("PodGroup", {}, ("spec.minMember", "Required value"), ("spec.minMember",)), id="min-member-absent"
+        InvalidManifest("PodGroup", {}, ("spec.minMember", "Required value"), ("spec.minMember",)),
+        id="min-member-absent",
     ),
     pytest.param(_group({"topology": {}}, "spec.topology.key", "Required value"), id="topology-without-key"),
     pytest.param(
@@ -299,7 +302,9 @@ REFUSED = [
         id="number-negative",
     ),
     pytest.param(
-        Refused("PodGroup", {"minMember": 1}, ("metadata", "at most 63 characters"), ("metadata.name",), name="g" * 64),
+        InvalidManifest(
+            "PodGroup", {"minMember": 1}, ("metadata", "at most 63 characters"), ("metadata.name",), name="g" * 64
+        ),
         id="name-longer-than-a-label",
     ),
 ]
