@@ -14,7 +14,7 @@ _POLL_SECONDS = 0.1
 
 
 class AuditTimes:
-    """What was answered so far, in seconds since 1970.
+    """Times of the requests so far, in seconds since 1970.
 
     Attributes:
         created: When each pod was created, by name.
@@ -30,7 +30,7 @@ class AuditTimes:
 
     @property
     def seconds(self) -> float:
-        """From the first binding to the last."""
+        """Return the seconds from the first binding to the last."""
         return max(self.bound.values()) - min(self.bound.values())
 
     def read(self) -> int:
@@ -44,7 +44,7 @@ class AuditTimes:
         return len(self.bound)
 
     def wait_for_bound(self, count: int, seconds: float) -> None:
-        """Read on until this many pods are bound.
+        """Read until this many pods are bound.
 
         Raises:
             TimeoutError: They are not bound in time.

@@ -1,9 +1,9 @@
-"""Memory and time per pod over a miniature year of churn.
+"""Measure memory and time per pod over a simulated year of churn.
 
     python -m benchmarks.churn --nodes 500 --pods 2000 --months 12
 
-Every month replaces half of the nodes and all pods, namespaces, services, volumes, groups and profile revisions
-by others with new names. A flat curve shows that nothing is kept of names that are gone.
+Every month replaces half of the nodes and all pods, namespaces, services, volumes, groups and profile revisions by
+objects with new names. A flat curve shows that data of removed names are dropped.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from collections.abc import AsyncIterator
 import msgspec
 from bayplan.kube.system_clock import SystemClock
 
-from benchmarks.churn_life import ChurnLife
+from benchmarks.churn_run import ChurnRun
 from benchmarks.core_memory import resident_mib
 
 
 class Month(msgspec.Struct, frozen=True):
-    """One month.
+    """Result of one month.
 
     Attributes:
         month: Its number, from 1.
-        pods: Pods that were tried.
+        pods: Number of attempted pods.
         rss_mib: Resident memory at its end, MiB.
-        pod_us: CPU time per pod, µs, with all that happens around it.
-        taint_lists: Numbers of taint lists.
-        resources: Resource columns.
+        pod_us: CPU time per pod, µs, including all other work of the month.
+        taint_lists: Number of taint lists.
+        resources: Number of resource columns.
     """
 
     month: int
@@ -42,17 +42,17 @@ class Month(msgspec.Struct, frozen=True):
 
 
 async def measure(nodes: int, pods: int, months: int) -> AsyncIterator[Month]:
-    """Measure some months."""
-    life = ChurnLife(SystemClock(), nodes, pods)
+    """Measure a number of months."""
+    run = ChurnRun(SystemClock(), nodes, pods)
     for month in range(1, months + 1):
         begun = time.process_time()
-        tried = await life.month()
+        tried = await run.month()
         seconds = time.process_time() - begun
         gc.collect()
-        columns = life.scheduler.context.cache.columns
+        columns = run.scheduler.context.cache.columns
         taint_lists, resources = len(columns.taint_sets), len(columns.resources)
         yield Month(month, tried, resident_mib(), 1e6 * seconds / tried, taint_lists, resources)
-    life.close()
+    run.close()
 
 
 async def _show(args: argparse.Namespace) -> None:

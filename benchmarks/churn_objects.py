@@ -66,7 +66,7 @@ Surrounding = Namespace | Service | ReplicaSet | PodDisruptionBudget
 
 
 def node(month: int, number: int) -> Node:
-    """A node that is new in a month."""
+    """Return a node that is new in a month."""
     name = f"node-{month}-{number}"
     labels = {_HOSTNAME: name, _ZONE: _ZONES[number % 3], f"pool-{month}": name, "instance": f"i-{name}"}
     amounts: Quantities = {"cpu": "16", "memory": "64Gi", "pods": "110", f"vendor.com/device-{month}": "1000"}
@@ -76,7 +76,7 @@ def node(month: int, number: int) -> Node:
 
 
 def leaving(which: Node, month: int) -> tuple[Node, Node]:
-    """A node as an autoscaler taints it before it deletes it: the values of the taints are timestamps."""
+    """Return a node as an autoscaler taints it before its deletion: the values of the taints are timestamps."""
     stamp = f"{month}-{which.metadata.name}"
     candidate = Taint("DeletionCandidateOfClusterAutoscaler", PREFER_NO_SCHEDULE, stamp)
     doomed = Taint("ToBeDeletedByClusterAutoscaler", NO_SCHEDULE, stamp)
@@ -84,7 +84,7 @@ def leaving(which: Node, month: int) -> tuple[Node, Node]:
 
 
 def surroundings(month: int) -> list[Surrounding]:
-    """A namespace with a service, a ReplicaSet and a disruption budget."""
+    """Return a namespace with a service, a ReplicaSet and a disruption budget."""
     name = f"ns-{month}"
     selector = LabelSelector(match_labels={"app": f"app-{month}"})
 
@@ -100,7 +100,7 @@ def surroundings(month: int) -> list[Surrounding]:
 
 
 def storage(month: int) -> list[StorageObject]:
-    """A class of a new driver, with a volume that is bound to a claim."""
+    """Return a class of a new driver, with a volume that is bound to a claim."""
     of_class, namespace = f"class-{month}", f"ns-{month}"
     claim = AnnotatedMeta(
         "data", namespace, f"uid-of-{namespace}-data", resource_version="1", annotations={BIND_COMPLETED: "yes"}
@@ -117,19 +117,19 @@ def storage(month: int) -> list[StorageObject]:
 
 
 def group(month: int) -> PodGroup:
-    """A group whose members come in the same month."""
+    """Return a group whose members are created in the same month."""
     name = f"gang-{month}"
     return PodGroup(GroupKey(GroupSource.BAYPLAN, f"ns-{month}", name), f"uid-of-{name}", GANG_MEMBERS)
 
 
 def member(month: int, number: int) -> Pod:
-    """A member of the group of a month."""
+    """Return a member of the group of a month."""
     labels = {POD_GROUP_LABELS[GroupSource.BAYPLAN]: f"gang-{month}"}
     return _pod(month, f"member-{number}", labels, PodSpec(containers=(_container({"cpu": "10m"}),)))
 
 
 def pod(month: int, number: int) -> Pod:
-    """A pod of one of ten kinds."""
+    """Return a pod of one of ten kinds."""
     app, name = f"app-{month}", f"pod-{number}"
     labels = {"app": app, f"key-{month}": "x", "name": f"{name}-{month}"}
     requests: Quantities = {"cpu": f"{10 + number % 50}m", "memory": str((1 << 20) + month)}
@@ -156,7 +156,7 @@ def pod(month: int, number: int) -> Pod:
         case 5:
             spec = replace(spec, containers=(_container({**requests, f"vendor.com/device-{month}": "1"}),))
         case 6 if number < _FEW:
-            # These fit nowhere, and are tried whenever something changes.
+            # These pods are infeasible, and are retried after each change.
             spec = replace(spec, containers=(_container({**requests, f"invented.com/{month}-{number}": "1"}),))
         case 7:
             port = ContainerPort(container_port=80, host_port=1024 + (97 * month + number) % 60_000)

@@ -1,17 +1,17 @@
-"""The scheduler core alone, in memory: how fast it decides, and how that grows with the cluster.
+"""Measure the scheduler core alone, in memory: its speed, and how its cost grows with the cluster.
 
     make bench-core                                         # all workloads and sizes
     make bench-core QUICK=1
     python -m benchmarks.core --nodes 5000 --only basic,spread
-    python -m benchmarks.core --nodes 1000,5000,5000+50000  # the last with 50,000 pods that run beforehand
+    python -m benchmarks.core --nodes 1000,5000,5000+50000  # the last with 50,000 bound pods
     python -m benchmarks.core --nodes 5000 --only basic --profile basic.prof
     python -m benchmarks.core --show build/benchmarks/core.jsonl --chart docs/benchmarks/core.svg
 
-Pods are received, scheduled, bound and confirmed as in the operator, by a cluster in memory that answers at once: no
-request is sent and nothing is decoded. Pods a second cover all of it except receiving, which is reported separately.
-Times are CPU times; compare ratios within one run rather than absolute times. Times of extension points and plugins
-come from the scheduler's own metrics, which are wall-clock times; plugins are timed in few cycles. `--results` stores
-the results line by line and does not measure stored ones again.
+Pods are received, scheduled, bound and confirmed as in the operator, by a simulated cluster that responds at once: no
+request is sent and nothing is decoded. Pods per second include all of this except receiving, which is reported
+separately. Times are CPU times; compare ratios within one run rather than absolute times. Times of extension points and
+plugins come from the scheduler's own metrics, which are wall-clock times; plugins are timed in few cycles. `--results`
+stores the results line by line and does not measure stored ones again.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from benchmarks.workloads import WORKLOADS, Workload
 _WITH_DEVICES = (*DEVICE_WORKLOADS, *CORE_DEVICE_WORKLOADS)
 
 MOST_OCCUPIED = 40
-"""Pods a node that may run beforehand: workloads want room beside them."""
+"""Maximum number of bound pods per node at the start: workloads need room beside them."""
 _PARTS_AT = 5000
 
 
@@ -45,21 +45,21 @@ def sizes(text: str, occupied: int = 0) -> list[tuple[int, int]]:
     """Read the sizes of a command line.
 
     Args:
-        text: Numbers of nodes with commas, each perhaps with ``+`` and the number of pods that run beforehand.
-        occupied: That number where none is given.
+        text: Numbers of nodes with commas, each optionally with ``+`` and the number of bound pods.
+        occupied: Number of bound pods for sizes without one.
 
     Returns:
         Nodes and pods.
 
     Raises:
-        ValueError: It is not that, or so many pods leave no room.
+        ValueError: The text has another format, or the pods leave no room.
     """
     found = []
     for each in text.split(","):
         nodes, _, before = each.partition("+")
         size = int(nodes), int(before) if before else occupied
         if size[1] > MOST_OCCUPIED * size[0]:
-            raise ValueError(f"{each}: at most {MOST_OCCUPIED} pods a node may run beforehand; give it more nodes")
+            raise ValueError(f"{each}: at most {MOST_OCCUPIED} pods per node may be bound beforehand; use more nodes")
         found.append(size)
     return found
 
@@ -80,15 +80,15 @@ def _cases(arguments: argparse.Namespace) -> Iterator[tuple[Workload, Size]]:
 def run(
     planned: Iterator[tuple[Workload, Size]], known: Sequence[Measured], keep: Callable[[Measured], None]
 ) -> list[Measured]:
-    """Measure what is not known yet.
+    """Run the measurements that are not stored yet.
 
     Args:
-        planned: All that is wanted.
-        known: What was measured before.
+        planned: All requested measurements.
+        known: Stored results.
         keep: Called with each new result.
 
     Returns:
-        Both.
+        Stored and new results.
     """
     results = list(known)
     done = {(each.workload, each.nodes, each.occupied, each.repetition) for each in known}
@@ -116,18 +116,20 @@ def arguments_of(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", default="100,1000,5000", help="sizes with commas: nodes, or nodes+pods beforehand")
     parser.add_argument("--pods", type=int, default=2000)
-    parser.add_argument("--preempting", type=int, default=100, help="the most pods that preempt, which takes long")
-    parser.add_argument("--occupied", type=int, default=0, help="pods that run beforehand where --nodes says none")
+    parser.add_argument(
+        "--preempting", type=int, default=100, help="maximum number of preempting pods, which take long"
+    )
+    parser.add_argument("--occupied", type=int, default=0, help="bound pods at the start for sizes without a number")
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument(
         "--only", help="workloads with commas: " + ", ".join(each.name for each in (*WORKLOADS, *_WITH_DEVICES))
     )
-    parser.add_argument("--devices", action="store_true", help="all workloads with devices, and no others")
-    parser.add_argument("--results", type=Path, help="keep results there as JSON lines, and take up what is there")
-    parser.add_argument("--show", type=Path, help="measure nothing, show this file of results")
-    parser.add_argument("--profile", type=Path, help="run under cProfile and write the profile there")
+    parser.add_argument("--devices", action="store_true", help="only the workloads with devices")
+    parser.add_argument("--results", type=Path, help="file of JSON lines: store results, and reuse stored ones")
+    parser.add_argument("--show", type=Path, help="show this file of results without a measurement")
+    parser.add_argument("--profile", type=Path, help="file for a profile by cProfile")
     parser.add_argument("--memory", help="Sizes as for --nodes whose memory is measured, each in its own process")
-    parser.add_argument("--chart", type=Path, help="write pods/s by nodes as SVG there")
+    parser.add_argument("--chart", type=Path, help="file for a chart of pods/s by nodes, SVG")
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
     return parser.parse_args(argv)
 
@@ -135,7 +137,7 @@ def arguments_of(argv: Sequence[str] | None = None) -> argparse.Namespace:
 def main() -> None:
     """Run the benchmark."""
     arguments = arguments_of()
-    # A preemption among 50,000 nodes is a slow cycle, and each would be a line among the results.
+    # Preemptions on 50,000 nodes are slow cycles, whose log lines would be mixed with the results.
     logging.disable(logging.WARNING)
     memory: list[Memory] = []
     if arguments.profile is not None:

@@ -1,6 +1,6 @@
 """Schedules one backlog by the core alone, in memory, and measures its cost.
 
-Pods are received, scheduled, bound and confirmed as in the operator, by a cluster in memory that answers at once: no
+Pods are received, scheduled, bound and confirmed as in the operator, by a simulated cluster that responds at once: no
 request is sent and nothing is decoded.
 """
 
@@ -32,9 +32,9 @@ _POD = msgspec.json.Decoder(Pod)
 _WARM_PODS = 50
 """Pods scheduled before the measurement, to warm up NumPy and the interpreter."""
 _FIRST_OCCUPIED = 500_000
-"""Beyond the numbers of pods that a workload has beforehand."""
+"""First number of these pods, above the numbers of a workload's own pods."""
 _IDLE_TURNS = 8
-"""Turns of the loop without a pod to schedule after which the drain is over: victims and events arrive within fewer."""
+"""Iterations of the loop without a pod to schedule after which the run ends: victims and events arrive earlier."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +44,16 @@ class Measured:
     Attributes:
         workload: Name of the workload.
         nodes: Number of nodes.
-        pods: Timed attempts; a pod that preempts is tried twice.
-        bound: Pods bound by these.
-        taken_in_us: CPU µs a pod for compiling and queueing it.
-        decided_us: CPU µs an attempt from the pop to the reservation of a node, or to the diagnosis.
-        bound_us: CPU µs a bound pod for binding and confirming.
-        occupied: Pods that ran beforehand besides those of the workload.
+        pods: Timed attempts; a pod that preempts is attempted twice.
+        bound: Pods bound by these attempts.
+        taken_in_us: CPU µs per pod for compiling and queueing it.
+        decided_us: CPU µs per attempt from the pop to Reserve, or to the diagnosis.
+        bound_us: CPU µs per bound pod for binding and confirming.
+        occupied: Pods bound beforehand in addition to those of the workload.
         repetition: Number of the repetition, from 1.
         created: Pods to schedule.
-        points: µs a pod by extension point, from the scheduler's own metrics.
-        plugins: µs a run by ``point/plugin``, likewise, from the few cycles in which plugins are timed.
+        points: µs per pod by extension point, from the scheduler's own metrics.
+        plugins: µs per run by ``point/plugin``, from the few cycles in which plugins are timed.
     """
 
     workload: str
@@ -71,7 +71,7 @@ class Measured:
 
     @property
     def rate(self) -> float:
-        """Pods a second of one CPU that does nothing else."""
+        """Return pods per second of CPU time."""
         return 1e6 * self.created / (self.decided_us * self.pods + self.bound_us * self.bound)
 
 
@@ -82,7 +82,7 @@ class Size:
     Attributes:
         nodes: Number of nodes.
         pods: Pods to schedule.
-        occupied: Pods that run beforehand besides those of the workload.
+        occupied: Pods bound beforehand in addition to those of the workload.
         repetition: Number of the repetition, from 1.
     """
 
@@ -99,7 +99,7 @@ def _node(number: int) -> Node:
 
 
 def pod(document: Document) -> Pod:
-    """A pod as an informer would decode it."""
+    """Return a pod as an informer would decode it."""
     document["metadata"]["uid"] = f"uid-of-{document['metadata']['name']}"
     return _POD.decode(encoded(document))
 
@@ -136,7 +136,7 @@ def scheduler_with(workload: Workload, nodes: int, pods: int, occupied: int = 0)
 
 
 class _Clocked:
-    """CPU seconds spent in steps of one kind."""
+    """CPU seconds of steps of one kind."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -150,7 +150,7 @@ class _Clocked:
 
 
 async def _delete(scheduler: Scheduler, cluster: MemoryCluster, pod: Pod) -> None:
-    """Delete a pod and, as their controller would, its claims."""
+    """Delete a pod and its claims, as the controller of claims would."""
     scheduler.feed.pod_deleted(pod)
     for reference in pod.spec.resource_claims:
         claim = scheduler.context.cache.columns.devices.claims.get(
@@ -175,7 +175,7 @@ async def _drain(scheduler: Scheduler, cluster: MemoryCluster, *, churn: bool) -
                 queued = context.queue.pop()
                 if queued is None:
                     break
-                assert not isinstance(queued, QueuedGang), "no workload here has gangs"
+                assert not isinstance(queued, QueuedGang), "no workload has gangs"
                 tried += 1
                 attempt = scheduler.cycles.pods.schedule(queued)
                 if attempt is not None:
@@ -223,7 +223,7 @@ async def measure(workload: Workload, size: Size, profiler: AbstractContextManag
     after = parts_of(scheduler.context.metrics)
     expected = workload.bound_of(pods)
     if bound + bound_before != expected and workload.name != "preemption":
-        raise RuntimeError(f"{workload.name}: {bound + bound_before} of {expected} pods were bound; give it more nodes")
+        raise RuntimeError(f"{workload.name}: {bound + bound_before} of {expected} pods were bound; use more nodes")
     count = pods - warm
     return Measured(
         workload.name,

@@ -1,9 +1,9 @@
-"""Memory of the core per node and per bound pod, objects and columns.
+"""Measure the memory of the core per node and per bound pod, including objects and columns.
 
     python -m benchmarks.core_memory --nodes 5000 --pods 50000
 
-Each measurement needs its own process (:func:`in_own_process`): memory that an earlier one has freed would be reused
-without showing in the resident set.
+Each measurement needs its own process (:func:`in_own_process`): memory that an earlier measurement freed would be
+reused and not increase the resident set.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _LIMIT_SECONDS = 900.0
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What a cluster takes.
+    """Memory of a cluster.
 
     Attributes:
-        nodes: How many nodes.
-        pods: How many bound pods.
-        node_kib: KiB a node, without pods.
-        pod_kib: KiB a bound pod.
-        whole_mib: MiB of the whole process in the end.
+        nodes: Number of nodes.
+        pods: Number of bound pods.
+        node_kib: KiB per node, without pods.
+        pod_kib: KiB per bound pod.
+        whole_mib: MiB of the whole process at the end.
     """
 
     nodes: int
@@ -44,7 +44,7 @@ class Memory:
 
 
 def measured(nodes: int, pods: int) -> Memory:
-    """Fill a scheduler; call it in a process that has done nothing else."""
+    """Measure a filled scheduler; call it first in a new process."""
     scheduler_with(workload_named("basic"), 1, 0)
     empty = resident_mib()
     scheduler, _ = scheduler_with(workload_named("basic"), nodes, 0)
@@ -74,7 +74,7 @@ def resident_mib() -> float:
 
 
 def main() -> None:
-    """Measure once."""
+    """Run one measurement."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=5000)
     parser.add_argument("--pods", type=int, default=50_000)

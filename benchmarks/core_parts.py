@@ -20,11 +20,11 @@ from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What was counted of one part.
+    """Counts of one part.
 
     Attributes:
-        seconds: All together.
-        runs: How many times.
+        seconds: Total time.
+        runs: Number of runs.
     """
 
     seconds: float = 0.0
@@ -36,7 +36,7 @@ class Parts:
     """Times since the scheduler started.
 
     Attributes:
-        points: By extension point, as the metrics call it.
+        points: By extension point, with its name in the metrics.
         plugins: By ``point/plugin``.
     """
 
@@ -45,7 +45,7 @@ class Parts:
 
 
 def parts_of(metrics: SchedulerMetrics) -> Parts:
-    """Read what was counted so far."""
+    """Read the current counts."""
     metrics.settle()
     points: defaultdict[str, Spent] = defaultdict(Spent)
     plugins: defaultdict[str, Spent] = defaultdict(Spent)
@@ -68,7 +68,7 @@ def between(before: Mapping[str, Spent], after: Mapping[str, Spent], pods: int =
         pods: Number of pods to divide by; 0 to divide by the number of runs.
 
     Returns:
-        Microseconds a pod or a run; parts that did not run are left out.
+        Microseconds per pod or per run; parts that did not run are left out.
     """
     found = {}
     for name, spent in after.items():

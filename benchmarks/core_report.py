@@ -15,7 +15,7 @@ from benchmarks.line_chart import LineChart
 
 _WIDTH = 200
 _LEAST_US = 0.5
-"""What took less in every workload is left out of the tables of parts."""
+"""Parts that took less in every workload are left out of the tables of parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,24 +28,24 @@ class Case:
     runs: Sequence[Measured]
 
     def median(self, of: Callable[[Measured], float]) -> float:
-        """The median of what ``of`` says of each."""
+        """Return the median of ``of`` over the repetitions."""
         return statistics.median(map(of, self.runs))
 
     @property
     def rate(self) -> float:
-        """Pods a second, the median."""
+        """Return the median of pods per second."""
         return self.median(lambda one: one.rate)
 
 
 def cases(results: Sequence[Measured]) -> list[Case]:
-    """Results by what was measured, in the order in which it was begun."""
+    """Return results by case, in the order of their first measurement."""
     keys = dict.fromkeys((each.workload, each.nodes, each.occupied) for each in results)
     return [Case(*key, [each for each in results if (each.workload, each.nodes, each.occupied) == key]) for key in keys]
 
 
 def medians(found: Sequence[Case]) -> Table:
-    """Every case with what its pods cost."""
-    table = Table(title="The core alone, medians; the spread is that of the rates")
+    """Return the table of all cases with the cost of their pods."""
+    table = Table(title="The core alone, medians; spread of the rates")
     table.add_column("workload")
     columns = ("nodes", "bound pods", "tried", "bound", "take in µs", "decide µs", "bind µs", "pods/s", "spread", "n")
     for column in columns:
@@ -69,9 +69,9 @@ def medians(found: Sequence[Case]) -> Table:
 
 
 def growth(found: Sequence[Case]) -> Table:
-    """Pods a second and µs to decide, workloads by sizes."""
+    """Return the table of pods per second and µs to decide, workloads by sizes."""
     sizes = sorted({(each.nodes, each.occupied) for each in found})
-    table = Table(title="How it grows: pods/s (µs to decide)")
+    table = Table(title="By size: pods/s (µs to decide)")
     table.add_column("workload")
     for nodes, occupied in sizes:
         table.add_column(f"{nodes:,} nodes" + (f", {occupied:,} bound" if occupied else ""), justify="right")
@@ -86,12 +86,12 @@ def growth(found: Sequence[Case]) -> Table:
 
 
 def parts(found: Sequence[Case], title: str, of: Callable[[Measured], Mapping[str, float]]) -> Table:
-    """What extension points or plugins took, by workload.
+    """Return the table of the times of extension points or plugins, by workload.
 
     Args:
         found: Cases of one size.
-        title: Of the table.
-        of: Microseconds by name, of one run.
+        title: Title of the table.
+        of: Returns microseconds by name of one run.
     """
     table = Table(title=title)
     table.add_column("", no_wrap=True)
@@ -110,8 +110,8 @@ def _median_of_part(case: Case, name: str, of: Callable[[Measured], Mapping[str,
 
 
 def memory_table(found: Sequence[Memory]) -> Table:
-    """Memory by size."""
-    table = Table(title="Memory, each in a process of its own")
+    """Return the table of memory by size."""
+    table = Table(title="Memory, each measured in its own process")
     for column in ("nodes", "bound pods", "KiB a node", "KiB a bound pod", "whole process MiB"):
         table.add_column(column, justify="right")
     for each in found:
@@ -121,12 +121,12 @@ def memory_table(found: Sequence[Memory]) -> Table:
 
 
 def show(results: Sequence[Measured], memory: Sequence[Memory], parts_at: int) -> None:
-    """Print all tables that there is something for.
+    """Print all tables that have results.
 
     Args:
-        results: What was measured.
-        memory: What was measured of memory.
-        parts_at: Nodes of the cases whose extension points and plugins are shown.
+        results: The results.
+        memory: Results of memory.
+        parts_at: Number of nodes of the cases whose extension points and plugins are shown.
     """
     console, found = Console(width=_WIDTH), cases(results)
     if found:
@@ -139,21 +139,21 @@ def show(results: Sequence[Measured], memory: Sequence[Memory], parts_at: int) -
     if shown:
         where = f"{shown[0].nodes:,} nodes" + (f", {shown[0].occupied:,} bound pods" if shown[0].occupied else "")
         console.print(parts(shown, f"Extension points, µs a pod, {where}", lambda one: one.points))
-        console.print(parts(shown, f"Plugins, µs each time all of them are asked, {where}", lambda one: one.plugins))
+        console.print(parts(shown, f"Plugins, µs per run, {where}", lambda one: one.plugins))
     if memory:
         console.print(memory_table(memory))
 
 
 def chart(results: Sequence[Measured]) -> LineChart:
-    """Pods a second by the number of nodes, a line for each workload, without pods beforehand."""
+    """Return the chart of pods per second by the number of nodes, one line per workload, without bound pods."""
     lines: dict[str, list[tuple[float, float]]] = {}
     for each in sorted(cases(results), key=lambda one: one.nodes):
         if not each.occupied:
             lines.setdefault(each.workload, []).append((each.nodes, each.rate))
     ordered = {each.workload: lines[each.workload] for each in results if each.workload in lines}
     return LineChart(
-        title="The core alone: pods decided and bound a second of CPU",
-        says="in memory, no API server; every node is scored; medians, higher is better",
+        title="The core alone: pods decided and bound per CPU second",
+        description="in memory, no API server; every node is scored; medians, higher is better",
         across="nodes",
         up="pods/s",
         lines=ordered,

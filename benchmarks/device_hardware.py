@@ -41,7 +41,8 @@ def classes(resource_classes: int = 0) -> Objects:
     """Make the class of all GPUs, one that no device matches, and classes that serve extended resources.
 
     Args:
-        resource_classes: Number of the last; each serves all GPUs, as ``example.com/gpu-N`` and by its name ``gpu-N``.
+        resource_classes: Number of these classes; each selects all GPUs, as ``example.com/gpu-N`` and by its name
+            ``gpu-N``.
     """
     every = f'device.driver == "{DRIVER}"'
     yield device_class(CLASS, every)
@@ -82,7 +83,7 @@ def partitions(nodes: int, counters: Document, devices: Iterable[Document]) -> O
 
 
 def shareable(nodes: int, devices: int, bandwidth: str) -> Objects:
-    """Make devices for each node that many claims share, each with a part of the bandwidth."""
+    """Make devices for each node that several claims share, each with a part of the bandwidth."""
     policy = {"default": "1M", "validRange": {"min": "1M", "step": "1M"}}
     for number in range(nodes):
         name = _node_name(number)
@@ -110,7 +111,7 @@ def linked(nodes: int, devices: int) -> Objects:
 
 
 def network_attached() -> Objects:
-    """Make :data:`NETWORK_DEVICES` devices that every node reaches, in one pool."""
+    """Make :data:`NETWORK_DEVICES` devices that every node can reach, in one pool."""
     slices = NETWORK_DEVICES // _DEVICES_IN_SLICE
     for number in range(slices):
         first = number * _DEVICES_IN_SLICE
@@ -150,13 +151,13 @@ def claim_name(number: int) -> str:
 
 
 def allocated(nodes: int, claims: int, uses: Sequence[Sequence[Document]]) -> Objects:
-    """Make claims that have devices of nodes drawn at random; their status is written after they are created.
+    """Make claims that are allocated devices of random nodes; their status is written after their creation.
 
     Args:
         nodes: Number of nodes.
         claims: Number of claims.
         uses: For each claim that fits on a node, in the order in which a node is filled, its devices: their names and
-            what else a result of an allocation says about them.
+            the other fields of an allocation result.
     """
     drawn = [number for number in range(nodes) for _ in uses]
     random.Random(0).shuffle(drawn)

@@ -2,9 +2,9 @@
 
 They have the objects of kube-scheduler's scheduler_perf (kubernetes v1.37.1, ``test/integration/scheduler_perf/dra``):
 ten devices a node, claims that kube-controller-manager creates from a template, and in the steady state ten pods that
-wait at any time. Each bound pod is deleted, so that the number of devices in use stays the same. Not taken over:
-``PublishResourceSlices``, which schedules nothing; PodGroups with claims, list-typed attributes and compatibility
-groups, which need feature gates; and scores of extended resources, which need a profile of their own.
+wait at any time. Each bound pod is deleted, so that the number of devices in use stays the same. These are left out:
+``PublishResourceSlices``, which schedules no pods; PodGroups with claims, list-typed attributes and compatibility
+groups, which need feature gates; and scores of extended resources, which need a different profile.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ IN_FLIGHT = 10
 _ANY_NUMBER = 1_000_000
 """Bound pods are deleted, so that the devices suffice for any number of pods."""
 DEVICES = 10
-"""Devices of a node, where they are GPUs."""
+"""Number of GPUs of a node."""
 _SHAREABLE, _SHARES, _BANDWIDTH = 4, 4, "2500M"
 """Shareable devices of a node, claims that share one, and the bandwidth of each claim."""
 _SELECTOR = (
@@ -70,7 +70,7 @@ _GPU_USES = hardware.gpu_uses(DEVICES)
 
 def _workload(
     name: str,
-    says: str,
+    description: str,
     *requests: Document,
     in_use: Callable[[int], int] = lambda _nodes: 0,
     slices: Slices = _gpus,
@@ -81,14 +81,14 @@ def _workload(
     """Make a workload.
 
     Args:
-        name: Its name.
-        says: What it is.
+        name: Name of the workload.
+        description: Description in the tables.
         requests: Requests of the template.
         in_use: Number of claims that are allocated beforehand, given the number of nodes.
-        slices: Makes the slices of so many nodes.
+        slices: Makes the slices of a number of nodes.
         uses: Devices of each claim that fits on a node.
         constraints: Constraints of the template.
-        in_flight: Pods that wait at a time; 0 for all at once.
+        in_flight: Maximum number of waiting pods; 0 for all at once.
     """
 
     def others(nodes: int, _pods: int) -> Objects:
@@ -99,7 +99,9 @@ def _workload(
     def at_most(nodes: int) -> int:
         return _ANY_NUMBER if in_flight else nodes * len(uses) - in_use(nodes)
 
-    return Workload(name, says, _with_template, others=others, at_most=at_most, in_flight=in_flight, has_templates=True)
+    return Workload(
+        name, description, _with_template, others=others, at_most=at_most, in_flight=in_flight, has_templates=True
+    )
 
 
 def _half(uses: Uses) -> Callable[[int], int]:

@@ -1,7 +1,8 @@
 """Workloads with devices.
 
-They follow the kinds of kube-scheduler's scheduler_perf (kubernetes v1.37.1, ``test/integration/scheduler_perf/dra``).
-Claims are created with the pods; those with claims of templates are in :mod:`benchmarks.device_steady`.
+They correspond to workloads of kube-scheduler's scheduler_perf (kubernetes v1.37.1,
+``test/integration/scheduler_perf/dra``). Claims are created with the pods; those with claims of templates are in
+:mod:`benchmarks.device_steady`.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def _claims(*requests: Document, **more: object) -> Callable[[int], Objects]:
 def _others(
     slices: Callable[[int], Objects], claims: Callable[[int], Objects]
 ) -> Callable[[int, int], Iterator[tuple[str, Document]]]:
-    """Return what makes classes, slices for so many nodes, and claims for so many pods."""
+    """Return a function that makes classes, slices for a number of nodes, and claims for a number of pods."""
     return lambda nodes, pods: chain(hardware.classes(), slices(nodes), claims(pods))
 
 
@@ -181,7 +182,7 @@ DEVICE_WORKLOADS = (
     ),
     Workload(
         "device-resource",
-        f"one of {RESOURCE_CLASSES} extended resources that classes serve",
+        f"one of {RESOURCE_CLASSES} extended resources of device classes",
         _explicit,
         others=_resources,
         at_most=_per_node(DEVICES_PER_NODE),
@@ -206,7 +207,7 @@ DEVICE_WORKLOADS = (
 CORE_DEVICE_WORKLOADS = (
     Workload(
         "device-impossible",
-        "12 of 32 devices and three with one link, which only pairs have: no combination satisfies that",
+        "12 of 32 devices and three with one link, which only pairs have: not satisfiable",
         _with_claim,
         others=_others(
             lambda nodes: hardware.linked(nodes, 32),
@@ -219,7 +220,7 @@ CORE_DEVICE_WORKLOADS = (
 
 
 def shared_devices(claims: Sequence[Document]) -> list[str]:
-    """Return a sentence for each device that two claims have; shares of a device do not count."""
+    """Return a message for each device that is allocated to two claims; shares of a device do not count."""
     owners: dict[tuple[str, str, str], str] = {}
     found = []
     for claim in claims:

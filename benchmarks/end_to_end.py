@@ -1,4 +1,4 @@
-"""Bayplan and kube-scheduler, side by side on a real API server, workload by workload.
+"""Measure Bayplan and kube-scheduler on a real API server, workload by workload.
 
     make bench-e2e                                          # all workloads, five repetitions: takes hours
     make bench-e2e QUICK=1                                  # one repetition of smaller backlogs
@@ -6,12 +6,12 @@
     python -m benchmarks.end_to_end --only basic --nodes 1000 --profile basic.prof
     python -m benchmarks.end_to_end --show runs.jsonl --chart docs/benchmarks/end-to-end.svg
 
-Either scheduler is given, in turn, a fresh control plane with the same nodes and the same backlog, and starts then.
-Rates are counted in the API server's audit log; CPU is the scheduler process's own, once with its start and first lists
-and once from the first bindings on. Clients are not limited in either; everything else is at its defaults. After each
-drain every placement is checked, and that as many events of reason Scheduled were written as pods were bound. What can
-be compared is the ratio within one run: an absolute time says more about the machine. Results are kept line by line,
-and what a file of results holds already is not run again: remove it after a change of either scheduler.
+Each scheduler starts on a new control plane with the same nodes and the same backlog. Rates are computed from the API
+server's audit log. CPU time is that of the scheduler process, with and without its start and first lists. Client rates
+are not limited; all other settings have their defaults. After each run every placement is checked, and the number of
+Scheduled events is compared with the number of bound pods. Compare only ratios within one run: absolute times depend on
+the machine. Results are stored line by line, and stored ones are not measured again: remove the file after a change of
+either scheduler.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from hack.controlplane.schedulers import BAYPLAN, KUBE_SCHEDULER
 
 _WITH_DEVICES = (*DEVICE_WORKLOADS, *STEADY_DEVICE_WORKLOADS)
 _SMALLER = ((100, 2000), (1000, 5000))
-"""Nodes and pods at which the basic workload runs besides."""
+"""Additional sizes of the basic workload: nodes and pods."""
 
 
 def _cases(arguments: argparse.Namespace) -> Iterator[tuple[Workload, int, int]]:
@@ -52,14 +52,14 @@ def _cases(arguments: argparse.Namespace) -> Iterator[tuple[Workload, int, int]]
 
 
 def _prepared(workload: Workload, nodes: int, pods: int) -> PreparedCluster:
-    """Make a cluster with what runs already, and what is to be bound."""
+    """Make a cluster with the bound pods and the backlog of a workload."""
     first = min(pods, workload.in_flight or pods)
     backlog = itertools.chain(workload.before(nodes, pods), map(workload.pod, range(first)))
     return PreparedCluster(nodes, backlog, workload.others(nodes, pods))
 
 
 def run(cases: Sequence[tuple[Workload, int, int]], repetitions: int, results: ResultLines[Drain]) -> list[Drain]:
-    """Run what is not in the file of results yet, and add it there."""
+    """Run the measurements that are not in the file of results, and add their results."""
     known = results.read()
     done = {(each.workload, each.nodes, each.pods, each.scheduler, each.repetition) for each in known}
     for workload, nodes, pods in cases:
@@ -91,14 +91,17 @@ def main() -> None:
     parser.add_argument(
         "--only", help="workloads with commas: " + ", ".join(each.name for each in (*WORKLOADS, *_WITH_DEVICES))
     )
-    parser.add_argument("--devices", action="store_true", help="all workloads with devices, and no others")
+    parser.add_argument("--devices", action="store_true", help="only the workloads with devices")
     parser.add_argument("--quick", action="store_true", help="one repetition of 1,000 pods on 1,000 nodes")
     parser.add_argument(
-        "--results", type=Path, default=DEFAULT_FOLDER / "end-to-end.jsonl", help="JSON lines, added to"
+        "--results",
+        type=Path,
+        default=DEFAULT_FOLDER / "end-to-end.jsonl",
+        help="file of JSON lines; results are added",
     )
-    parser.add_argument("--profile", type=Path, help="run Bayplan once under cProfile and write the profile there")
-    parser.add_argument("--show", type=Path, help="run nothing, show this file of results")
-    parser.add_argument("--chart", type=Path, help="write the ratios as SVG there")
+    parser.add_argument("--profile", type=Path, help="run Bayplan once, and write a profile by cProfile to this file")
+    parser.add_argument("--show", type=Path, help="show this file of results without a measurement")
+    parser.add_argument("--chart", type=Path, help="file for a chart of the ratios, SVG")
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
     arguments = parser.parse_args()
     if arguments.quick:
@@ -123,7 +126,7 @@ def main() -> None:
         drains
     )
     if wrong:
-        sys.exit(f"found wrong after a drain: {'; '.join(wrong[:10])}")
+        sys.exit(f"invalid result: {'; '.join(wrong[:10])}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Lets one scheduler bind one backlog on a real API server, measures it, and checks every placement."""
+"""Runs one scheduler on one backlog on a real API server, measures it, and checks every placement."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from hack.controlplane.schedulers import start_bayplan, start_scheduler
 _LIMIT_SECONDS = 900.0
 _POLL_SECONDS = 0.2
 _FIRST_POLL_SECONDS = 0.02
-"""Until the first binding, so that the CPU time until then is read when it is there."""
+"""Poll interval until the first binding, so that the CPU time is read soon after it."""
 _STEADY_POLL_SECONDS = 0.005
-"""While each bound pod is replaced: the scheduler must not wait for the next pods."""
+"""Poll interval while each bound pod is replaced: the scheduler must not wait for the next pods."""
 _LIST_SECONDS = 1.0
-"""Between two lists of all events, which are large."""
+"""Interval between two lists of all events, which are large."""
 _SETTLED_SECONDS = 5.0
-"""Seconds without a bind after which a drain is over, if not all pods fit."""
+"""Seconds without a bind after which a run ends, if not all pods fit."""
 _CONTROLLERS = ("--controllers=resourceclaim-controller,garbage-collector-controller",)
 _SCHEDULED_EVENTS = f"/api/v1/namespaces/{NAMESPACE}/events?fieldSelector=reason%3DScheduled"
 
@@ -56,26 +56,26 @@ class _Events(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """One backlog bound.
+    """Result of one backlog.
 
     Attributes:
-        workload: Which workload.
-        nodes: How many nodes.
-        pods: How many pods the backlog had.
-        scheduler: Which scheduler.
-        repetition: Which repetition, from 1.
-        bound: Pods bound.
-        seconds: From the first binding to the last.
-        told_seconds: From the first binding to when as many events of reason Scheduled as bindings were written.
-        events: Events of reason Scheduled that were written in the end.
-        cpu_seconds: CPU time of the scheduler process, start and first lists included.
-        peak_rss_mib: Its largest resident set.
-        requests: Requests that the API server answered meanwhile, watches and those of this process not counted; with
-            claims of templates, those of kube-controller-manager are included.
-        wrong: What the check of all placements found.
-        first_cpu_seconds: Of ``cpu_seconds``, what was taken when the first bindings were seen.
-        first_bound: Pods that were bound when that was read.
-        busy: CPU seconds from the first bindings to the last, by process, and the time.
+        workload: Name of the workload.
+        nodes: Number of nodes.
+        pods: Number of pods in the backlog.
+        scheduler: Name of the scheduler.
+        repetition: Number of the repetition, from 1.
+        bound: Number of bound pods.
+        seconds: Time from the first binding to the last.
+        told_seconds: Time from the first binding until as many Scheduled events as bindings were written.
+        events: Number of Scheduled events at the end.
+        cpu_seconds: CPU time of the scheduler process, including start and first lists.
+        peak_rss_mib: Largest resident set of the process.
+        requests: Requests that the API server handled in this time, without watches and requests of this process; with
+            claims of templates, including those of kube-controller-manager.
+        wrong: Problems that the check of all placements found.
+        first_cpu_seconds: ``cpu_seconds`` at the first bindings.
+        first_bound: Number of bound pods at that time.
+        busy: CPU seconds from the first bindings to the last, by process, and the elapsed time.
         requests_by_kind: The requests by verb, resource and subresource.
     """
 
@@ -99,36 +99,36 @@ class Drain:
 
     @property
     def rate(self) -> float:
-        """Pods a second, from the first binding to the last."""
+        """Return pods per second, from the first binding to the last."""
         return self.bound / self.seconds if self.seconds else 0.0
 
     @property
     def reported_rate(self) -> float:
-        """Pods a second, until all their events were written too."""
+        """Return pods per second until all their events were written."""
         return self.bound / self.told_seconds if self.told_seconds else 0.0
 
     @property
     def cpu_ms_per_pod(self) -> float:
-        """CPU milliseconds a pod of the backlog."""
+        """Return CPU milliseconds per pod of the backlog."""
         return 1000 * self.cpu_seconds / self.pods
 
     @property
     def later_cpu_ms_per_pod(self) -> float:
-        """CPU milliseconds a pod of the backlog after the first bindings: neither start nor first lists are in it."""
+        """Return CPU milliseconds per pod after the first bindings, without start and first lists."""
         return 1000 * (self.cpu_seconds - self.first_cpu_seconds) / max(1, self.pods - self.first_bound)
 
     def busy_ms_per_pod(self, process: str) -> float:
-        """CPU milliseconds of a process a pod that was bound after the first bindings; 0 if it did not run."""
+        """Return CPU milliseconds of a process per pod bound after the first bindings; 0 if it did not run."""
         return 1000 * self.busy.get(process, 0.0) / max(1, self.bound - self.first_bound)
 
     @property
     def busy_processors(self) -> float:
-        """Processors of the machine that were busy from the first bindings to the last, for any process."""
+        """Return the average number of busy processors from the first bindings to the last, for all processes."""
         return self.busy[MACHINE] / self.busy[WALL] if self.busy.get(WALL) else 0.0
 
     @property
     def requests_per_pod(self) -> float:
-        """Requests a pod of the backlog."""
+        """Return requests per pod of the backlog."""
         return self.requests / self.pods
 
 
@@ -145,20 +145,20 @@ def drain(
     """Bind a backlog.
 
     Args:
-        cluster: What it is bound on.
-        workload: What it is.
-        scheduler: Which scheduler.
-        size: Nodes, pods of the backlog, and which repetition this is.
-        profile_to: Where Bayplan's own profile (cProfile) is written; None for none.
-        start: Starts the scheduler in another way; None for its defaults.
+        cluster: The cluster.
+        workload: The workload.
+        scheduler: Name of the scheduler.
+        size: Nodes, pods of the backlog, and number of the repetition.
+        profile_to: File for Bayplan's profile (cProfile); None for none.
+        start: Starts the scheduler with other settings; None for its defaults.
         stopped: Called when the scheduler is stopped.
 
     Raises:
-        TimeoutError: It was not bound in time.
+        TimeoutError: The pods were not bound in time.
     """
     nodes, pods, repetition = size
     with cluster.started() as plane:
-        asked_before = answered_requests(plane)
+        requests_before = answered_requests(plane)
         if start is not None:
             process = start(plane)
         elif profile_to is None:
@@ -171,7 +171,7 @@ def drain(
         asyncio.run(watch.until_reported(workload.bound_of(pods)))
         times, scheduled = watch.times, watch.scheduled
         cpu, peak = process.cpu_seconds(), process.peak_rss()
-        asked = answered_requests(plane) - asked_before - watch.requests
+        requests = answered_requests(plane) - requests_before - watch.requests
         found = asyncio.run(_checked(plane, workload, pods))
         process.stop(grace=20.0)
         if stopped is not None:
@@ -191,31 +191,31 @@ def drain(
         len(reported),
         cpu,
         peak / 2**20,
-        asked.total(),
+        requests.total(),
         tuple(found),
         watch.first_cpu_seconds,
         watch.first_bound,
         difference(watch.busy_last, watch.busy_first),
-        dict(asked.most_common()),
+        dict(requests.most_common()),
     )
 
 
 class _Watch:
-    """A drain as it goes on.
+    """State of a run.
 
     Args:
         plane: The control plane.
-        processes: The scheduler, and the others beside the servers whose load is of interest.
+        processes: The scheduler, and other processes beside the servers whose load is measured.
         turnover: Replaces bound pods; None if they stay.
 
     Attributes:
-        times: What the audit log says.
-        scheduled: Names of the events of reason Scheduled, as they were listed last.
-        requests: What was requested for this watch.
-        busy_first: Load when the first bindings were seen.
-        busy_last: Load when the last bindings were seen.
-        first_cpu_seconds: CPU time of the process when the first bindings were seen.
-        first_bound: How many these were.
+        times: Times in the audit log.
+        scheduled: Names of the Scheduled events in the last list.
+        requests: Number of requests of this object.
+        busy_first: Load at the first bindings.
+        busy_last: Load at the last bindings.
+        first_cpu_seconds: CPU time of the process at the first bindings.
+        first_bound: Number of the first bindings.
     """
 
     def __init__(self, plane: ControlPlane, processes: Sequence[Process], turnover: PodTurnover | None) -> None:
@@ -233,7 +233,7 @@ class _Watch:
         self._listed_at = -_LIST_SECONDS
 
     async def until_reported(self, expected: int) -> None:
-        """Wait until this many pods are bound and each has an event, or no more are for a while.
+        """Wait until this many pods are bound and each has an event, or until there is no bind for some time.
 
         Raises:
             TimeoutError: They are not bound in time.

@@ -1,4 +1,4 @@
-"""Prints the results of many drains: medians, spread and ratios, as a table, as JSON and as a chart."""
+"""Prints results of end-to-end measurements: medians, spread and ratios, as a table, as JSON and as a chart."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SERVERS = ("kube-apiserver", "etcd", "kube-controller-manager")
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Medians of one workload, Bayplan's and kube-scheduler's."""
+    """Medians of one workload for Bayplan and kube-scheduler."""
 
     workload: str
     nodes: int
@@ -30,17 +30,17 @@ class Comparison:
     other: Sequence[Drain]
 
     def medians(self, of: Callable[[Drain], float]) -> tuple[float, float]:
-        """Bayplan's median and kube-scheduler's."""
+        """Return Bayplan's median and kube-scheduler's."""
         return statistics.median(map(of, self.own)), statistics.median(map(of, self.other))
 
     def ratio(self, of: Callable[[Drain], float]) -> float:
-        """Bayplan's median over kube-scheduler's."""
+        """Return the ratio of Bayplan's median to kube-scheduler's."""
         own, other = self.medians(of)
         return own / other if other else 0.0
 
 
 def compared(drains: Sequence[Drain]) -> list[Comparison]:
-    """Workloads that both schedulers have drained, in the order in which they were run."""
+    """Return the workloads with results of both schedulers, in the order of the runs."""
     found = []
     for key in dict.fromkeys((each.workload, each.nodes, each.pods) for each in drains):
         sides = [
@@ -60,12 +60,12 @@ COUNTED: Mapping[str, tuple[str, Callable[[Drain], float]]] = {
     "peak MiB": (".0f", lambda one: one.peak_rss_mib),
     "requests/pod": (".2f", lambda one: one.requests_per_pod),
 }
-"""Reported numbers, in the order of the table; "after the first bind" is of CPU ms/pod."""
+"""Reported numbers, in the order of the table; "after the first bind" refers to CPU ms/pod."""
 _RATE, _TOLD, _CPU, _LATER = (COUNTED[name][1] for name in list(COUNTED)[:4])
 
 
 def show(drains: Sequence[Drain]) -> None:
-    """Print tables of rates, costs and load: Bayplan / kube-scheduler = ratio, and how far the runs lie apart."""
+    """Print tables of rates, costs and load: Bayplan / kube-scheduler = ratio, and the spread of the runs."""
     found, names = compared(drains), list(COUNTED)
     rates = _table("rates", [*names[:2], "spread of pods/s", "Scheduled events", "n"])
     costs = _table("costs", [*names[2:], "spread of CPU ms/pod"])
@@ -95,12 +95,12 @@ def _table(of: str, columns: Sequence[str]) -> Table:
 
 
 def _load_table(found: Sequence[Comparison]) -> Table:
-    """Return CPU time by process after the first bindings, and how many processors were busy in all.
+    """Return CPU time by process after the first bindings, and the number of busy processors.
 
-    Where all processors are busy, the rate is bounded by what all processes need for a pod.
+    If all processors are busy, the CPU time of all processes per pod limits the rate.
     """
     names = ["scheduler", *_SERVERS]
-    table = _table("CPU ms a pod by process", [*names, "processors busy"])
+    table = _table("CPU ms per pod by process", [*names, "processors busy"])
     for each in found:
         cells = []
         for name in names:
@@ -115,7 +115,7 @@ def _load_table(found: Sequence[Comparison]) -> Table:
 
 
 def summary(drains: Sequence[Drain]) -> list[dict[str, Any]]:
-    """The table for programs: of each number both medians, both spreads and the ratio."""
+    """Return the JSON document: for each number both medians, both spreads and the ratio."""
     return [
         {
             "workload": each.workload,
@@ -138,7 +138,7 @@ def summary(drains: Sequence[Drain]) -> list[dict[str, Any]]:
 
 
 def without_events(drains: Sequence[Drain]) -> list[str]:
-    """Return a sentence for each drain with fewer events of reason Scheduled than bound pods.
+    """Return a message for each run with fewer Scheduled events than bound pods.
 
     Both schedulers have to write one event for each pod.
     """
@@ -161,7 +161,7 @@ def _spreads(each: Comparison, of: Callable[[Drain], float], form: str) -> str:
 
 
 def chart(drains: Sequence[Drain]) -> RatioChart:
-    """Rates and CPU as ratios, workload by workload, the larger clusters first."""
+    """Return the chart of rates and CPU as ratios, workload by workload, the larger clusters first."""
     found = compared(drains)
     rows: list[tuple[str, Sequence[Ratio]]] = []
     for nodes in sorted({each.nodes for each in found}, reverse=True):
@@ -170,10 +170,10 @@ def chart(drains: Sequence[Drain]) -> RatioChart:
     counts = sorted({len(side) for each in found for side in (each.own, each.other)}) or [0]
     runs = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     return RatioChart(
-        title="Bayplan beside kube-scheduler v1.36.3",
-        says=f"same machine, same API server, a backlog on a fresh control plane; medians of {runs} runs each",
+        title="Bayplan compared with kube-scheduler v1.36.3",
+        description=f"same machine, same API server, a backlog on a new control plane; medians of {runs} runs each",
         columns=(
-            Column("Pods bound a second", "longer is faster; thin: until all events are written too"),
+            Column("Pods bound per second", "longer is faster; thin: until all events are written too"),
             Column("Scheduler CPU per pod", "shorter is cheaper; thin: after the first bind, without the start"),
         ),
         rows=rows,
@@ -181,7 +181,7 @@ def chart(drains: Sequence[Drain]) -> RatioChart:
 
 
 def _name(each: Comparison) -> str:
-    return {known.name: known.says for known in WORKLOADS}.get(each.workload, each.workload)
+    return {known.name: known.description for known in WORKLOADS}.get(each.workload, each.workload)
 
 
 def _ratios(each: Comparison) -> tuple[Ratio, Ratio]:

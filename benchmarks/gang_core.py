@@ -1,12 +1,12 @@
-"""One gang decided by the core alone, in memory: how long it blocks everything else.
+"""Measure the group cycle of one gang in the core alone, in memory: no other decision is made during this time.
 
     python -m benchmarks.gang_core                       # 1,000 members on 5,000 nodes
     python -m benchmarks.gang_core --only equal --repetitions 20
     python -m benchmarks.gang_core --only equal --profile gang.prof
 
-Timed is the group cycle, from the popped gang to its members' reservations, or to the diagnosis
-if it does not fit. Nothing is bound and nothing is sent. Each repetition has a scheduler of its own with default
-plugins, which has scheduled nothing yet. On a busy machine only CPU times are comparable between runs.
+The time of the group cycle is from the pop of the gang to the Reserve of its members, or to the diagnosis if it does
+not fit. No pod is bound and no request is sent. Each repetition has a new scheduler with default plugins. On a busy
+machine only CPU times are comparable between runs.
 """
 
 from __future__ import annotations
@@ -45,46 +45,51 @@ GANG = "gang"
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A gang and the nodes that it comes to.
+    """A gang and its cluster.
 
     Attributes:
-        name: Short, for the command line.
-        says: For people.
-        cpu_milli: What a member asks for, by its number.
+        name: Name on the command line.
+        description: Description in the output.
+        cpu_milli: Request of a member, by its number.
         topology: The domain that members share; None for none.
-        free_nodes: Nodes on which nothing runs yet, given how many members there are; None for all.
+        free_nodes: Number of nodes without pods, given the number of members; None for all.
     """
 
     name: str
-    says: str
+    description: str
     cpu_milli: Callable[[int], int] = lambda _: 1000
     topology: GroupTopology | None = None
     free_nodes: Callable[[int], int] | None = None
 
     @property
     def fits(self) -> bool:
-        """Whether the gang is placed."""
+        """Whether the gang fits."""
         return self.free_nodes is None
 
 
 CASES = (
     Case("equal", "all members of one size"),
-    Case("different", "no two members of one size", lambda number: 500 + number % 3500),
+    Case("different", "members of different sizes", lambda number: 500 + number % 3500),
     Case("zone", f"one of {ZONES} zones required", topology=GroupTopology(ZONE_LABEL)),
-    Case("misfit", "all but one fit: undone", lambda _: NODE_CPUS * 1000, free_nodes=lambda members: members - 1),
+    Case(
+        "misfit",
+        "all but one fit: the trial is undone",
+        lambda _: NODE_CPUS * 1000,
+        free_nodes=lambda members: members - 1,
+    ),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One gang decided.
+    """Result of one group cycle.
 
     Attributes:
-        case: Which case.
-        nodes: How many nodes there are.
-        members: How many members, all of them needed.
+        case: Name of the case.
+        nodes: Number of nodes.
+        members: Number of members, all of which are required.
         cpu_seconds: CPU time of the group cycle.
-        wall_seconds: Its time.
+        wall_seconds: Wall-clock time of the group cycle.
     """
 
     case: str
@@ -123,7 +128,7 @@ def _pod(name: str, cpu_milli: int, *, node_name: str = "") -> Pod:
 
 
 def scheduler_with(case: Case, nodes: int, members: int) -> Scheduler:
-    """Return a scheduler with the objects of a case, which has scheduled nothing yet."""
+    """Return a new scheduler with the objects of a case."""
     scheduler = Scheduler(SystemClock(), MemoryCluster())
     scheduler.activate([scheduler.build(ProfileConfig(scheduler_name=SCHEDULER_NAME))])
     scheduler.group_feed.serve(GroupSource.BAYPLAN)
@@ -142,14 +147,14 @@ def scheduler_with(case: Case, nodes: int, members: int) -> Scheduler:
 
 
 async def decide(case: Case, nodes: int, members: int, profiler: cProfile.Profile | None = None) -> Decision:
-    """Decide a case once.
+    """Run the group cycle of a case once.
 
     Raises:
-        RuntimeError: The gang did not end as the case says.
+        RuntimeError: The gang has another result than the case expects.
     """
     scheduler = scheduler_with(case, nodes, members)
     entry = scheduler.context.queue.pop()
-    assert isinstance(entry, QueuedGang), "nothing else waits"
+    assert isinstance(entry, QueuedGang), "no other entry waits"
     gc.collect()
     with profiler or nullcontext():
         cpu, wall = time.process_time(), time.perf_counter()
@@ -160,7 +165,7 @@ async def decide(case: Case, nodes: int, members: int, profiler: cProfile.Profil
     if not len(attempts) == held == expected:
         raise RuntimeError(
             f"case {case.name}: {len(attempts)} members were placed and {held} hold a node instead of {expected}; "
-            "give it more nodes than members"
+            "use more nodes than members"
         )
     return Decision(case.name, nodes, members, cpu, wall)
 
@@ -172,13 +177,13 @@ def show(decisions: Sequence[Decision]) -> None:
     table.add_column("gang")
     for column in ("CPU ms", "wall ms", "CPU µs/member"):
         table.add_column(column, justify="right")
-    says = {case.name: case.says for case in CASES}
+    descriptions = {case.name: case.description for case in CASES}
     for case in dict.fromkeys(decision.case for decision in decisions):
         own = [decision for decision in decisions if decision.case == case]
         cpu = [1000 * decision.cpu_seconds for decision in own]
         wall = [1000 * decision.wall_seconds for decision in own]
         table.add_row(
-            f"{case}: {says[case]}",
+            f"{case}: {descriptions[case]}",
             f"{statistics.median(cpu):.0f} ({min(cpu):.0f} to {max(cpu):.0f})",
             f"{statistics.median(wall):.0f} ({min(wall):.0f} to {max(wall):.0f})",
             f"{1000 * statistics.median(cpu) / first.members:.0f}",
@@ -193,7 +198,7 @@ def main() -> None:
     parser.add_argument("--members", type=int, default=1000)
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--only", choices=[case.name for case in CASES])
-    parser.add_argument("--profile", type=Path, help="run under cProfile and write the group cycles' profile there")
+    parser.add_argument("--profile", type=Path, help="file for a profile of the group cycles by cProfile")
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
     arguments = parser.parse_args()
     profiler = cProfile.Profile() if arguments.profile is not None else None

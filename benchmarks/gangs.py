@@ -1,19 +1,18 @@
-"""A backlog of gangs bound by Bayplan and by kube-scheduler, side by side on the same machine.
+"""Measure Bayplan and kube-scheduler with a backlog of gangs on the same machine.
 
     python -m benchmarks.gangs                                      # 1,000, 2,000 and 3,000 gangs of 3 on 5,000 nodes
-    python -m benchmarks.gangs --gangs 300 --nodes 20               # too few nodes: gangs are left, but none in part
-    python -m benchmarks.gangs --live --gangs 1000                  # pods are created while the scheduler runs
+    python -m benchmarks.gangs --gangs 300 --nodes 20               # too few nodes: some gangs are not bound, and none
+    in part python -m benchmarks.gangs --live --gangs 1000                  # pods are created while the scheduler runs
     python -m benchmarks.gangs --quick
 
-The workload is scheduler_perf's (``gangs_workload``), with PodGroups of the native API, the same for both. Each drain
-has a fresh control plane that serves that API, with nodes, groups and pods created before the scheduler starts, or with
-`--live` the pods after it, as scheduler_perf does; kube-scheduler has its gates for gangs on.
-Rates are counted from the API server's audit log, from the first binding to the last; CPU and memory are the scheduler
-process's own, CPU once with its start and once from the first bindings on; the time of an attempt comes from the metric
-by which scheduler_perf judges this workload. After each drain no gang may have some of its members on
-nodes and not all. Clients are not limited in either; everything else is at its defaults. What can be compared is the
-ratio within one run: an absolute time says more about the machine. With `--results`, what was measured is kept line by
-line, and what the file holds already is not run again.
+The workload is that of scheduler_perf (``gangs_workload``), with PodGroups of the native API for both schedulers. Each
+run has a new control plane that serves this API. Nodes, groups and pods are created before the scheduler starts; with
+`--live` the pods are created after it, as in scheduler_perf. kube-scheduler runs with its gates for gangs. Rates are
+computed from the API server's audit log, from the first binding to the last. CPU time and memory are those of the
+scheduler process, CPU time with and without its start. The time of an attempt is the metric that scheduler_perf reports
+for this workload. The benchmark fails if a part of a gang is bound at the end. Client rates are not limited; all other
+settings have their defaults. Compare only ratios within one run: absolute times depend on the machine. With
+`--results`, results are stored line by line, and stored ones are not measured again.
 """
 
 from __future__ import annotations
@@ -38,15 +37,15 @@ PUBLISHED_GANGS, PUBLISHED_SIZE, PUBLISHED_NODES = (1000, 2000, 3000), 3, 5000
 def arguments_of(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--gangs", type=int, nargs="+", help="how many gangs, one drain for each number")
+    parser.add_argument("--gangs", type=int, nargs="+", help="numbers of gangs, one run for each number")
     parser.add_argument("--size", type=int, default=PUBLISHED_SIZE, help="members of a gang")
     parser.add_argument("--nodes", type=int)
     parser.add_argument("--repetitions", type=int, default=1)
     parser.add_argument("--only", choices=(BAYPLAN, KUBE_SCHEDULER))
     parser.add_argument("--live", action="store_true", help="create the pods while the scheduler runs")
-    parser.add_argument("--quick", action="store_true", help="100 gangs on 100 nodes, to see whether it works")
-    parser.add_argument("--profile", type=Path, help="run Bayplan once under cProfile and write the profile there")
-    parser.add_argument("--results", type=Path, help="keep results there as JSON lines, and take up what is there")
+    parser.add_argument("--quick", action="store_true", help="100 gangs on 100 nodes, for a quick test")
+    parser.add_argument("--profile", type=Path, help="run Bayplan once, and write a profile by cProfile to this file")
+    parser.add_argument("--results", type=Path, help="file of JSON lines: store results, and reuse stored ones")
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
     arguments = parser.parse_args(argv)
     arguments.gangs = arguments.gangs or ([100] if arguments.quick else list(PUBLISHED_GANGS))
@@ -59,15 +58,15 @@ def arguments_of(argv: Sequence[str] | None = None) -> argparse.Namespace:
 def run(
     arguments: argparse.Namespace, known: Sequence[GangDrain], keep: Callable[[GangDrain], None]
 ) -> list[GangDrain]:
-    """Run what is not known yet.
+    """Run the measurements that are not stored yet.
 
     Args:
-        arguments: Of the command line.
-        known: What was measured before.
+        arguments: Arguments of the command line.
+        known: Stored results.
         keep: Called with each new result.
 
     Returns:
-        Both.
+        Stored and new results.
     """
     drains = list(known)
     done = {(each.scheduler, each.backlog, each.live, each.repetition) for each in known}
@@ -84,14 +83,14 @@ def run(
 
 
 def wrong(drains: Sequence[GangDrain]) -> list[str]:
-    """Drains after which a gang was on nodes in part, or that bound pods without trying gangs; a sentence each."""
+    """Return a message for each run with gangs that are bound in part, or without attempts of gangs."""
     sentences = [
         f"{each.scheduler}: only some members are on nodes of {', '.join(each.partial)}"
         for each in drains
         if each.partial
     ]
     sentences += [
-        f"{each.scheduler}: {each.bound} pods were bound and no gang was tried; look whether PodGroups are served"
+        f"{each.scheduler}: {each.bound} pods were bound and no gang was attempted; check whether PodGroups are served"
         for each in drains
         if each.bound and not each.attempts
     ]
@@ -113,7 +112,7 @@ def main() -> None:
         show(drains)
     broken = wrong(drains)
     if broken:
-        sys.exit(f"found wrong after a drain: {'; '.join(broken)}")
+        sys.exit(f"invalid result: {'; '.join(broken)}")
 
 
 if __name__ == "__main__":

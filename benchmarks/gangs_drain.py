@@ -1,4 +1,4 @@
-"""Lets one scheduler bind one backlog of gangs on a fresh control plane, and measures it."""
+"""Runs one scheduler on one backlog of gangs on a new control plane, and measures it."""
 
 from __future__ import annotations
 
@@ -26,34 +26,34 @@ GATES = f"--feature-gates={native_groups().scheduler_gates}"
 
 _LIMIT_SECONDS = 600.0
 _READY_SECONDS = 600.0
-"""A backlog is taken in before a scheduler is ready, for which kube-scheduler was seen to need more than a minute."""
+"""A scheduler adds the backlog to its queue before it is ready, which took kube-scheduler more than a minute."""
 _QUIET_SECONDS = 10.0
-"""So long after the last bind, what is left does not fit."""
+"""Seconds after the last bind after which the remaining gangs count as infeasible."""
 _POLL_SECONDS = 0.2
 _FIRST_POLL_SECONDS = 0.02
-"""Until the first bindings, so that the CPU time until then is read when they are there."""
+"""Poll interval until the first bindings, so that the CPU time is read soon after them."""
 
 
 @dataclass(frozen=True, slots=True)
 class GangDrain:
-    """One backlog bound.
+    """Result of one backlog.
 
     Attributes:
-        scheduler: Which scheduler.
-        backlog: What was to be bound.
-        bound: Pods bound.
-        partial: Gangs of which some members were bound and some not, at the end; there must be none.
-        seconds: From the first binding to the last.
-        cpu_seconds: CPU time of the scheduler process, start and first lists included.
-        peak_rss_mib: Its peak memory.
-        attempts: Attempts to place gangs.
-        attempt_ms: Mean milliseconds of one.
-        algorithm_ms: Mean milliseconds of its search for nodes.
+        scheduler: Name of the scheduler.
+        backlog: The backlog.
+        bound: Number of bound pods.
+        partial: Gangs of which only a part was bound at the end; there must be none.
+        seconds: Time from the first binding to the last.
+        cpu_seconds: CPU time of the scheduler process, including start and first lists.
+        peak_rss_mib: Largest resident set of the process.
+        attempts: Attempts to schedule gangs.
+        attempt_ms: Mean milliseconds of an attempt.
+        algorithm_ms: Mean milliseconds of the search for nodes in an attempt.
         longest_partial_ms: The longest time between the first and the last bind of one gang.
-        repetition: Which repetition, from 1.
+        repetition: Number of the repetition, from 1.
         live: Whether the pods were created while the scheduler ran.
-        first_cpu_seconds: Of ``cpu_seconds``, what was taken when the first bindings were seen.
-        first_bound: Pods that were bound when that was read.
+        first_cpu_seconds: ``cpu_seconds`` at the first bindings.
+        first_bound: Number of bound pods at that time.
     """
 
     scheduler: str
@@ -74,17 +74,17 @@ class GangDrain:
 
     @property
     def rate(self) -> float:
-        """Pods a second."""
+        """Return pods per second."""
         return self.bound / self.seconds
 
     @property
     def cpu_ms_per_pod(self) -> float:
-        """CPU milliseconds a pod."""
+        """Return CPU milliseconds per pod."""
         return 1000 * self.cpu_seconds / self.bound
 
     @property
     def later_cpu_ms_per_pod(self) -> float:
-        """CPU milliseconds a pod after the first bindings: neither start nor first lists are in it."""
+        """Return CPU milliseconds per pod after the first bindings, without start and first lists."""
         return 1000 * (self.cpu_seconds - self.first_cpu_seconds) / max(1, self.bound - self.first_bound)
 
 
@@ -104,10 +104,10 @@ async def arrive(plane: ControlPlane, backlog: GangBacklog) -> None:
 
 
 def start(plane: ControlPlane, scheduler: str, profile_to: Path | None) -> tuple[Process, Callable[[], str]]:
-    """Start either scheduler.
+    """Start a scheduler.
 
     Returns:
-        Its process, and what scrapes it.
+        Its process, and a function that scrapes it.
     """
     if scheduler == BAYPLAN:
         port = free_port()
@@ -119,17 +119,17 @@ def start(plane: ControlPlane, scheduler: str, profile_to: Path | None) -> tuple
 def drain(
     scheduler: str, backlog: GangBacklog, repetition: int, *, live: bool = False, profile_to: Path | None = None
 ) -> GangDrain:
-    """Bind one backlog on a fresh control plane.
+    """Bind one backlog on a new control plane.
 
     Args:
-        scheduler: Which scheduler.
-        backlog: What is to be bound.
-        repetition: Which repetition this is.
+        scheduler: Name of the scheduler.
+        backlog: The backlog.
+        repetition: Number of the repetition.
         live: Whether pods are created while the scheduler runs, not before.
-        profile_to: Where Bayplan's own profile (cProfile) is written; None for none.
+        profile_to: File for Bayplan's profile (cProfile); None for none.
 
     Raises:
-        TimeoutError: Nothing was bound, or binding had no end.
+        TimeoutError: No pod was bound, or the run did not end in time.
     """
     options = Options(
         kubernetes=native_groups().kubernetes,
@@ -172,17 +172,17 @@ def drain(
 
 
 def _await_first(scheduler: str, log: AuditTimes, process: Process) -> tuple[int, float]:
-    """Wait for the first bindings; how many are seen, and the CPU time until then."""
+    """Wait for the first bindings; return their number, and the CPU time until then."""
     deadline = time.monotonic() + _LIMIT_SECONDS
     while not (bound := log.read()):
         if time.monotonic() > deadline:
-            raise TimeoutError(f"{scheduler} bound nothing in {_LIMIT_SECONDS:.0f} s; look at its log")
+            raise TimeoutError(f"{scheduler} bound nothing in {_LIMIT_SECONDS:.0f} s; see its log")
         time.sleep(_FIRST_POLL_SECONDS)
     return bound, process.cpu_seconds()
 
 
 def _await_end(scheduler: str, log: AuditTimes, backlog: GangBacklog) -> None:
-    """Wait until all is bound, or what is left does not fit."""
+    """Wait until all pods are bound, or the remaining ones do not fit."""
     began = changed = time.monotonic()
     bound = 0
     while bound < backlog.pods:
@@ -194,6 +194,6 @@ def _await_end(scheduler: str, log: AuditTimes, backlog: GangBacklog) -> None:
             return
         if now - began > _LIMIT_SECONDS:
             raise TimeoutError(
-                f"{scheduler} bound {bound} of {backlog.pods} pods in {_LIMIT_SECONDS:.0f} s; give it fewer gangs"
+                f"{scheduler} bound {bound} of {backlog.pods} pods in {_LIMIT_SECONDS:.0f} s; use fewer gangs"
             )
         time.sleep(_POLL_SECONDS)

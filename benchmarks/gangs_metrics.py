@@ -1,6 +1,6 @@
-"""Reads the metrics of both schedulers about attempts to place gangs.
+"""Reads the metrics of both schedulers about attempts to schedule gangs.
 
-The metric is the one by which scheduler_perf judges its gang workload (kubernetes/kubernetes pull request 138341).
+scheduler_perf reports the same metric for its gang workload (kubernetes/kubernetes pull request 138341).
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from hack.controlplane.processes import Process
 ATTEMPT = "scheduler_podgroup_scheduling_attempt_duration_seconds"
 ALGORITHM = "scheduler_podgroup_scheduling_algorithm_duration_seconds"
 SCRAPE_FLAG = "--authorization-always-allow-paths=/readyz,/livez,/healthz,/metrics"
-"""Lets kube-scheduler be scraped without an account."""
+"""Flag that allows scrapes of kube-scheduler without authentication."""
 
 _TIMEOUT_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class GroupAttempts:
-    """Attempts to place gangs.
+    """Attempts to schedule gangs.
 
     Attributes:
-        count: How many, however they ended.
-        mean_ms: Mean milliseconds of one, its binding not included; None without any.
-        algorithm_mean_ms: Of that, the search for nodes.
+        count: Number of attempts with any result.
+        mean_ms: Mean milliseconds of an attempt, without binding; None if there are none.
+        algorithm_mean_ms: Mean milliseconds of the search for nodes in an attempt.
     """
 
     count: int
@@ -41,7 +41,7 @@ class GroupAttempts:
 
 
 def group_attempts(text: str) -> GroupAttempts:
-    """Read a scrape."""
+    """Read the attempts from a scrape."""
     families = {family.name: family for family in text_string_to_metric_families(text)}
 
     def total(name: str, suffix: str) -> float:
@@ -58,19 +58,19 @@ def group_attempts(text: str) -> GroupAttempts:
 
 
 def scrape_bayplan(port: int) -> str:
-    """Read what Bayplan serves on a port of loopback.
+    """Read the metrics that Bayplan serves on a port of loopback.
 
     Raises:
-        OSError: It does not answer.
+        OSError: It does not respond.
     """
     return _get(http.client.HTTPConnection(LOOPBACK, port, timeout=_TIMEOUT_SECONDS))
 
 
 def scrape_kube_scheduler(process: Process) -> str:
-    """Read what kube-scheduler serves; it must have been started with :data:`SCRAPE_FLAG`.
+    """Read the metrics of kube-scheduler; it must have been started with :data:`SCRAPE_FLAG`.
 
     Raises:
-        OSError: It does not answer.
+        OSError: It does not respond.
     """
     flags = dict(re.findall(r"--([a-z-]+)=(\S*)", " ".join(process.command.argv)))
     trusted = ssl.create_default_context(cafile=str(Path(flags["cert-dir"]) / "kube-scheduler.crt"))
@@ -84,7 +84,7 @@ def _get(connection: http.client.HTTPConnection) -> str:
         answer = connection.getresponse()
         body = answer.read().decode()
         if answer.status != http.client.OK:
-            raise ConnectionError(f"/metrics was answered with {answer.status}: {body.strip()}; look at the flags")
+            raise ConnectionError(f"/metrics was answered with {answer.status}: {body.strip()}; check its flags")
         return body
     finally:
         connection.close()

@@ -1,4 +1,4 @@
-"""Prints the results of many drains of gangs: medians, spread and ratios, as a table."""
+"""Prints results of gang measurements: medians, spread and ratios, as a table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from benchmarks.gangs_drain import GangDrain
 from hack.controlplane.schedulers import BAYPLAN, KUBE_SCHEDULER
 
 _WIDTH = 140
-"""Columns of the table if the output is no terminal."""
+"""Width of the table if the output is not a terminal."""
 COUNTED: Mapping[str, tuple[str, Callable[[GangDrain], float]]] = {
     "pods/s": (".0f", lambda one: one.rate),
     "CPU ms/pod": (".2f", lambda one: one.cpu_ms_per_pod),
@@ -26,7 +26,7 @@ COUNTED: Mapping[str, tuple[str, Callable[[GangDrain], float]]] = {
     "peak MiB": (".0f", lambda one: one.peak_rss_mib),
     "in part ms": (".0f", lambda one: one.longest_partial_ms),
 }
-"""Reported numbers, in the order of the table; "after the first bind" is of CPU ms/pod."""
+"""Reported numbers, in the order of the table; "after the first bind" refers to CPU ms/pod."""
 _COMPARED = {
     "pods/s": "the rate",
     "CPU ms/pod": "the CPU",
@@ -41,7 +41,7 @@ def _or_nan(value: float | None) -> float:
 
 
 def summary(drains: Sequence[GangDrain]) -> list[dict[str, Any]]:
-    """Of each backlog and scheduler the medians and the spread; ratios where both schedulers have bound it."""
+    """Return medians and spread for each backlog and scheduler, and ratios if there are results of both."""
     found = []
     for backlog, live in dict.fromkeys((each.backlog, each.live) for each in drains):
         sides = {
@@ -75,8 +75,8 @@ def summary(drains: Sequence[GangDrain]) -> list[dict[str, Any]]:
 def show(drains: Sequence[GangDrain]) -> None:
     """Print medians, and ratios below them.
 
-    An attempt is one of a whole gang, of which the search for nodes is a part; a gang is bound in part from the first
-    of its binds to the last.
+    An attempt is that of a whole gang, and includes the search for nodes. A gang is bound in part from its first bind
+    to its last.
     """
     table = Table(title="Gangs, medians", box=box.SIMPLE, pad_edge=False)
     for column in ("gangs", "of", "nodes"):

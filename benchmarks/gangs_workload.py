@@ -1,4 +1,4 @@
-"""The objects of scheduler_perf's gang workload, and whether gangs ended whole.
+"""Objects of scheduler_perf's gang workload, and the check that gangs are bound as a whole.
 
 Nodes, groups of the native API and their members equal that workload (kubernetes/kubernetes,
 ``test/integration/scheduler_perf/podgroup/gangscheduling``, pull request 138341: 5,000 nodes of 4 CPUs and 32 GiB;
@@ -16,19 +16,19 @@ from benchmarks.workload import NAMESPACE, SCHEDULER_NAME, Document
 from hack.controlplane.native_groups import native_groups
 
 API_VERSION = native_groups().api_version
-"""The published workload is of 1.37 and says v1beta1; v1alpha2 of 1.36 has the same fields."""
+"""The published workload for 1.37 uses v1beta1; v1alpha2 of 1.36 has the same fields."""
 
 GROUPS_PATH = f"/apis/{API_VERSION}/namespaces/{NAMESPACE}/podgroups"
 
 
 @dataclass(frozen=True, slots=True)
 class GangBacklog:
-    """What is to be bound.
+    """A backlog of gangs.
 
     Attributes:
-        nodes: How many nodes.
-        gangs: How many gangs.
-        size: Members of each, all of which it needs.
+        nodes: Number of nodes.
+        gangs: Number of gangs.
+        size: Number of members per gang, all of which are required.
     """
 
     nodes: int
@@ -37,7 +37,7 @@ class GangBacklog:
 
     @property
     def pods(self) -> int:
-        """Members of all gangs."""
+        """Return the number of members of all gangs."""
         return self.gangs * self.size
 
 
@@ -89,20 +89,20 @@ def members(backlog: GangBacklog) -> Iterator[Document]:
 
 
 def gang_name(number: int) -> str:
-    """Name of a gang."""
+    """Return the name of a gang."""
     return f"gang-{number}"
 
 
 def gang_of(pod_name: str) -> str:
-    """Name of the gang of one of :func:`members`."""
+    """Return the name of the gang of one of :func:`members`."""
     return pod_name.rpartition("-")[0]
 
 
 def partial_gangs(pods: Iterable[Mapping[str, Any]], size: int) -> list[str]:
-    """Gangs that have some of their members on nodes, but not all.
+    """Return the gangs that have some but not all of their members on nodes.
 
     Args:
-        pods: As the API server has them.
+        pods: The pods from the API server.
         size: Members of each gang.
     """
     bound = Counter(gang_of(pod["metadata"]["name"]) for pod in pods if pod["spec"].get("nodeName"))
@@ -110,11 +110,11 @@ def partial_gangs(pods: Iterable[Mapping[str, Any]], size: int) -> list[str]:
 
 
 def longest_partial(names: Iterable[str], times: Iterable[float]) -> float:
-    """The longest time between the first and the last bind of one gang, seconds; 0 of nothing.
+    """Return the longest time between the first and the last bind of one gang, in seconds; 0 without binds.
 
     Args:
-        names: Of pods, each bound once.
-        times: When, seconds, in the same order.
+        names: Names of pods, each bound once.
+        times: Times of their binds in seconds, in the same order.
     """
     spans: dict[str, tuple[float, float]] = {}
     for name, time in zip(names, times, strict=True):

@@ -1,12 +1,12 @@
-"""How long a pod waits for its node at a steady rate, for both schedulers.
+"""Measure the latency from the creation of a pod to its bind at a steady rate, for both schedulers.
 
     make bench-latency
     python -m benchmarks.latency --nodes 5000 --rates 50,200 --seconds 30
     python -m benchmarks.latency --show build/benchmarks/latency.jsonl
 
-Pods come at an even pace to a cluster whose scheduler runs already. Their time is from when the API server has created
-one to when it has taken its binding, both from the audit log. Ratios within one run are what can be compared. Results
-are kept line by line, and what a file of results holds already is not run again.
+Pods are created at a constant rate in a cluster with a running scheduler. The latency of a pod is the time from its
+creation to its binding, both from the audit log of the API server. Compare only ratios within one run. Results are
+stored line by line, and stored ones are not measured again.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ _TABLE_WIDTH = 140
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """One run at one rate.
+    """Result of one run at one rate.
 
     Attributes:
-        scheduler: Which scheduler.
-        rate: Pods a second that came.
-        pods: Pods that were counted.
+        scheduler: Name of the scheduler.
+        rate: Created pods per second.
+        pods: Number of counted pods.
         p50_ms: Median of the times from created to bound, milliseconds.
-        p99_ms: Of a hundred, one takes longer than this.
-        cpu_ms_per_pod: CPU time of the scheduler process a pod while pods came, milliseconds.
-        nodes: How many nodes.
-        repetition: Which repetition, from 1.
+        p99_ms: 99th percentile of these times, milliseconds.
+        cpu_ms_per_pod: CPU time of the scheduler process per pod while pods were created, milliseconds.
+        nodes: Number of nodes.
+        repetition: Number of the repetition, from 1.
     """
 
     scheduler: str
@@ -71,11 +71,11 @@ COUNTED: Mapping[str, Callable[[Latency], float]] = {
     "p99 ms": lambda one: one.p99_ms,
     "CPU ms/pod": lambda one: one.cpu_ms_per_pod,
 }
-"""What is line, in the order of the table."""
+"""Reported numbers, in the order of the table."""
 
 
 async def _come(plane: ControlPlane, first: int, count: int, rate: float) -> None:
-    """Create pods at an even pace, whatever the API server takes for each."""
+    """Create pods at a constant rate, independent of the response time of the API server."""
     make = WORKLOADS[0].pod
     async with await connected(plane) as connection, asyncio.TaskGroup() as group:
         began = time.monotonic()
@@ -86,16 +86,16 @@ async def _come(plane: ControlPlane, first: int, count: int, rate: float) -> Non
 
 
 def measure(cluster: PreparedCluster, scheduler: str, load: tuple[int, int, int], repetition: int) -> Latency:
-    """Let pods come to one scheduler for a while.
+    """Create pods for one scheduler, and measure their latency.
 
     Args:
-        cluster: Where to.
-        scheduler: Which scheduler.
-        load: Nodes that the cluster has, pods a second, and pods.
-        repetition: Which repetition this is.
+        cluster: The cluster.
+        scheduler: Name of the scheduler.
+        load: Number of nodes, pods per second, and number of pods.
+        repetition: Number of the repetition.
 
     Raises:
-        TimeoutError: Not all of them were bound.
+        TimeoutError: Not all pods were bound.
     """
     nodes, rate, count = load
     with cluster.started() as plane:
@@ -115,12 +115,12 @@ def measure(cluster: PreparedCluster, scheduler: str, load: tuple[int, int, int]
 
 
 def percentile(ascending: Sequence[float], share: float) -> float:
-    """The lowest of these values which at least such a share of them does not exceed; there must be one."""
+    """Return a percentile: the lowest value that at least this share of the values does not exceed."""
     return ascending[max(0, math.ceil(share * len(ascending)) - 1)]
 
 
 def run(arguments: argparse.Namespace, results: ResultLines[Latency]) -> list[Latency]:
-    """Run what is not in the file of results yet, and add it there."""
+    """Run the measurements that are not in the file of results, and add their results."""
     known = results.read()
     done = {(each.nodes, each.rate, each.pods, each.scheduler, each.repetition) for each in known}
     rates = [int(text) for text in arguments.rates.split(",")]
@@ -143,7 +143,7 @@ def run(arguments: argparse.Namespace, results: ResultLines[Latency]) -> list[La
 
 
 def summary(results: Sequence[Latency]) -> list[dict[str, Any]]:
-    """Medians, spread and ratio of each number, by nodes and rate, where there are runs of both schedulers."""
+    """Return medians, spread and ratio of each number, by nodes and rate, if there are results of both schedulers."""
     found = []
     for nodes, rate in dict.fromkeys((each.nodes, each.rate) for each in results):
         sides = [
@@ -168,8 +168,8 @@ def _counted(sides: Sequence[Sequence[Latency]], of: Callable[[Latency], float])
 
 
 def show(results: Sequence[Latency]) -> None:
-    """Print medians over repetitions, and how far these lie apart."""
-    table = Table(title="From created to bound: Bayplan / kube-scheduler = ratio, medians")
+    """Print medians over repetitions, and their spread."""
+    table = Table(title="Latency from creation to bind: Bayplan / kube-scheduler = ratio, medians")
     for column in ("nodes", "pods/s", *COUNTED, "spread of p99 ms", "n"):
         table.add_column(column, justify="right")
     for each in summary(results):
@@ -193,8 +193,10 @@ def main() -> None:
     parser.add_argument("--rates", default="50,200")
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--repetitions", type=int, default=3)
-    parser.add_argument("--results", type=Path, default=DEFAULT_FOLDER / "latency.jsonl", help="JSON lines, added to")
-    parser.add_argument("--show", type=Path, help="run nothing, show this file of results")
+    parser.add_argument(
+        "--results", type=Path, default=DEFAULT_FOLDER / "latency.jsonl", help="file of JSON lines; results are added"
+    )
+    parser.add_argument("--show", type=Path, help="show this file of results without a measurement")
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
     arguments = parser.parse_args()
     if arguments.show is not None:

@@ -1,6 +1,6 @@
 """Draws lines over two logarithmic axes, each with its name at its end.
 
-The names stand at the lines and not in a legend, because a dozen colours are hard to distinguish in a legend.
+Names are at the lines and not in a legend, because a dozen colours are hard to distinguish in a legend.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from benchmarks.svg_page import HUES, Font, Page
 _WIDTH, _HEIGHT = 920, 540
 _LEFT, _TOP, _RIGHT, _BOTTOM = 74, 84, 720, 482
 _ROW = 15.0
-"""Pixels from one name to the next, at least."""
+"""Minimum distance of two names in pixels."""
 _DASHES = ("none", "5 3", "1.5 3")
 _TICK = Font(11, "middle", "dim")
 _STEPS = (1, 2, 5)
@@ -22,18 +22,18 @@ _STEPS = (1, 2, 5)
 
 @dataclass(frozen=True, slots=True)
 class LineChart:
-    """What is drawn.
+    """Content of a chart.
 
     Attributes:
-        title: Of the chart.
-        says: What is below the title.
-        across: What the horizontal axis is.
-        up: What the vertical axis is.
+        title: Title of the chart.
+        description: Text below the title.
+        across: Name of the horizontal axis.
+        up: Name of the vertical axis.
         lines: Points (horizontal, vertical), all above zero, ascending, by the line's name.
     """
 
     title: str
-    says: str
+    description: str
     across: str
     up: str
     lines: Mapping[str, Sequence[tuple[float, float]]]
@@ -56,19 +56,19 @@ class LogScale:
     end: float
 
     def place(self, value: float) -> float:
-        """Where a value is, pixels."""
+        """Return the position of a value in pixels."""
         share = math.log(value / self.low) / math.log(self.high / self.low)
         return self.start + share * (self.end - self.start)
 
 
 def ticks(low: float, high: float) -> list[float]:
-    """Round numbers (1, 2 or 5 times a power of ten) from ``low`` to ``high``, both included."""
+    """Return the round numbers (1, 2 or 5 times a power of ten) from ``low`` to ``high``, inclusive."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     return [step * 10.0**power for power in powers for step in _STEPS if low <= step * 10.0**power <= high]
 
 
 def outward(value: float, *, up: bool) -> float:
-    """The next round number above or below; itself if it is one."""
+    """Return the next round number above or below; the number itself if it is round."""
     power = 10.0 ** math.floor(math.log10(value))
     rounds = [step * power for step in (*_STEPS, 10)]
     if up:
@@ -77,12 +77,12 @@ def outward(value: float, *, up: bool) -> float:
 
 
 def apart(wanted: Sequence[float], least: float, lowest: float) -> list[float]:
-    """Places in the order of those wanted, ascending, moved as little as this simple rule can to be so far apart.
+    """Return positions in the order of the wanted ones, moved apart by a simple rule to the minimum distance.
 
     Args:
-        wanted: Ascending, pixels.
-        least: From each to the next.
-        lowest: None is beyond it, pixels.
+        wanted: Wanted positions, ascending, pixels.
+        least: Minimum distance.
+        lowest: Maximum position, pixels.
     """
     found: list[float] = []
     for place in wanted:
@@ -94,14 +94,14 @@ def apart(wanted: Sequence[float], least: float, lowest: float) -> list[float]:
 
 
 def draw(chart: LineChart) -> Page:
-    """Draw it; a chart needs one line with one point at least."""
+    """Draw a chart; it needs at least one line with one point."""
     xs = [x for points in chart.lines.values() for x, _ in points]
     ys = [y for points in chart.lines.values() for _, y in points]
     across = LogScale(min(xs) / 1.15, max(xs) * 1.15, _LEFT, _RIGHT)
     up = LogScale(outward(min(ys), up=False), outward(max(ys) * 1.01, up=True), _BOTTOM, _TOP)
-    page = Page(_WIDTH, _HEIGHT, f"{chart.title}: {chart.says}")
+    page = Page(_WIDTH, _HEIGHT, f"{chart.title}: {chart.description}")
     page.text(20, 28, chart.title, Font(16, weight="bold"))
-    page.text(20, 47, chart.says, Font(12, colour="dim"))
+    page.text(20, 47, chart.description, Font(12, colour="dim"))
     for value in ticks(up.low, up.high):
         y = up.place(value)
         page.line([(_LEFT, y), (_RIGHT, y)], "grid")

@@ -1,12 +1,12 @@
-"""What the page costs: CPU time and bytes by number of viewers, on a large cluster in memory.
+"""Measure the cost of the page: CPU time and bytes by number of viewers, on a large cluster in memory.
 
     make bench-page                                         # 5,000 nodes, 50,000 pods, 10,000 of them pending
     make bench-page QUICK=1
     python -m benchmarks.page --nodes 1000 --pods 10000 --viewers 0,1
 
 The scheduler, the documents, the HTTP server and its connections are those of the operator; the cluster is in memory.
-Pods come and go on nodes at a steady rate. Viewers are another process, which reads all panels. CPU time is that of
-the process that serves, so compare it with that without viewers.
+Pods on nodes are replaced at a steady rate. Viewers are another process, which reads all panels. CPU time is that of
+the serving process, so compare it with the time without viewers.
 """
 
 from __future__ import annotations
@@ -65,15 +65,15 @@ _VIEWER = "--read"
 
 
 class Result(msgspec.Struct, frozen=True):
-    """One number of viewers.
+    """Result with one number of viewers.
 
     Attributes:
-        changes_per_second: Pods that were replaced by others in a second; less than wanted on a busy machine.
+        changes_per_second: Replaced pods per second; less than intended on a busy machine.
         cpu_percent: CPU time of the process in percent of a core.
-        page_percent: CPU time in which documents were built, in percent of a core.
-        bytes_per_second: Bytes that one viewer received in a second, after the first documents.
+        page_percent: CPU time of building documents, in percent of a core.
+        bytes_per_second: Bytes per second that one viewer received, after the first documents.
         first_bytes: Bytes of the first documents.
-        longest_ms: CPU time of the longest turn in which a document was built; a dry run is one turn.
+        longest_ms: Maximum CPU time of one slice of building a document; a dry run is one slice.
     """
 
     nodes: int
@@ -88,15 +88,15 @@ class Result(msgspec.Struct, frozen=True):
 
 
 class CpuTurns(Turns):
-    """Turns measured in CPU time: other processes of the machine do not count."""
+    """Slices measured in CPU time, which excludes other processes of the machine."""
 
     def begin(self) -> None:
-        """Begin a turn."""
+        """Begin a slice."""
         super().begin()
         self._cpu = time.thread_time()
 
     def end(self) -> None:
-        """End a turn."""
+        """End a slice."""
         super().end()
         seconds = time.thread_time() - self._cpu
         self.cpu_spent += seconds
@@ -116,7 +116,7 @@ class World:
 
     def __init__(self, nodes: int, pods: int, viewers: int) -> None:
         clock, history = SystemClock(), AttemptHistory()
-        # No pod is retried only because time has passed, so that all measurements have the same load.
+        # Pods are not retried by the periodic flush, so that all measurements have the same load.
         options = SchedulerOptions(max_unschedulable_seconds=math.inf)
         self._cluster = cluster = MemoryCluster()
         self.scheduler = Scheduler(clock, cluster, options, ports=SchedulerPorts(attempts=history))
@@ -196,7 +196,7 @@ def _no_gang(namespace: str, name: str, source: GroupSource | None) -> GangExpla
 
 
 def _pending(number: int) -> Document:
-    """Make a pod that waits: half of them match no node, the others have one of ten scheduling gates."""
+    """Make a pending pod: half of these pods match no node, the others have one of ten scheduling gates."""
     cause = number % _CAUSES
     spec: Document = {"schedulingGates": [{"name": f"example.com/gate-{cause}"}]}
     if cause < _CAUSES // 2:

@@ -1,6 +1,6 @@
-"""Checks the end of a drain: nothing overcommitted, every hard constraint satisfied, the expected number of pods bound.
+"""Checks the cluster after a run: no node overcommitted, hard constraints satisfied, expected number of pods bound.
 
-The check is plain code that shares nothing with either scheduler.
+The check is independent of the code of both schedulers.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ Labels = Mapping[str, str]
 
 
 def violations(workload: Workload, nodes: Iterable[Document], pods: Sequence[Document], created: int) -> list[str]:
-    """What is wrong with a cluster after a drain.
+    """Return the problems of a cluster after a run.
 
     Args:
-        workload: What was drained.
-        nodes: All nodes as the API server has them.
-        pods: All pods as the API server has them.
-        created: How many pods the backlog had.
+        workload: The workload.
+        nodes: All nodes from the API server.
+        pods: All pods from the API server.
+        created: Number of pods in the backlog.
 
     Returns:
-        A sentence each; none if all is well.
+        One message per problem.
     """
     labels = {node["metadata"]["name"]: dict(node["metadata"]["labels"]) for node in nodes}
     placed = [pod for pod in pods if pod["spec"].get("nodeName")]
@@ -42,7 +42,7 @@ def violations(workload: Workload, nodes: Iterable[Document], pods: Sequence[Doc
 
 
 def _without_devices(pod: Document) -> Document:
-    """Return a pod without the extended resources that the devices of its claim provide, which no node offers."""
+    """Return a pod without the extended resources that the devices of its claim provide; no node offers them."""
     claim = pod.get("status", {}).get("extendedResourceClaimStatus") or {}
     provided = {(each["containerName"], each["resourceName"]) for each in claim.get("requestMappings", ())}
     if not provided:
@@ -66,8 +66,8 @@ def _off_their_nodes(own: Iterable[Document], labels: Mapping[str, Labels]) -> I
     for pod in own:
         required = _affinity(pod, "nodeAffinity", {})
         for term in required.get("nodeSelectorTerms", ()) if required else ():
-            for wish in term["matchExpressions"]:
-                if labels[pod["spec"]["nodeName"]].get(wish["key"]) not in wish["values"]:
+            for requirement in term["matchExpressions"]:
+                if labels[pod["spec"]["nodeName"]].get(requirement["key"]) not in requirement["values"]:
                     yield f"pod {pod['metadata']['name']} is on a node that its affinity excludes"
 
 

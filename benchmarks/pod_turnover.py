@@ -1,4 +1,4 @@
-"""Replaces bound pods during a drain: they are deleted, with the claims that they name, and the next ones created."""
+"""Replaces bound pods during a run: deletes them with the claims that they name, and creates the next ones."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _NOW = json.dumps(
 
 
 class PodTurnover:
-    """Deletions and creations of one drain.
+    """Deletions and creations of one run.
 
     Args:
-        workload: The workload. For churn, half of the bound pods are deleted; with a number of pods in flight, all are,
-            and for each the next one is created.
+        workload: The workload. For churn, half of the bound pods are deleted; with a number of pods in flight, all are
+            deleted, and the next one is created for each.
         pods: Pods of the backlog.
 
     Attributes:
@@ -46,7 +46,7 @@ class PodTurnover:
 
         Args:
             connection: Connection to the API server.
-            bound: Names of the pods bound so far, in their order.
+            bound: Names of the pods bound so far, in order.
         """
         last = len(bound) if self._workload.in_flight else len(bound) // 2
         numbers = [int(name.rpartition("-")[2]) for name in bound[self._deleted : last]]
@@ -61,7 +61,7 @@ class PodTurnover:
             await self._send(connection, "POST pods", ApiRequest("POST", PODS_PATH, encoded(document)))
 
     async def _delete(self, connection: ApiConnection, pod: Document) -> None:
-        """Delete a pod and then, as their controller would, the claims that are not of a template."""
+        """Delete a pod, and then its claims that are not of a template, as the controller of claims would."""
         name = pod["metadata"]["name"]
         await self._send(connection, "DELETE pods", ApiRequest("DELETE", f"{PODS_PATH}/{name}", _NOW))
         for claim in pod["spec"].get("resourceClaims", ()):

@@ -1,7 +1,7 @@
-"""A control plane that starts with a workload in it, again and again.
+"""Prepared etcd data of a workload, from which each run starts a control plane.
 
-The objects are created once through the API, the servers stopped, and etcd's files saved. Every run starts on a copy,
-so both schedulers start from the same state, byte by byte.
+The objects are created once through the API; then the servers are stopped, and etcd's files are saved. Every run starts
+on a copy, so both schedulers start from the same state, byte for byte.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ _POLICY = Path(__file__).with_name("audit-policy.yaml")
 
 
 def plane_options(state_dir: Path | None = None) -> Options:
-    """A control plane that writes down what the benchmarks count by."""
+    """Return a control plane with the audit log that the benchmarks read."""
     return Options(audit=True, apiserver_args=(f"--audit-policy-file={_POLICY}",), state_dir=state_dir)
 
 
 class PreparedCluster:
-    """Nodes and pods as etcd keeps them; a context manager, at whose end the files go.
+    """Nodes and pods in files of etcd; a context manager that deletes the files at its end.
 
     Args:
-        nodes: How many nodes.
-        pods: Pods by their documents, those that run already with ``spec.nodeName``.
+        nodes: Number of nodes.
+        pods: Manifests of the pods; bound pods have ``spec.nodeName``.
         others: Other objects, each with the path of its collection; they are created before the pods.
     """
 
@@ -64,7 +64,7 @@ class PreparedCluster:
 
     @contextmanager
     def started(self) -> Iterator[ControlPlane]:
-        """A control plane on a copy; both are gone at the end."""
+        """Start a control plane on a copy of the files; remove both at the end."""
         root = Path(tempfile.mkdtemp(prefix="run-", dir=self._root))
         try:
             shutil.copytree(self._root / "made" / "etcd", root / "etcd")
@@ -91,16 +91,16 @@ class PreparedCluster:
 
 
 async def connected(plane: ControlPlane) -> ApiConnection:
-    """A connection as administrator, for many requests at once."""
+    """Return a connection as administrator for concurrent requests."""
     return await open_connection(plane.kubeconfig, None, ConnectionOptions(write_connections=_CREATORS), SystemClock())
 
 
 async def create_all(connection: ApiConnection, path: str, bodies: Iterable[bytes]) -> None:
-    """Create objects in their order, many at a time.
+    """Create objects in order, with concurrent requests.
 
     Args:
-        connection: To the API server.
-        path: Of their collection.
+        connection: Connection to the API server.
+        path: Path of the collection.
         bodies: The objects.
     """
     waiting = iter(bodies)

@@ -1,6 +1,6 @@
-"""Draws bars for ratios of two schedulers' numbers, in columns side by side.
+"""Draws bars for ratios of the results of two schedulers, in columns.
 
-In every column the other scheduler is a line at one: a bar's length is the ratio itself, so columns of different units
+In every column the other scheduler is a line at one: the length of a bar is the ratio, so columns with different units
 are comparable.
 """
 
@@ -22,9 +22,9 @@ class Ratio:
     """One bar.
 
     Attributes:
-        ratio: Bayplan's over kube-scheduler's.
-        label: Both numbers, as text.
-        second: Another ratio, drawn thin beneath; 0 for none.
+        ratio: Ratio of Bayplan's result to kube-scheduler's.
+        label: Both results as text.
+        second: Second ratio, drawn as a thin bar below; 0 for none.
     """
 
     ratio: float
@@ -34,48 +34,48 @@ class Ratio:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """What all bars below one another are of.
+    """A column of bars.
 
     Attributes:
-        title: What is counted.
-        says: Which way is better, and what the thin bars are.
+        title: Metric of the column.
+        description: Which direction is better, and the meaning of the thin bars.
     """
 
     title: str
-    says: str
+    description: str
 
 
 @dataclass(frozen=True, slots=True)
 class RatioChart:
-    """What is drawn.
+    """Content of a chart.
 
     Attributes:
-        title: Of the chart.
-        says: What is below the title.
-        columns: From left to right.
+        title: Title of the chart.
+        description: Text below the title.
+        columns: Columns from left to right.
         rows: Names with a bar for each column; a row without bars is a heading.
     """
 
     title: str
-    says: str
+    description: str
     columns: Sequence[Column]
     rows: Sequence[tuple[str, Sequence[Ratio]]]
 
 
 def draw(chart: RatioChart) -> Page:
-    """Draw it."""
+    """Draw a chart."""
     pitch = _SPAN + _LABEL + _GAP
     bottom = _TOP + _ROW * len(chart.rows)
-    page = Page(_NAMES + pitch * len(chart.columns), bottom + _FOOT, f"{chart.title}: {chart.says}")
+    page = Page(_NAMES + pitch * len(chart.columns), bottom + _FOOT, f"{chart.title}: {chart.description}")
     page.text(20, 28, chart.title, Font(16, weight="bold"))
-    page.text(20, 47, chart.says, Font(12, colour="dim"))
+    page.text(20, 47, chart.description, Font(12, colour="dim"))
     for number, column in enumerate(chart.columns):
         left = _NAMES + number * pitch
         bars = [ratios[number] for _, ratios in chart.rows if ratios]
         most = max((max(bar.ratio, bar.second) for bar in bars), default=1.0)
         scale = _SPAN / max(1.0, most)
         page.text(left, _TOP - 30, column.title, Font(13, weight="bold"))
-        page.text(left, _TOP - 14, column.says, Font(11, colour="dim"))
+        page.text(left, _TOP - 14, column.description, Font(11, colour="dim"))
         page.line([(left, _TOP), (left, bottom)], "dim")
         for row, (_, ratios) in enumerate(chart.rows):
             if ratios:
@@ -95,7 +95,7 @@ def _bar(page: Page, bar: Ratio, corner: tuple[float, float], scale: float) -> N
     page.bar((left, top + 7), width, _BAR, "own")
     if bar.second:
         page.bar((left, top + 7 + _BAR + 1), scale * bar.second, 5, "pale")
-    # Beyond the line at one, so that it does not run through the words.
+    # To the right of the line at one, so that the line does not cross the text.
     end = left + max(width, scale * bar.second)
     if end < left + scale < end + _LABEL:
         end = left + scale

@@ -1,10 +1,10 @@
-"""What a record costs: a backlog is bound with and without ``--record``, in turns, on a real API server.
+"""Measure the cost of a record: alternate runs with and without ``--record`` on a real API server.
 
     python -m benchmarks.record                     # 5,000 pods, three times each
     python -m benchmarks.record --pods 20000 --repetitions 1
 
-CPU time is that of the operator's process after the first bindings, so that start and first lists are not in it. The
-last record is replayed, and every decision must be equal.
+CPU time is that of the operator's process after the first bindings, without start and first lists. The last record is
+replayed, and every decision must be equal.
 """
 
 from __future__ import annotations

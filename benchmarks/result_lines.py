@@ -12,19 +12,19 @@ from scheduler_core.errors import SchedulerCoreError
 T = TypeVar("T")
 
 DEFAULT_FOLDER = Path("build/benchmarks")
-"""Where results lie if nobody says otherwise; no part of the sources."""
+"""Default folder of results; not part of the sources."""
 
 
 class UnreadableResultsError(SchedulerCoreError):
-    """A file of results holds something else."""
+    """A file is not a valid file of results."""
 
 
 class ResultLines(Generic[T]):
     """Results in a file.
 
     Args:
-        path: The file; it need not be there.
-        kind: A dataclass of what JSON knows.
+        path: The file; it may be missing.
+        kind: A dataclass with fields of JSON types.
     """
 
     def __init__(self, path: Path, kind: type[T]) -> None:
@@ -32,10 +32,10 @@ class ResultLines(Generic[T]):
         self._decoder = msgspec.json.Decoder(kind)
 
     def read(self) -> list[T]:
-        """Results of earlier runs; none where there is no file.
+        """Return results of earlier runs; none if there is no file.
 
         Raises:
-            UnreadableResultsError: The file is not one of such results.
+            UnreadableResultsError: The file is not a valid file of results.
         """
         if not self._path.exists():
             return []
@@ -50,7 +50,7 @@ class ResultLines(Generic[T]):
         return found
 
     def add(self, result: T) -> None:
-        """Write one more; what a broken run left of a line is dropped."""
+        """Append a result; an incomplete line of an interrupted run is dropped."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.open("a+b") as file:
             file.seek(0)

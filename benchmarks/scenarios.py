@@ -1,12 +1,13 @@
-"""Scenarios played to kube-scheduler and to Bayplan, as a table of what each of them did.
+"""Runs scenarios with kube-scheduler and with Bayplan, and prints a table of the results of both.
 
     python -m benchmarks.scenarios
     python -m benchmarks.scenarios --only preemption -o json
     python -m benchmarks.scenarios --random 200 --seed 3 --pairs 3 --keep differences
 
-Each scheduler has a control plane of its own; both play at the same time. Compared are the node of every pod, its
-nomination, its conditions PodScheduled and DisruptionTarget with their messages, which pods are gone, and all events.
-Scenarios drawn at random are compared after each step, and played again where they differ: what remains is no chance.
+Each scheduler has its own control plane; both run at the same time. The comparison covers the node of every pod, its
+nomination, its conditions PodScheduled and DisruptionTarget with their messages, the deleted pods, and all events.
+Random scenarios are compared after each step, and run again if they differ, so that remaining differences are not
+random.
 """
 
 import argparse
@@ -32,14 +33,14 @@ SCENARIOS = Path(__file__).resolve().parents[1] / "tests" / "cluster" / "scenari
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One scenario, played to both.
+    """Results of one scenario.
 
     Attributes:
-        scenario: Its name.
-        says: What it is about.
-        reference: What kube-scheduler did.
-        ours: What Bayplan did.
-        differences: In what they differ.
+        scenario: Name of the scenario.
+        says: Description of the scenario.
+        reference: Outcome with kube-scheduler.
+        ours: Outcome with Bayplan.
+        differences: Differences of the outcomes.
     """
 
     scenario: str
@@ -50,7 +51,7 @@ class Compared:
 
 
 def compare(scenarios: Sequence[Scenario]) -> list[Compared]:
-    """Play scenarios to both schedulers."""
+    """Run scenarios with both schedulers."""
     found = []
     with ExitStack() as stack, ThreadPoolExecutor(len(SCHEDULERS)) as pool:
         stages = [stack.enter_context(ScenarioRunner(scheduler)) for scheduler in SCHEDULERS]
@@ -65,7 +66,7 @@ def compare(scenarios: Sequence[Scenario]) -> list[Compared]:
 
 def show(compared: Sequence[Compared]) -> None:
     """Print the table, and the differences below it."""
-    table = Table(title="What kube-scheduler and Bayplan do", show_lines=True)
+    table = Table(title="Results of kube-scheduler and Bayplan", show_lines=True)
     for column in ("scenario", *SCHEDULERS, "same"):
         table.add_column(column)
     for one in compared:
@@ -78,16 +79,16 @@ def show(compared: Sequence[Compared]) -> None:
 
 
 def compare_drawn(seed: int, indices: range, pairs: int, kept_in: Path) -> bool:
-    """Play scenarios drawn at random to both schedulers, and keep those that differ as files.
+    """Run random scenarios with both schedulers, and store those that differ as files.
 
     Args:
-        seed: Of the scenarios.
-        indices: Which of them.
-        pairs: How many pairs of control planes play at once.
+        seed: Seed of the scenarios.
+        indices: Numbers of the scenarios.
+        pairs: Number of pairs of control planes that run in parallel.
         kept_in: Directory of the files.
 
     Returns:
-        Whether any differs each time that it is played.
+        Whether a scenario differs in all of its runs.
     """
     mix: Counter[str] = Counter()
     for drawn in run_generated(seed, indices, pairs):
@@ -96,7 +97,7 @@ def compare_drawn(seed: int, indices: range, pairs: int, kept_in: Path) -> bool:
         mix.update((pod.node and "bound") or pod.scheduled[1] or "not tried" for pod in last.pods.values())
         mix.update(event[2] for event in last.events)
         mix.update(["requests refused"] * len(last.rejected_requests))
-        outcome = "same" if drawn.run_count == 1 else "same when played again"
+        outcome = "same" if drawn.run_count == 1 else "same when run again"
         if drawn.persistent:
             mix["different"] += 1
             outcome = f"differs after step {drawn.persistent.step}"
@@ -108,7 +109,7 @@ def compare_drawn(seed: int, indices: range, pairs: int, kept_in: Path) -> bool:
 
 
 def _keep(drawn: GeneratedRun, directory: Path) -> None:
-    """Write a scenario as a file that can be played again, and what was different about it as comments."""
+    """Write a scenario as a file that can be run again, with its differences as comments."""
     difference = drawn.persistent or drawn.first
     assert difference is not None
     directory.mkdir(parents=True, exist_ok=True)
@@ -125,11 +126,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="scenarios whose names contain this")
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
-    parser.add_argument("--random", type=int, default=0, metavar="N", help="draw N scenarios instead")
-    parser.add_argument("--seed", type=int, default=1, help="of the scenarios drawn")
-    parser.add_argument("--start", type=int, default=0, help="number of the first scenario drawn")
-    parser.add_argument("--pairs", type=int, default=2, help="pairs of control planes that play drawn scenarios")
-    parser.add_argument("--keep", type=Path, default=Path("differences"), help="where drawn scenarios that differ go")
+    parser.add_argument("--random", type=int, default=0, metavar="N", help="run N random scenarios instead")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the random scenarios")
+    parser.add_argument("--start", type=int, default=0, help="number of the first random scenario")
+    parser.add_argument("--pairs", type=int, default=2, help="pairs of control planes for random scenarios")
+    parser.add_argument(
+        "--keep", type=Path, default=Path("differences"), help="folder for random scenarios that differ"
+    )
     arguments = parser.parse_args()
     if arguments.random:
         indices = range(arguments.start, arguments.start + arguments.random)

@@ -1,6 +1,6 @@
-"""Load of a drain: requests that the API server answered by kind, and CPU time of each process beside the machine's.
+"""Measures the load of a run: requests to the API server by kind, and CPU time of each process and of the machine.
 
-A rate that all processes together bound, because they use all processors, is no property of the scheduler alone.
+If all processes together use all processors, the rate depends on all of them, not on the scheduler alone.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _REQUESTS = re.compile(r"^apiserver_request_total\{(.*)\} (\S+)$", re.MULTILINE)
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
 _CLOCK_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _BUSY_FIELDS = (0, 1, 2, 5, 6)
-"""Of the first line of /proc/stat: user, nice, system, irq and softirq; not idle, and not waiting for a disk."""
+"""Fields in the first line of /proc/stat: user, nice, system, irq and softirq, without idle and iowait."""
 
 
 def answered_requests(plane: ControlPlane) -> Counter[str]:
-    """Return the requests answered so far by verb, resource and subresource, watches not counted."""
+    """Return the requests so far by verb, resource and subresource, without watches."""
     return requests_of(plane.kubectl("get", "--raw=/metrics"))
 
 
@@ -56,5 +56,5 @@ def _machine_seconds() -> float:
 
 
 def difference(later: Mapping[str, float], earlier: Mapping[str, float]) -> dict[str, float]:
-    """Return by how much each number grew."""
+    """Return the increase of each number."""
     return {name: round(value - earlier.get(name, 0.0), 3) for name, value in later.items()}

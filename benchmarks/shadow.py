@@ -1,12 +1,12 @@
-"""What a shadow profile costs: Bayplan without and with a shadow of its profile, in turns on a real API server.
+"""Measure the cost of a shadow profile: Bayplan with and without a shadow on a real API server, alternating.
 
     make bench-shadow                                       # 1,000 nodes, 5,000 pods, three repetitions
     make bench-shadow QUICK=1
     python -m benchmarks.shadow --nodes 5000 --pods 5000 --budgets 10,100
 
-Each run has a fresh control plane with the same nodes and the same backlog, as in `benchmarks.end_to_end`. The shadow
-prefers full nodes, so nearly all of its decisions differ and are explained. All decisions are in its sample; how many
-of them it makes depends on its budget. Compare ratios within one run rather than absolute times.
+Each run has a new control plane with the same nodes and the same backlog, as in `benchmarks.end_to_end`. The shadow
+prefers full nodes, so nearly all of its decisions differ and are explained. All decisions are in its sample; the number
+of compared decisions depends on its budget. Compare ratios within one run rather than absolute times.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SHADOW = "bench-shadow"
 
 
 class Result(msgspec.Struct, frozen=True):
-    """One backlog bound.
+    """Result of one backlog.
 
     Attributes:
         budget: Budget of the shadow in percent; 0 for no shadow.
@@ -52,10 +52,10 @@ class Result(msgspec.Struct, frozen=True):
 
 
 class _Shadowed:
-    """Starts Bayplan with a shadow, and reads what it did.
+    """Starts Bayplan with a shadow, and reads the results of the shadow.
 
     Args:
-        budget: Its budget in percent; 0 for no shadow.
+        budget: Budget of the shadow in percent; 0 for no shadow.
     """
 
     def __init__(self, budget: int) -> None:
@@ -130,7 +130,9 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--budgets", default="10,100", help="budgets in percent, with commas")
     parser.add_argument("--quick", action="store_true", help="one repetition of 5,000 pods on 500 nodes")
-    parser.add_argument("--results", type=Path, default=DEFAULT_FOLDER / "shadow.jsonl", help="JSON lines, added to")
+    parser.add_argument(
+        "--results", type=Path, default=DEFAULT_FOLDER / "shadow.jsonl", help="file of JSON lines; results are added"
+    )
     arguments = parser.parse_args()
     if arguments.quick:
         arguments.nodes, arguments.pods, arguments.repetitions = 500, 5000, 1

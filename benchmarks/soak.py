@@ -1,11 +1,11 @@
-"""A long mixed load on Bayplan: does its memory stay flat, and is everything in order at the end?
+"""Runs a long mixed load on Bayplan, and checks its memory during the load and the cluster at the end.
 
     python -m benchmarks.soak --minutes 30 --rate 50
 
 Pods are created and deleted at the same rate, some gated and released, some too large for any node; nodes are cordoned
-and uncordoned; on a tenth of the nodes important pods preempt others, in bursts. Nothing else runs beside the operator
-but etcd, kube-apiserver and kwok. The exit code is 1 when memory grows faster than the bound, or when a pod was lost or
-bound twice, a node overcommitted or a condition left false.
+and uncordoned; on a tenth of the nodes pods of high priority preempt others, in bursts. Only etcd, kube-apiserver and
+kwok run beside the operator. The exit code is 1 if memory grows faster than the bound, a pod was lost or bound twice, a
+node is overcommitted, or the condition of a bound pod is False.
 """
 
 import argparse
@@ -38,14 +38,14 @@ from hack.controlplane.servers import STAGES, Options
 from scheduler_core.model.pod import Pod
 
 SLOPE_BOUND = 1.0
-"""MiB of resident memory a minute."""
+"""Maximum growth of the resident memory in MiB per minute."""
 
 _SETTLING_SECONDS = 300.0
 _SETTLING_SHARE = 0.4
 _SAMPLE_SECONDS = 10.0
 _END_SECONDS = 60.0
 
-# Half an hour of every write of every pod would be a gigabyte.
+# An audit log of all writes would have a gigabyte in half an hour.
 _AUDIT_POLICY = """
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -55,7 +55,7 @@ rules:
   - {level: None}
 """
 
-# With its four workers kwok falls behind 50 new pods a second, and pods that are being deleted pile up.
+# With its default of four workers, kwok is too slow for 50 new pods per second, and terminating pods accumulate.
 _KWOK_OPTIONS = """
 apiVersion: config.kwok.x-k8s.io/v1alpha1
 kind: KwokConfiguration
@@ -65,19 +65,19 @@ options: {podPlayStageParallelism: 32, nodePlayStageParallelism: 4}
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A soak.
+    """Result of a soak test.
 
     Attributes:
-        plan: What was asked for.
-        seconds: How long the load was on.
-        settled_after: From which second on memory was judged.
-        slope: MiB of resident memory a minute from then on.
-        done: How often each thing was done.
-        refused: Requests of the load that failed.
+        plan: The planned load.
+        seconds: Duration of the load.
+        settled_after: Seconds after which the growth of memory is measured.
+        slope: Growth of the resident memory after this time, MiB per minute.
+        done: Number of actions by kind.
+        refused: Failed requests of the load.
         latencies: Seconds from creation or release to the binding: p50 and p99, by kind of pod.
-        log: Trouble in the operator's log.
-        wrongs: What must not be.
-        samples: What was read.
+        log: Warnings and errors in the operator's log.
+        violations: Violated invariants at the end.
+        samples: Samples of the operator's metrics.
     """
 
     plan: Plan
@@ -88,21 +88,21 @@ class Outcome:
     refused: dict[str, int]
     latencies: dict[str, tuple[float | None, float | None]]
     log: Trouble
-    wrongs: list[str]
+    violations: list[str]
     samples: list[Sample]
 
     @property
     def passed(self) -> bool:
-        """Whether nothing was wrong and memory flat."""
-        return not self.wrongs and self.slope is not None and self.slope < SLOPE_BOUND
+        """Whether there are no violations and memory does not grow faster than the bound."""
+        return not self.violations and self.slope is not None and self.slope < SLOPE_BOUND
 
 
 def soak(plan: Plan, *, quiet: bool = False) -> Outcome:
-    """Run a soak on a control plane of its own.
+    """Run a soak test on its own control plane.
 
     Args:
-        plan: How much load.
-        quiet: Say nothing meanwhile.
+        plan: The planned load.
+        quiet: Print no progress.
     """
     with tempfile.TemporaryDirectory(prefix="soak-") as directory:
         policy, kwok_options = Path(directory) / "audit.yaml", Path(directory) / "kwok.yaml"
@@ -147,7 +147,7 @@ async def _soak(plane: ControlPlane, plan: Plan, quiet: bool) -> Outcome:
             for kind, values in sorted(load.counts.latencies.items())
         },
         read_trouble(process.log),
-        lost + await asyncio.to_thread(_wrongs, plane),
+        lost + await asyncio.to_thread(_violations, plane),
         samples,
     )
 
@@ -166,7 +166,7 @@ async def _sample(port: int, load: Load, samples: list[Sample], quiet: bool) -> 
             )
 
 
-def _wrongs(plane: ControlPlane) -> list[str]:
+def _violations(plane: ControlPlane) -> list[str]:
     log = accounts.BindingLog(plane.audit_log)
     log.read()
     with ApiClient(plane) as api:
@@ -175,12 +175,12 @@ def _wrongs(plane: ControlPlane) -> list[str]:
     return [
         *(f"bound twice: {name}" for name in log.twice()),
         *(f"overcommitted: {sentence}" for sentence in accounts.overcommitted(nodes, pods)),
-        *(f"said not to be scheduled: {name}" for name in accounts.said_unscheduled(pods)),
+        *(f"bound with condition PodScheduled=False: {name}" for name in accounts.said_unscheduled(pods)),
     ]
 
 
 def show(outcome: Outcome) -> None:
-    """Print what came of it."""
+    """Print the result."""
     console = Console()
     table = Table(title=f"{outcome.seconds / 60:.1f} minutes, {outcome.plan.nodes} nodes, seed {outcome.plan.seed}")
     for column in ("what", "value"):
@@ -199,7 +199,7 @@ def show(outcome: Outcome) -> None:
             table.add_row(f"to the binding, {kind}", f"p50 {1000 * median:.0f} ms, p99 {1000 * high:.0f} ms")
     table.add_row("requests refused", json.dumps(outcome.refused))
     table.add_row("the operator's log", json.dumps(outcome.log.counts))
-    table.add_row("wrong at the end", "\n".join(outcome.wrongs[:20]) or "nothing")
+    table.add_row("violations at the end", "\n".join(outcome.violations[:20]) or "nothing")
     console.print(table)
     for line in outcome.log.examples:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
@@ -209,9 +209,9 @@ def main() -> None:
     """Run the soak."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=30.0)
-    parser.add_argument("--rate", type=float, default=50.0, help="pods created a second, and deleted")
+    parser.add_argument("--rate", type=float, default=50.0, help="pods created and deleted per second")
     parser.add_argument("--nodes", type=int, default=300)
-    parser.add_argument("--live", type=int, default=3000, help="pods that live at most")
+    parser.add_argument("--live", type=int, default=3000, help="maximum number of pods")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
     arguments = parser.parse_args()

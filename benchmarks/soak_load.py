@@ -1,6 +1,6 @@
-"""The mixed load of a soak: what is created, deleted, cordoned, released and preempted, and when.
+"""The mixed load of a soak test: pods are created, deleted, ungated and preempted, and nodes cordoned.
 
-Each action is drawn from a seed. The number of pods is bounded: memory that grows with the cluster is no leak.
+Actions are random, from a seed. The number of pods is bounded, so that memory does not grow with the cluster.
 
     created --(gated: released)--> bound --chosen when there are too many--> deleted
     too large for any node --its time is over--> deleted
@@ -23,7 +23,7 @@ from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.model.pod import Pod
 
 PLAIN, GATED, HUGE, FILLER, IMPORTANT = "plain", "gated", "huge", "filler", "important"
-"""Kinds of pods: goes anywhere, held by a gate, fits nowhere, fills a node of the full pool, takes a filler's place."""
+"""Kinds of pods: fits on all nodes, gated, infeasible, fills a node of the full pool, preempts a filler."""
 
 LOW, HIGH = "soak-low", "soak-high"
 """Names of priority classes."""
@@ -34,21 +34,21 @@ _FULL_POOL_SHARE = 10
 _BURST_SECONDS = 20.0
 _CORDON_SECONDS = 2.0
 _CORDONED = 5
-_GRACEFUL_SHARE = 0.2  # of deletions that kwok finishes, which could not keep up with all of them
+_GRACEFUL_SHARE = 0.2  # share of deletions that kwok finishes; it is too slow for all of them
 _GATED_SECONDS = (1.0, 5.0)
 _HUGE_SECONDS = (5.0, 30.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How much load, and for how long.
+    """Amount and duration of the load.
 
     Attributes:
-        seconds: Length.
-        rate: Pods created a second; as many are deleted.
-        nodes: Nodes; a tenth of them are kept full for preemption.
-        live: Pods that live at most, those of the full pool left aside.
-        seed: Of every draw.
+        seconds: Duration.
+        rate: Pods created per second; the same number is deleted.
+        nodes: Number of nodes; a tenth of them stay full for preemption.
+        live: Maximum number of existing pods, without those of the full pool.
+        seed: Seed of the random actions.
     """
 
     seconds: float
@@ -59,7 +59,7 @@ class Plan:
 
 
 @dataclass(slots=True)
-class _Living:
+class _CreatedPod:
     kind: str
     since: float
     bound: bool = False
@@ -67,12 +67,13 @@ class _Living:
 
 @dataclass(slots=True)
 class Counts:
-    """What was done.
+    """Counts of the load.
 
     Attributes:
-        done: By action.
-        refused: Requests that failed, by the text of the error's class.
-        latencies: Seconds from creation, or from release, to the binding as a watch reports it, by kind of pod.
+        done: Number of actions by kind.
+        refused: Failed requests, by error class.
+        latencies: Seconds from creation, or from the removal of the gate, to the watch event of the binding, by kind of
+            pod.
     """
 
     done: Counter[str] = field(default_factory=Counter)
@@ -81,15 +82,15 @@ class Counts:
 
 
 class Load:
-    """One soak's load; a sink of the pods' informer.
+    """The load of one soak test; a sink of the pods' informer.
 
     Args:
-        connection: To the API server.
-        plan: How much.
+        connection: Connection to the API server.
+        plan: Amount and duration.
 
     Attributes:
-        counts: What was done.
-        all_bound: Set, once the load is over, when no pod waits.
+        counts: Counts of the actions.
+        all_bound: Set when the load has ended and no pod waits.
     """
 
     def __init__(self, connection: ApiConnection, plan: Plan) -> None:
@@ -98,7 +99,7 @@ class Load:
         self._connection = connection
         self._plan = plan
         self._random = random.Random(plan.seed)
-        self._living: dict[str, _Living] = {}
+        self._existing: dict[str, _CreatedPod] = {}
         self._deletable: deque[str] = deque()
         self._timed: list[tuple[float, str, str]] = []
         self._cordoned: deque[str] = deque()
@@ -110,29 +111,29 @@ class Load:
     # -- events of the watch ------------------------------------------------------------------------------------------
 
     def on_add(self, obj: Pod) -> None:
-        """A pod is known."""
+        """Handle a pod that was added."""
         self._seen(obj)
 
     def on_update(self, old: Pod, new: Pod) -> None:
-        """A pod has changed."""
+        """Handle a changed pod."""
         del old
         self._seen(new)
 
     def on_delete(self, last_known: Pod) -> None:
-        """A pod is gone, by this load or by preemption."""
-        living = self._living.pop(last_known.metadata.name, None)
+        """Handle a pod that was deleted by this load or by preemption."""
+        living = self._existing.pop(last_known.metadata.name, None)
         if living is not None and living.kind == FILLER:
             self.counts.done["preempted"] += 1
         self._look_whether_all_are_bound()
 
     def on_synced(self) -> None:
-        """The first list is complete."""
+        """Handle the end of the first list."""
 
     def on_trouble(self, reason: str) -> None:
-        """Nothing to do: the informer retries."""
+        """Do nothing: the informer retries."""
 
     def _seen(self, pod: Pod) -> None:
-        living = self._living.get(pod.metadata.name)
+        living = self._existing.get(pod.metadata.name)
         if living is not None and pod.spec.node_name and not living.bound:
             living.bound = True
             self.counts.done["bound"] += 1
@@ -147,11 +148,11 @@ class Load:
 
     @property
     def live(self) -> int:
-        """How many pods live."""
-        return len(self._living)
+        """Number of existing pods."""
+        return len(self._existing)
 
     async def prepare(self) -> None:
-        """Create the priority classes, the nodes and what fills a tenth of them."""
+        """Create the priority classes, the nodes, and the pods that fill a tenth of them."""
         for name, value in ((LOW, 10), (HIGH, 1000)):
             body = {"metadata": {"name": name}, "value": value}
             await self._send("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", body)
@@ -164,12 +165,12 @@ class Load:
         await self._answered()
 
     async def run(self) -> None:
-        """Put the load on for as long as the plan says."""
+        """Run the load for the planned duration."""
         began = last_cordon = last_burst = time.monotonic()
         created = 0
         while (now := time.monotonic()) - began < self._plan.seconds:
             due = int((now - began) * self._plan.rate)
-            # Pods that the servers cannot take in time are not sent later: the report has the rate that was reached.
+            # Pods that the servers cannot accept in time are not sent later: the report has the actual rate.
             while created < due and len(self._requests) < _MOST_REQUESTS:
                 created += 1
                 self._create(self._random.choices((PLAIN, GATED, HUGE), (93, 5, 2))[0])
@@ -184,7 +185,7 @@ class Load:
             await asyncio.sleep(_TICK_SECONDS)
 
     async def finish(self) -> None:
-        """Free what is held: gates, cordons, pods that fit nowhere."""
+        """Remove gates, cordons and infeasible pods."""
         while self._cordoned:
             self._set_cordon(self._cordoned.popleft(), cordoned=False)
         for _, action, name in self._timed:
@@ -195,8 +196,8 @@ class Load:
         self._look_whether_all_are_bound()
 
     def waiting(self) -> list[str]:
-        """Name the pods that should be bound by now."""
-        return [name for name, living in self._living.items() if not living.bound]
+        """Return the names of the pods that should be bound."""
+        return [name for name, living in self._existing.items() if not living.bound]
 
     def _do_what_is_due(self, now: float) -> None:
         due = [entry for entry in self._timed if entry[0] <= now]
@@ -206,8 +207,8 @@ class Load:
             self._do(action, name)
 
     def _do(self, action: str, name: str) -> None:
-        if action == "release" and name in self._living:
-            self._living[name].since = time.monotonic()
+        if action == "release" and name in self._existing:
+            self._existing[name].since = time.monotonic()
             self._spawn("released", self._send("PATCH", _pod_path(name), {"spec": {"schedulingGates": None}}))
         elif action == "delete":
             self._delete(name)
@@ -215,7 +216,7 @@ class Load:
             self._create(FILLER)
 
     def _burst(self, now: float) -> None:
-        """Important pods take the places of fillers; in half a burst's time they go and fillers come again."""
+        """Create pods that preempt fillers; after half of the burst time delete them and create fillers again."""
         for _ in range(max(1, self._pool // 2)):
             name = self._create(IMPORTANT)
             self._timed.append((now + _BURST_SECONDS / 2, "delete", name))
@@ -235,7 +236,7 @@ class Load:
 
     def _delete_one_of_too_many(self) -> None:
         if len(self._deletable) > self._plan.live:
-            # Regardless of age: a swap with the last keeps the draw cheap.
+            # The choice ignores the age: a swap with the last element makes it cheap.
             index = self._random.randrange(len(self._deletable))
             self._deletable[index], self._deletable[-1] = self._deletable[-1], self._deletable[index]
             self._delete(self._deletable.pop())
@@ -259,7 +260,7 @@ class Load:
         if kind == GATED:
             spec["schedulingGates"] = [{"name": "soak.example.com/hold"}]
             self._timed.append((now + self._random.uniform(*_GATED_SECONDS), "release", name))
-        self._living[name] = _Living(kind, now)
+        self._existing[name] = _CreatedPod(kind, now)
         path = f"/api/v1/namespaces/{workload.NAMESPACE}/pods"
         self._spawn("created", self._send("POST", path, pod))
         return name
@@ -276,7 +277,7 @@ class Load:
             try:
                 await request
             except SchedulerCoreError as error:
-                # A pod that was preempted, or a creation still on its way: counted, and no reason to stop.
+                # The pod was preempted or is not created yet: the failure is counted, and the load continues.
                 self.counts.refused[f"{action}: {type(error).__name__}"] += 1
             else:
                 self.counts.done[action] += 1

@@ -1,7 +1,7 @@
-"""Samples the operator's metrics during a soak, and computes the slope of memory and the percentiles.
+"""Samples the operator's metrics during a soak test, and computes the growth of memory and the percentiles.
 
-The slope is a least-squares fit and not last minus first: one garbage collection more or less moves each end by more
-than the bound.
+The growth is a least-squares fit, not the difference of two samples, because a garbage collection changes a single
+sample by more than the bound.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ _MIB = 2**20
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The operator at one moment.
+    """Metrics of the operator at one time.
 
     Attributes:
-        seconds: Since the load began.
+        seconds: Time since the load began.
         rss_mib: Resident memory.
         cpu_seconds: CPU time so far.
         queues: Waiting pods, by queue.
         cache_pods: Pods in its cache.
-        assumed_pods: Of them, those whose binding is not confirmed.
-        informer_pods: Pods that its informer knows.
-        live: Pods that live by the load's own books.
-        scheduled: Attempts that ended in a binding so far.
-        errors: Attempts that ended in an error so far.
+        assumed_pods: Assumed pods among them.
+        informer_pods: Pods in its informer.
+        live: Existing pods by the count of the load.
+        scheduled: Number of attempts that ended in a binding.
+        errors: Number of attempts that ended in an error.
     """
 
     seconds: float
@@ -51,9 +51,9 @@ def take(port: int, seconds: float, live: int) -> Sample:
     """Read the operator's metrics.
 
     Args:
-        port: Where it serves them.
-        seconds: Since the load began.
-        live: Pods that live.
+        port: Port of the metrics.
+        seconds: Time since the load began.
+        live: Existing pods.
     """
     with urllib.request.urlopen(f"http://{LOOPBACK}:{port}/metrics", timeout=10) as answer:
         text = answer.read().decode()
@@ -83,11 +83,11 @@ def rss_slope(samples: Sequence[Sample], after_seconds: float) -> float | None:
     """Fit a line through the resident memory.
 
     Args:
-        samples: In the order of time.
-        after_seconds: What came before is left out: caches and pools fill.
+        samples: Samples in order of time.
+        after_seconds: Earlier samples are ignored, because caches and pools fill.
 
     Returns:
-        MiB a minute; None with fewer than two samples.
+        MiB per minute; None with fewer than two samples.
     """
     points = [(sample.seconds / 60.0, sample.rss_mib) for sample in samples if sample.seconds >= after_seconds]
     if len(points) < 2:
@@ -103,7 +103,7 @@ class Trouble:
     """Warnings and errors in an operator's log.
 
     Attributes:
-        counts: Lines, by level; tracebacks besides.
+        counts: Number of lines by level, and of tracebacks.
         examples: The first few of these lines.
     """
 
@@ -116,7 +116,7 @@ def read_trouble(log: Path, most: int = 10) -> Trouble:
 
     Args:
         log: The file.
-        most: How many examples are kept.
+        most: Maximum number of examples.
     """
     counts = {"WARNING": 0, "ERROR": 0, "Traceback": 0}
     examples: list[str] = []

@@ -1,13 +1,14 @@
-"""From the start of the process to the first bind in a cluster that is full already, and how long a takeover is.
+"""Measures the time from the start of the process to the first bind in a full cluster, and the time of a takeover.
 
     make bench-startup
     make bench-startup QUICK=1
     python -m benchmarks.startup --nodes 5000 --pods 50000 --repetitions 3
 
-Both schedulers are started in turn on the same control plane, in which a few pods wait. The results are the time to the
-first binding, the CPU time until then, and the largest resident set a while later. A takeover is two Bayplan processes
-with the default times of leader election, of which the leader is ended by SIGTERM or SIGKILL while pods keep coming;
-the result is the longest time without a bind. Results are stored line by line, and stored ones are not measured again.
+Both schedulers are started one after the other on the same control plane, in which a few pods wait. The results are the
+time to the first binding, the CPU time until then, and the largest resident set some seconds later. For a takeover, two
+Bayplan processes run with the default durations of leader election, and the leader is ended by SIGTERM or SIGKILL while
+pods are created; the result is the longest time without a bind. Results are stored line by line, and stored ones are
+not measured again.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _WAITING_PODS = 20
 _SETTLE_SECONDS = 5.0
 _LIMIT_SECONDS = 180.0
 _PACE_SECONDS = 0.05
-"""Interval between two pods that are created while a leader is ended: shorter gaps cannot be measured."""
+"""Interval between two pods that are created while a leader is ended: shorter times cannot be measured."""
 _STEADY_PODS = 20
 _TABLE_WIDTH = 120
 SIGTERM, SIGKILL = "SIGTERM", "SIGKILL"
@@ -50,17 +51,17 @@ SIGTERM, SIGKILL = "SIGTERM", "SIGKILL"
 
 @dataclass(frozen=True, slots=True)
 class Startup:
-    """One start.
+    """Result of one start.
 
     Attributes:
-        scheduler: Which scheduler.
-        seconds: From the start of the process to the first binding.
-        cpu_seconds: CPU time until a few seconds later.
+        scheduler: Name of the scheduler.
+        seconds: Time from the start of the process to the first binding.
+        cpu_seconds: CPU time until a few seconds after the first binding.
         peak_rss_mib: Largest resident set until then.
-        nodes: How many nodes.
-        pods: Pods that run already.
-        repetition: Which repetition, from 1.
-        first_cpu_seconds: Of ``cpu_seconds``, what was taken when the first binding was seen.
+        nodes: Number of nodes.
+        pods: Number of bound pods.
+        repetition: Number of the repetition, from 1.
+        first_cpu_seconds: CPU time at the first binding.
     """
 
     scheduler: str
@@ -75,14 +76,14 @@ class Startup:
 
 @dataclass(frozen=True, slots=True)
 class Takeover:
-    """One leader that was ended.
+    """Result of one takeover.
 
     Attributes:
-        signal: By which signal.
-        seconds: The longest time without a bind from then on.
-        nodes: How many nodes.
-        pods: Pods that run already.
-        repetition: Which repetition, from 1.
+        signal: Signal that ended the leader.
+        seconds: Longest time without a bind after the signal.
+        nodes: Number of nodes.
+        pods: Number of bound pods.
+        repetition: Number of the repetition, from 1.
     """
 
     signal: str
@@ -94,7 +95,7 @@ class Takeover:
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """Everything that was measured."""
+    """All results."""
 
     starts: list[Startup]
     takeovers: list[Takeover]
@@ -111,13 +112,13 @@ def measure(cluster: PreparedCluster, scheduler: str, size: tuple[int, int], rep
     """Start one scheduler.
 
     Args:
-        cluster: Where.
-        scheduler: Which.
-        size: Nodes and pods that the cluster has.
-        repetition: Which repetition this is.
+        cluster: The cluster.
+        scheduler: Name of the scheduler.
+        size: Nodes and pods of the cluster.
+        repetition: Number of the repetition.
 
     Raises:
-        TimeoutError: It bound nothing.
+        TimeoutError: The scheduler bound no pod.
     """
     with cluster.started() as plane:
         times = AuditTimes(plane.audit_log)
@@ -132,7 +133,7 @@ def measure(cluster: PreparedCluster, scheduler: str, size: tuple[int, int], rep
 
 
 def _started_at(process: Process) -> float:
-    """When a process was started, seconds since 1970: what is applied before is no part of its start."""
+    """Return the start time of a process, seconds since 1970, without the preparations before it."""
     age = time.clock_gettime(time.CLOCK_BOOTTIME) - process.record.started / os.sysconf("SC_CLK_TCK")
     return time.time() - age
 
@@ -141,13 +142,13 @@ def takeover(cluster: PreparedCluster, by: str, size: tuple[int, int], repetitio
     """End the leader of two Bayplan processes.
 
     Args:
-        cluster: Where.
+        cluster: The cluster.
         by: SIGTERM or SIGKILL.
-        size: Nodes and pods that the cluster has.
-        repetition: Which repetition this is.
+        size: Nodes and pods of the cluster.
+        repetition: Number of the repetition.
 
     Raises:
-        TimeoutError: The other one bound nothing.
+        TimeoutError: The standby bound no pod.
     """
     with cluster.started() as plane:
         times = AuditTimes(plane.audit_log)
@@ -159,7 +160,7 @@ def takeover(cluster: PreparedCluster, by: str, size: tuple[int, int], repetitio
 
 
 async def _end_while_pods_come(plane: ControlPlane, leader: Process, by: str, times: AuditTimes) -> float:
-    """Create pods at an even pace until the other process has bound some; return when the leader got the signal."""
+    """Create pods at a constant rate until the standby has bound some; return the time of the signal."""
     ending: asyncio.Task[None] | None = None
     ended_at = gone_at = float("inf")
     deadline = time.monotonic() + _LIMIT_SECONDS
@@ -178,12 +179,12 @@ async def _end_while_pods_come(plane: ControlPlane, leader: Process, by: str, ti
             if max(times.bound.values()) > gone_at:
                 return ended_at
             if time.monotonic() > deadline:
-                raise TimeoutError(f"nothing was bound in {_LIMIT_SECONDS:.0f} s after {by}; look at the standby's log")
+                raise TimeoutError(f"nothing was bound in {_LIMIT_SECONDS:.0f} s after {by}; see the standby's log")
     raise AssertionError("pods never end")
 
 
 def longest_gap(bound: Iterable[float], since: float) -> float:
-    """The longest time between two bindings one after the other, of which the later one is after ``since``; seconds."""
+    """Return the longest time in seconds between two successive bindings of which the later one is after ``since``."""
     ordered = sorted(bound)
     return max(later - earlier for earlier, later in itertools.pairwise(ordered) if later > since)
 
@@ -226,12 +227,12 @@ def _median(seconds: Sequence[float]) -> str:
 
 
 def run(size: tuple[int, int], repetitions: int, folder: Path) -> Results:
-    """Run what is not in the files of results yet, and add it there.
+    """Run the measurements that are not in the files of results, and add their results.
 
     Args:
-        size: Nodes, and pods that run already.
-        repetitions: Of each.
-        folder: Where the two files are.
+        size: Nodes, and bound pods.
+        repetitions: Repetitions of each measurement.
+        folder: Folder of the two files.
     """
     starts, takeovers = ResultLines(folder / "starts.jsonl", Startup), ResultLines(folder / "takeovers.jsonl", Takeover)
     known = Results(starts.read(), takeovers.read())
@@ -266,7 +267,9 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=5000)
     parser.add_argument("--pods", type=int, default=50_000)
     parser.add_argument("--repetitions", type=int, default=3)
-    parser.add_argument("--results", type=Path, default=DEFAULT_FOLDER, help="folder of the JSON lines, added to")
+    parser.add_argument(
+        "--results", type=Path, default=DEFAULT_FOLDER, help="folder of the JSON lines; results are added"
+    )
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
     arguments = parser.parse_args()
     results = run((arguments.nodes, arguments.pods), arguments.repetitions, arguments.results)

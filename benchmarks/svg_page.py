@@ -1,7 +1,7 @@
 """SVG pages of the benchmarks' charts: colours for light and dark, text, lines, and the file.
 
 Colours occur twice, in attributes and in a style sheet: a reader without style sheets then shows the light form. A page
-has its own background, because an image does not know the colour of the page around it.
+has its own background, because an image cannot use the colour of the surrounding page.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ COLOURS = {
     "hue-4": ("#bf3989", "#f47ab8"),
     "hue-5": ("#0b7a8a", "#4cc5d6"),
 }
-"""What each is called, in light and in dark."""
+"""Colours by name, for the light and the dark theme."""
 HUES = tuple(name for name in COLOURS if name.startswith("hue-"))
 
 
 @dataclass(frozen=True, slots=True)
 class Font:
-    """How text stands.
+    """Style of text.
 
     Attributes:
-        size: Pixels.
-        anchor: Which end of it is where it is put: start, middle or end.
+        size: Size in pixels.
+        anchor: Alignment at the position: start, middle or end.
         colour: One of :data:`COLOURS`.
         weight: Normal or bold.
     """
@@ -50,12 +50,12 @@ PLAIN = Font()
 
 @dataclass(slots=True)
 class Page:
-    """A drawing that grows.
+    """A drawing to which elements are added.
 
     Attributes:
-        width: Pixels.
-        height: Pixels.
-        title: What it is, for who hears it and not sees it.
+        width: Width in pixels.
+        height: Height in pixels.
+        title: Description for screen readers.
     """
 
     width: int
@@ -64,7 +64,7 @@ class Page:
     _parts: list[str] = field(default_factory=list)
 
     def text(self, x: float, y: float, words: str, font: Font = PLAIN) -> None:
-        """Write words whose baseline is at ``y``."""
+        """Write text with its baseline at ``y``."""
         self._parts.append(
             f'<text x="{x:.1f}" y="{y:.1f}" font-size="{font.size}" text-anchor="{font.anchor}" '
             f'font-weight="{font.weight}" {_filled(font.colour)}>{escape(words)}</text>'
@@ -86,16 +86,16 @@ class Page:
         )
 
     def dot(self, x: float, y: float, colour: str) -> None:
-        """Draw a point that was measured."""
+        """Draw a measured point."""
         self._parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" {_filled(colour)}/>')
 
     def write(self, path: Path) -> None:
-        """Write the file, and the folders above it."""
+        """Write the file, and create its parent folders."""
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(self.drawn(), encoding="utf-8")
 
     def drawn(self) -> str:
-        """The page as SVG."""
+        """Return the page as SVG."""
         dark = "".join(
             f".f-{name}{{fill:{colour}}}.s-{name}{{stroke:{colour}}}" for name, (_, colour) in COLOURS.items()
         )

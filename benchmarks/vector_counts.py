@@ -1,10 +1,8 @@
-"""Operations on arrays, counted and never timed: how many there are, over how many elements, and what they allocate.
+"""Counts operations on arrays: their number, their elements, and the bytes that they allocate.
 
-The arrays count their own operations, because a profiler sees no operator, no index and no call of a ufunc, which are
-most operations on arrays.
-
-An array computed from a counting array counts too, so it suffices to create the first ones here. Not
-counted are functions that take no such array, and methods that are not listed below.
+The arrays count their own operations, because a profiler does not record operators, indexing and calls of ufuncs, which
+are most operations on arrays. An array computed from a counting array counts too, so only the first arrays are created
+here. Functions without such an array, and methods that are not listed below, are not counted.
 """
 
 from __future__ import annotations
@@ -20,18 +18,18 @@ from numpy.typing import NDArray
 
 _MAKERS = ("zeros", "ones", "empty", "full", "array", "arange")
 _METHODS = ("argmax", "argmin", "argsort", "astype", "copy", "cumsum", "fill", "nonzero", "repeat", "sort", "take")
-"""Methods of arrays that go over the elements without a ufunc."""
+"""Methods of arrays that process elements without a ufunc."""
 
 
 @dataclass(slots=True)
 class VectorCounts:
-    """What was done with arrays while this was entered.
+    """Operations on arrays during the context.
 
     Attributes:
-        long: An operation is one of vectors if it goes over so many elements.
-        operations: Operations of vectors.
-        elements: Elements gone over, those of shorter arrays included.
-        allocated: Bytes of arrays that were made.
+        long: Minimum number of elements of a vector operation.
+        operations: Number of vector operations.
+        elements: Number of processed elements, including those of shorter arrays.
+        allocated: Bytes of created arrays.
     """
 
     long: int
@@ -60,7 +58,7 @@ class CountedArray(np.ndarray[Any, Any]):
     """An array of which every operation is counted."""
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        """Any ufunc, in any of its forms."""
+        """Count a ufunc in any of its forms."""
         outputs = options.get("out", ())
         if outputs:
             options["out"] = tuple(_plain(each) for each in outputs)
@@ -71,13 +69,13 @@ class CountedArray(np.ndarray[Any, Any]):
         return outputs[0] if len(outputs) == 1 else outputs
 
     def __array_function__(self, function: Any, types: Any, arguments: Any, options: Any) -> Any:
-        """Any function of numpy that is none of a ufunc; what it calls in turn is counted once more."""
+        """Count a function of numpy that is not a ufunc; the functions that it calls are counted as well."""
         result = super().__array_function__(function, types, arguments, options)
         _count((*arguments, *options.values(), result), ())
         return result
 
     def __getitem__(self, key: Any) -> Any:
-        """A part; slices go over nothing, rows that are picked are copied."""
+        """Return a part; slices process no elements, selected rows are copied."""
         result = super().__getitem__(key)
         keys = _keys(key)
         if not isinstance(result, np.ndarray):
@@ -87,7 +85,7 @@ class CountedArray(np.ndarray[Any, Any]):
         return result
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        """Write a part."""
+        """Write to a part."""
         _count((*_keys(key), value), ())
         super().__setitem__(key, value)
 
@@ -110,7 +108,7 @@ for _name in _METHODS:
 
 @contextmanager
 def counted_arrays() -> Iterator[None]:
-    """Have numpy make arrays that count, for as long as this is entered; not for several threads."""
+    """Let numpy create counting arrays during the context; not thread-safe."""
     plain = {name: getattr(np, name) for name in _MAKERS}
 
     def counting(name: str) -> Callable[..., Any]:

@@ -34,10 +34,10 @@ def pod(number: int, spec: Document | None = None, *, cpu_milli: int = 100, memo
     """Make a pod.
 
     Args:
-        number: Numbers its name.
-        spec: What its spec says besides.
-        cpu_milli: CPU that it asks for, thousandths.
-        memory_mib: Memory that it asks for.
+        number: Number in the name.
+        spec: Further fields of the spec.
+        cpu_milli: Requested CPU in millicores.
+        memory_mib: Requested memory in MiB.
     """
     requests = {"cpu": f"{cpu_milli}m", "memory": f"{memory_mib}Mi"}
     container = {"name": "main", "image": "registry.k8s.io/pause:3.10", "resources": {"requests": requests}}
@@ -50,5 +50,5 @@ def pod(number: int, spec: Document | None = None, *, cpu_milli: int = 100, memo
 
 
 def encoded(document: Document) -> bytes:
-    """The document as the body of a request."""
+    """Return the document as the body of a request."""
     return json.dumps(document).encode()

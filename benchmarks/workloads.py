@@ -1,6 +1,6 @@
 """Workloads of the benchmarks: nodes and pods, generated from their numbers.
 
-The same number always gives the same object, and both schedulers get the same ones. They follow the kinds of
+The same number always gives the same object, and both schedulers get the same objects. They correspond to workloads of
 kube-scheduler's own scheduler_perf (kubernetes v1.36.3, ``test/integration/scheduler_perf``): one constraint at a time,
 on nodes that differ only in their zone.
 """
@@ -24,8 +24,8 @@ _SELECTOR = {"matchLabels": {"app": APP}}
 
 
 def placed(number: int, node_name: str, **more: Any) -> Document:
-    """A pod that runs on a node already."""
-    # No kubelet ends them, so that they are given no time to end.
+    """Return a bound pod."""
+    # There is no kubelet that ends them, so the grace period is 0.
     document = pod(number, {"nodeName": node_name, "terminationGracePeriodSeconds": 0}, **more)
     document["metadata"] |= {"name": f"{CREATED_BEFORE}-{number:06d}", "labels": {"app": "other"}}
     return document
@@ -62,7 +62,7 @@ def _nothing(_nodes: int, _pods: int) -> Iterator[Document]:
 
 
 def _full(nodes: int, _pods: int) -> Iterator[Document]:
-    """On each node two pods of low priority that leave no room for a third."""
+    """Yield two pods of low priority for each node, which leave no room for a third."""
     for number in range(2 * nodes):
         name = node(number // 2)["metadata"]["name"]
         yield placed(number, name, cpu_milli=_FULL_CPUS * 500, memory_mib=1024)
@@ -75,24 +75,24 @@ def _spread_out(nodes: int, _pods: int) -> Iterator[Document]:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A backlog and the cluster that it comes to.
+    """A backlog and its cluster.
 
     Attributes:
-        name: Short, for the command line.
-        says: For people.
+        name: Name on the command line.
+        description: Description in tables.
         pod: Makes a pod by its number.
-        before: Makes the pods that run already, given how many nodes and pods there are.
-        others: Makes the other objects, each with the path of its collection, given the same.
-        bound_of: How many of so many pods are bound in the end.
-        at_most: The most pods that fit, given how many nodes there are.
+        before: Makes the bound pods, given the numbers of nodes and pods.
+        others: Makes the other objects, each with the path of its collection, given the same numbers.
+        bound_of: Number of pods that are bound at the end, given the number of pods.
+        at_most: Maximum number of pods that fit, given the number of nodes.
         churn: Whether a bound pod is deleted for each pod that is bound.
-        in_flight: Most pods that wait at a time: each bound pod is deleted, and then the next one is created. 0 for all
-            pods at once.
-        has_templates: Whether kube-controller-manager runs, which creates claims of templates and ends them.
+        in_flight: Maximum number of waiting pods: each bound pod is deleted, and then the next one is created. 0 for
+            all pods at once.
+        has_templates: Whether kube-controller-manager runs, which creates and deletes claims of templates.
     """
 
     name: str
-    says: str
+    description: str
     pod: Callable[[int], Document] = pod
     before: Callable[[int, int], Iterator[Document]] = _nothing
     others: Callable[[int, int], Iterator[tuple[str, Document]]] = field(default=lambda _nodes, _pods: iter(()))
@@ -104,31 +104,31 @@ class Workload:
 
 
 WORKLOADS = (
-    Workload("basic", "all pods equal"),
-    Workload("sizes", "every pod of another size", lambda number: pod(number, cpu_milli=50 + number % 9973)),
-    Workload("node-affinity", "nodes of some zones required", _node_affinity),
+    Workload("basic", "equal pods"),
+    Workload("sizes", "pods of different sizes", lambda number: pod(number, cpu_milli=50 + number % 9973)),
+    Workload("node-affinity", "required node affinity to some zones", _node_affinity),
     Workload(
         "affinity",
-        "one zone with the others required",
+        "required pod affinity by zone",
         lambda number: pod(number, _affinity("podAffinity", [_term(ZONE)], required=True)),
         at_most=lambda nodes: 30 * nodes,
     ),
     Workload(
         "preferred-affinity",
-        "one host with the others preferred",
+        "preferred pod affinity by host",
         lambda number: pod(number, _affinity("podAffinity", [_term(HOSTNAME)], required=False)),
     ),
     Workload(
         "anti-affinity",
-        "a host without the others required",
+        "required pod anti-affinity by host",
         lambda number: pod(number, _affinity("podAntiAffinity", [_term(HOSTNAME)], required=True)),
         at_most=lambda nodes: nodes,
     ),
-    Workload("spread", "even over zones required", lambda number: pod(number, _spread("DoNotSchedule"))),
-    Workload("preferred-spread", "even over zones preferred", lambda number: pod(number, _spread("ScheduleAnyway"))),
+    Workload("spread", "required spread over zones", lambda number: pod(number, _spread("DoNotSchedule"))),
+    Workload("preferred-spread", "preferred spread over zones", lambda number: pod(number, _spread("ScheduleAnyway"))),
     Workload(
         "preemption",
-        "every pod has to preempt one of lower priority",
+        "each pod preempts a pod of lower priority",
         lambda number: pod(
             number, {"priority": PREEMPTING_PRIORITY, "priorityClassName": PRIORITY_CLASS}, cpu_milli=10_000
         ),
@@ -137,14 +137,14 @@ WORKLOADS = (
     ),
     Workload(
         "unschedulable",
-        f"one pod of {UNSCHEDULABLE_EVERY} fits nowhere",
+        f"one pod of {UNSCHEDULABLE_EVERY} is infeasible",
         _mixed,
         bound_of=lambda pods: pods - -(-pods // UNSCHEDULABLE_EVERY),
     ),
     Workload("churn", "pods are deleted while others are bound", churn=True),
     Workload(
         "occupied",
-        "10,000 pods run already",
+        "10,000 pods bound before",
         before=_spread_out,
         at_most=lambda nodes: min(100 * nodes, 110 * nodes - 10_000),
     ),
@@ -153,9 +153,9 @@ WORKLOADS = (
 
 
 def workload_named(name: str) -> Workload:
-    """The workload of that name.
+    """Return the workload with a name.
 
     Raises:
-        KeyError: There is none.
+        KeyError: There is no such workload.
     """
     return {each.name: each for each in WORKLOADS}[name]

@@ -1,14 +1,15 @@
-"""Replays the arrivals of a GPU trace: how many GPUs are allocated, and how many are left in pieces, by profile.
+"""Replays the arrivals of a GPU trace, and reports allocated and fragmented GPUs by profile.
 
-    python -m benchmarks.packing FOLDER                        # all profiles, five draws: some minutes
+    python -m benchmarks.packing FOLDER                        # all profiles, five samples: some minutes
     python -m benchmarks.packing FOLDER --profiles Fragmentation,BestFit --draws 1
     python -m benchmarks.packing FOLDER --pods openb_pod_list_gpuspec33.csv
     python -m benchmarks.packing FOLDER --arrivals trace       # every pod once, in the order of creation
-    python -m benchmarks.packing FOLDER --results runs.jsonl   # goes on where an earlier run ended
+    python -m benchmarks.packing FOLDER --results runs.jsonl   # continues an interrupted run
 
-FOLDER has the CSV files of Alibaba's cluster-trace-gpu-v2023 (github.com/alibaba/clusterdata). Pods are drawn from the
-trace with replacement until they request as many GPUs as the nodes have, and none ends. They are scheduled by the core
-in memory, as by `bayplan simulate`. Times are CPU times. The program exits with status 2 if the trace cannot be read.
+FOLDER has the CSV files of Alibaba's cluster-trace-gpu-v2023 (github.com/alibaba/clusterdata). Pods are sampled from
+the trace with replacement until they request as many GPUs as the nodes have, and none ends. They are scheduled by the
+core in memory, as by `bayplan simulate`. Times are CPU times. The program exits with status 2 if the trace cannot be
+read.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ def arguments_of(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--nodes", default=NODES_FILE, help="File of nodes in the folder.")
     parser.add_argument("--pods", default=PODS_FILE, help="File of pods in the folder.")
     parser.add_argument("--profiles", default=",".join(PROFILES), help="Profiles with commas: " + ", ".join(PROFILES))
-    parser.add_argument("--draws", type=int, default=5, help="Number of draws of arrivals; results are their means.")
-    parser.add_argument("--first", type=int, default=0, help="Seed of the first draw.")
+    parser.add_argument("--draws", type=int, default=5, help="Number of samples of arrivals; results are their means.")
+    parser.add_argument("--first", type=int, default=0, help="Seed of the first sample.")
     parser.add_argument("--load", type=float, default=100.0, help="GPUs that arriving pods request, % of all GPUs.")
     parser.add_argument("--arrivals", choices=(_DRAWN, _IN_ORDER), default=_DRAWN, help="Order of the arrivals.")
-    parser.add_argument("--results", type=Path, help="Store results there as JSON lines, and continue what is there.")
+    parser.add_argument("--results", type=Path, help="File of JSON lines: store results, and reuse stored ones.")
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
     arguments = parser.parse_args(argv)
     arguments.profiles = arguments.profiles.split(",")
@@ -65,7 +66,7 @@ def arrivals_of(trace: Trace, arguments: argparse.Namespace, seed: int) -> list[
 def run(
     trace: Trace, arguments: argparse.Namespace, known: Sequence[Outcome], keep: Callable[[Outcome], None]
 ) -> list[Outcome]:
-    """Replay what is not known yet.
+    """Run the replays that are not stored yet.
 
     Args:
         trace: The trace.
@@ -94,7 +95,7 @@ def run(
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the benchmark; return the exit status."""
     arguments = arguments_of(argv)
-    # A pod that does not fit is a warning each.
+    # Each infeasible pod would log a warning.
     logging.disable(logging.WARNING)
     try:
         trace = read_trace(arguments.folder, arguments.nodes, arguments.pods)

@@ -1,7 +1,7 @@
 """The pods that arrive, and the workload that a scheduler may expect, both taken from a trace.
 
-Follows the method of Weng et al. (USENIX ATC 2023): pods are drawn with replacement until they request a given share of
-all GPUs, and the expected workload is the most frequent kinds of pods, 95 % of all.
+Follows the method of Weng et al. (USENIX ATC 2023): pods are sampled with replacement until they request a given share
+of all GPUs, and the expected workload is the most frequent kinds of pods, 95 % of all.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from benchmarks.packing.trace import Trace, TracePod
 
 
 def drawn(trace: Trace, seed: int, load: float) -> list[TracePod]:
-    """Draw pods with replacement until they request ``load`` of the GPU capacity, 1 for all of it."""
+    """Sample pods with replacement until they request ``load`` of the GPU capacity, 1 for all of it."""
     rng, wanted = random.Random(seed), load * trace.gpu_milli
     pods: list[TracePod] = []
     requested = 0

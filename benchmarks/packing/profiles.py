@@ -23,7 +23,7 @@ PROFILES = (_SPREAD, _MOST_ALLOCATED, *PUBLISHED)
 
 
 def profile(name: str, expected: Sequence[TypicalPod]) -> Mapping[str, Any]:
-    """Return a profile in the grammar of a SchedulerProfile's spec.
+    """Return the spec of a SchedulerProfile.
 
     Args:
         name: One of :data:`PROFILES`.

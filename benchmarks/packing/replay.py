@@ -1,7 +1,7 @@
-"""Schedules arriving pods by the core, in memory, under one profile, and measures what is left of the GPUs.
+"""Schedules arriving pods by the core, in memory, under one profile, and measures the free and fragmented GPUs.
 
-Pods are received, scheduled, bound and confirmed one after the other, as by `bayplan simulate`; none ends. A pod that
-does not fit stays pending.
+Pods are received, scheduled, bound and confirmed one after the other, as in `bayplan simulate`; no pod ends. An
+infeasible pod stays pending.
 """
 
 from __future__ import annotations
@@ -35,17 +35,18 @@ _SCHEDULER_NAME = "packing"
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a profile made of the arrivals.
+    """Result of a profile.
 
     Attributes:
         profile: Its name.
         seed: Seed of the arrivals and of ties.
-        given: Digest of nodes and arrivals: only outcomes of the same ones can be compared.
-        arrived, pending: Number of pods; of those, the ones without a node.
-        capacity_gpus, arrived_gpus, allocated_gpus: Numbers of GPUs: of the nodes, requested by pods, given to pods.
-        fragmented_gpus: Expected fragmentation of the GPUs that are free, by the paper's measure.
-        decided_us: CPU µs a pod from the pop to the reservation of a node, or to the diagnosis.
-        bound_us: CPU µs a bound pod for binding and confirming.
+        given: Digest of nodes and arrivals: only outcomes with equal digests are comparable.
+        arrived, pending: Number of pods, and of pods without a node.
+        capacity_gpus, arrived_gpus, allocated_gpus: Numbers of GPUs of the nodes, requested by pods, and allocated to
+            pods.
+        fragmented_gpus: Expected fragmentation of the free GPUs, by the definition of the paper.
+        decided_us: CPU µs per pod from the pop to Reserve, or to the diagnosis.
+        bound_us: CPU µs per bound pod for binding and confirming.
     """
 
     profile: str
@@ -68,11 +69,11 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What arrives where.
+    """Nodes and arriving pods.
 
     Attributes:
         nodes: The nodes, empty at first.
-        arrivals: The pods in the order of their arrival; a pod may be there several times.
+        arrivals: The pods in the order of their arrival; a pod may occur several times.
         expected: The workload for which fragmentation is measured.
         seed: Resolves ties.
     """
@@ -94,7 +95,7 @@ def replay(profile: str, config: Mapping[str, Any], given: Replay) -> Outcome:
 
     Args:
         profile: Name of the profile, for the outcome.
-        config: Its plugins and their args, in the grammar of a SchedulerProfile's spec.
+        config: Its plugins and their args, as in the spec of a SchedulerProfile.
         given: Nodes and pods.
 
     Raises:
@@ -183,7 +184,7 @@ def pod_document(pod: TracePod) -> dict[str, Any]:
     container = {"name": "main", "image": "main", "resources": {"requests": requests}}
     spec: dict[str, Any] = {"schedulerName": _SCHEDULER_NAME, "containers": [container]}
     if pod.models:
-        wish = {"key": _NAMES.model_label, "operator": "In", "values": list(pod.models)}
-        terms = {"nodeSelectorTerms": [{"matchExpressions": [wish]}]}
+        requirement = {"key": _NAMES.model_label, "operator": "In", "values": list(pod.models)}
+        terms = {"nodeSelectorTerms": [{"matchExpressions": [requirement]}]}
         spec["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
     return {"spec": spec}

@@ -1,4 +1,4 @@
-"""Prints the outcomes of replays as a table: means over the draws, by profile."""
+"""Prints the outcomes of replays as a table: means over the samples, by profile."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from benchmarks.packing.profiles import PUBLISHED
 from benchmarks.packing.replay import Outcome
 
 _WIDTH = 140
-"""Columns of the table if the output is no terminal."""
+"""Width of the table if the output is not a terminal."""
 
 
 def summary(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
-    """Return means over the draws of each profile, the most allocated first."""
+    """Return means over the samples of each profile, the most allocated first."""
     found = []
     for name in dict.fromkeys(each.profile for each in outcomes):
         own = [each for each in outcomes if each.profile == name]
@@ -67,5 +67,5 @@ def show(outcomes: Sequence[Outcome], *, compare: bool) -> None:
     console.print(table)
     console.print(
         f"{outcomes[0].capacity_gpus:.0f} GPUs. Fragments: expected fragmentation of the free GPUs, in GPUs. "
-        "Means over draws of arrivals, which are the same for each profile."
+        "Means over samples of arrivals, which are the same for each profile."
     )

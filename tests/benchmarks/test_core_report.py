@@ -43,7 +43,7 @@ def test_pods_a_second(measured: Measured, rate: float) -> None:
 
 def test_too_many_bound_pods_are_rejected() -> None:
     """The error names the remedy."""
-    with pytest.raises(ValueError, match=r"100\+5000: .* give it more nodes"):
+    with pytest.raises(ValueError, match=r"100\+5000: .* use more nodes"):
         sizes("100+5000")
 
 

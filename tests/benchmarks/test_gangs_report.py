@@ -36,7 +36,7 @@ def test_medians_and_ratios() -> None:
     [
         pytest.param(ONE, [], id="whole"),
         pytest.param(other(partial=["gang-1"]), ["only some members are on nodes of gang-1"], id="in-part"),
-        pytest.param(other(attempts=0), ["15 pods were bound and no gang was tried"], id="pods-without-gang"),
+        pytest.param(other(attempts=0), ["15 pods were bound and no gang was attempted"], id="pods-without-gang"),
         pytest.param(other(attempts=0, bound=0), [], id="none-bound"),
     ],
 )

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from benchmarks.churn_life import ChurnLife
+from benchmarks.churn_run import ChurnRun
 from scheduler_core.scheduler import SchedulerOptions
 from tests.laws.twins.twin import TINY
 from tests.support.virtual_clock import VirtualClock
@@ -68,7 +68,7 @@ MONTH_OF_FULL_TABLES = 5
 async def _year(options: SchedulerOptions) -> tuple[list[Counter[str]], list[float]]:
     """Return the objects of the scheduler after each month, and the function calls per attempt in that month."""
     clock = VirtualClock()
-    run = ChurnLife(clock, nodes=6, pods=20, options=options)
+    run = ChurnRun(clock, nodes=6, pods=20, options=options)
     counts, calls = [], []
     for _ in range(MONTHS):
         profiler = cProfile.Profile()

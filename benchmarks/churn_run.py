@@ -1,7 +1,7 @@
 """A cluster of constant size in which everything is replaced, month by month.
 
-:class:`ChurnLife` drives a scheduler in memory, so that its memory and its work per pod can be observed over many
-months. Nothing that a month brings outlives the next month.
+:class:`ChurnRun` drives a scheduler in memory, so that tests can measure its memory and its work per pod over many
+months. All objects of a month are deleted by the end of the next month.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from scheduler_core.ports import Clock, PodDeletion
 from scheduler_core.scheduler import Scheduler, SchedulerOptions
 
 _TURNS = 4
-"""Turns of the event loop after which the cluster has reported everything."""
+"""Iterations of the event loop after which the cluster has reported all changes."""
 
 
-class ChurnLife:
+class ChurnRun:
     """One scheduler and its cluster.
 
     Args:
-        clock: Time.
+        clock: Clock of the scheduler.
         nodes: Nodes at any time; half of them are replaced in a month.
-        pods: Pods of a month.
+        pods: Number of pods per month.
         options: Settings of the scheduler.
         revisions: Whether the profile gets a new revision in every month.
 
@@ -64,10 +64,10 @@ class ChurnLife:
             self.scheduler.feed.node_added(self._nodes[-1])
 
     async def month(self) -> int:
-        """Live one month.
+        """Simulate one month.
 
         Returns:
-            Number of pods that were tried.
+            Number of attempted pods.
         """
         month = next(self._months)
         if self._revisions and month:
