@@ -3,39 +3,30 @@
 from __future__ import annotations
 
 import random
-from typing import Any
-
-import msgspec
 
 from scheduler_core.devices.records import DeviceFeatures
 from scheduler_core.model.device_claims import ResourceClaim
-from scheduler_core.model.devices import OPTIONAL_NODE_OPERATIONS, DeviceClass, ResourceSlice
+from scheduler_core.model.devices import OPTIONAL_NODE_OPERATIONS, ResourceSlice
 from scheduler_core.model.node import Node
 from scheduler_core.snapshot.indexes.device_index import DeviceIndex
 from scheduler_core.snapshot.node_columns import NodeColumns
+from tests.support.devices import DRIVER, Body, decoded, device_class
 
-DRIVER = "gpu.example.com"
 NODES = 6
-
-
-def decode(kind: Any, fields: dict[str, Any]) -> Any:
-    """Decode an object from the API server's JSON."""
-    return msgspec.json.decode(msgspec.json.encode(fields), type=kind)
 
 
 def device_claim(number: int, *devices: tuple[str, str]) -> ResourceClaim:
     """Return a claim for one device, allocated if devices are given as (pool, device)."""
     request = {"name": "r", "exactly": {"deviceClassName": "gpu"}}
     results = [{"request": "r", "driver": DRIVER, "pool": pool, "device": device} for pool, device in devices]
-    claim: ResourceClaim = decode(
-        ResourceClaim,
+    return decoded(
         {
             "metadata": {"name": f"c{number}", "namespace": "d", "uid": f"u{number}"},
             "spec": {"devices": {"requests": [request]}},
             "status": {"allocation": {"devices": {"results": results}}} if results else {},
         },
+        ResourceClaim,
     )
-    return claim
 
 
 class DeviceWorld:
@@ -51,8 +42,7 @@ class DeviceWorld:
         self._skips_operations = skips_operations
         self.nodes = NodeColumns(devices=DeviceIndex(DeviceFeatures(optional_node_operations=skips_operations)))
         self.devices = self.nodes.devices
-        selector = {"cel": {"expression": f'device.driver == "{DRIVER}"'}}
-        self.devices.assign(decode(DeviceClass, {"metadata": {"name": "gpu"}, "spec": {"selectors": [selector]}}))
+        self.devices.assign(device_class("gpu", f'device.driver == "{DRIVER}"'))
         for number in range(NODES):
             self.put_node(number)
 
@@ -61,7 +51,7 @@ class DeviceWorld:
         labels = {"rack": self.random.choice("ab")}
         features = [OPTIONAL_NODE_OPERATIONS] if self._skips_operations and self.random.random() < 0.5 else []
         status = {"declaredFeatures": features}
-        node = decode(Node, {"metadata": {"name": f"n{number}", "labels": labels}, "status": status})
+        node = decoded({"metadata": {"name": f"n{number}", "labels": labels}, "status": status}, Node)
         put = self.nodes.add_node if self.nodes.row_of(f"n{number}") < 0 else self.nodes.update_node
         put(node)
 
@@ -75,7 +65,7 @@ class DeviceWorld:
             else {"nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [rack]}]}}
         )
         pool = f"n{number}" if is_local else "fabric"
-        spec = {
+        spec: Body = {
             "driver": DRIVER,
             "pool": {"name": pool, "generation": self.random.randint(0, 2), "resourceSliceCount": 1},
             "devices": [{"name": f"d{index}"} for index in range(self.random.randint(0, 3))],
@@ -84,7 +74,7 @@ class DeviceWorld:
         if self._skips_operations and self.random.random() < 0.4:
             spec["skipNodeOperations"] = ["*"]
         name = f"s{number}" if is_local else "s-fabric"
-        self.devices.assign(decode(ResourceSlice, {"metadata": {"name": name}, "spec": spec}))
+        self.devices.assign(decoded({"metadata": {"name": name}, "spec": spec}, ResourceSlice))
 
     def step(self) -> None:
         """Make a random change."""

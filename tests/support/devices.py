@@ -23,6 +23,11 @@ T = TypeVar("T")
 NO_LIMITS = SearchLimits(clock=lambda: 0.0)
 
 
+def decoded(body: Body, kind: type[T]) -> T:
+    """Decode an object from the API server's JSON."""
+    return msgspec.json.decode(msgspec.json.encode(body), type=kind)
+
+
 def cel(*expressions: str) -> list[Body]:
     """Return selectors."""
     return [{"cel": {"expression": expression}} for expression in expressions]
@@ -44,12 +49,12 @@ def slice_of(
     body = {"driver": driver, "pool": {"name": pool or node, **pool_fields}, "devices": list(devices), **spec}
     if node:
         body["nodeName"] = node
-    return _decoded({"metadata": {"name": name or f"{node}-{driver}"}, "spec": body}, ResourceSlice)
+    return decoded({"metadata": {"name": name or f"{node}-{driver}"}, "spec": body}, ResourceSlice)
 
 
 def device_class(name: str = "gpu", *expressions: str, config: Sequence[Body] = ()) -> DeviceClass:
     """Return a DeviceClass."""
-    return _decoded(
+    return decoded(
         {"metadata": {"name": name}, "spec": {"selectors": cel(*expressions), "config": list(config)}}, DeviceClass
     )
 
@@ -74,7 +79,7 @@ def first_available(name: str, *alternatives: Body) -> Body:
 
 def claim(*requests: Body, name: str = "c0", allocation: Body | None = None, **devices: Any) -> ResourceClaim:
     """Return a claim of namespace ``ns`` whose UID is its name."""
-    return _decoded(
+    return decoded(
         {
             "metadata": {"name": name, "namespace": "ns", "uid": name},
             "spec": {"devices": {"requests": list(requests), **devices}},
@@ -98,7 +103,7 @@ def with_reserved(of: ResourceClaim, *pods: str) -> ResourceClaim:
 
 def taint_rule(name: str, taint: Body, selector: Body | None) -> DeviceTaintRule:
     """Return a taint rule."""
-    return _decoded({"metadata": {"name": name}, "spec": {"taint": taint, "deviceSelector": selector}}, DeviceTaintRule)
+    return decoded({"metadata": {"name": name}, "spec": {"taint": taint, "deviceSelector": selector}}, DeviceTaintRule)
 
 
 def cluster(
@@ -152,10 +157,6 @@ def names(results: Sequence[AllocationResult] | None) -> list[str] | None:
     if results is None:
         return None
     return [f"{one.request}={one.device}" for result in results for one in result.devices.results]
-
-
-def _decoded(body: Body, kind: type[T]) -> T:
-    return msgspec.json.decode(msgspec.json.encode(body), type=kind)
 
 
 def using(user: Pod, *claims: str, templates: Mapping[str, str | None] | None = None) -> Pod:

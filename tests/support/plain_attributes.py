@@ -11,7 +11,7 @@ from scheduler_core.cel.device_selector import (
 )
 from scheduler_core.model.device_claims import ExactDeviceRequest, ResourceClaim
 from scheduler_core.model.devices import DeviceClass, ResourceSlice
-from tests.support.plain_devices import PlainAllocation, PlainError, PlainUse, Spot, covers, plain_facts
+from tests.support.plain_devices import PlainAllocation, PlainError, PlainUse, Spot, attribute_of, covers, plain_facts
 
 _Elements = frozenset[Hashable]
 
@@ -67,9 +67,7 @@ class PlainAttributes(PlainAllocation):
         for derived in request.derived_attributes:
             if derived.name == attribute:
                 return self._derived(derived.expression, spot)
-        found = spot.device.attributes.get(attribute)
-        if found is None and attribute.startswith(spot.driver + "/"):
-            found = spot.device.attributes.get(attribute.removeprefix(spot.driver + "/"))
+        found = attribute_of(spot, attribute)
         if found is None:
             return None
         return frozenset(found.elements) if self.lists or found.scalar is not None else frozenset()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from scheduler_core.cel.device_selector import DeviceFacts, SelectorRuntimeError, compile_selector
 from scheduler_core.model.device_claims import ExactDeviceRequest, ResourceClaim
-from scheduler_core.model.devices import Device, DeviceClass, DeviceSelector, ResourceSlice
+from scheduler_core.model.devices import Device, DeviceAttribute, DeviceClass, DeviceSelector, ResourceSlice
 from scheduler_core.model.quantity import nano
 
 Taken = tuple[str, str]
@@ -322,8 +322,14 @@ def covers(requests: Sequence[str], name: str) -> bool:
     return not requests or name in requests or name.partition("/")[0] in requests
 
 
+def attribute_of(spot: Spot, name: str) -> DeviceAttribute | None:
+    """Return an attribute of a device; names in the domain of its driver may lack the domain."""
+    found = spot.device.attributes.get(name)
+    if found is None and name.startswith(spot.driver + "/"):
+        found = spot.device.attributes.get(name.removeprefix(spot.driver + "/"))
+    return found
+
+
 def _value(spot: Spot, attribute: str) -> tuple[str, int | bool | str] | None:
-    found = spot.device.attributes.get(attribute)
-    if found is None and attribute.startswith(spot.driver + "/"):
-        found = spot.device.attributes.get(attribute.removeprefix(spot.driver + "/"))
+    found = attribute_of(spot, attribute)
     return None if found is None else found.scalar

@@ -1,4 +1,4 @@
-"""Tests of PodGroup: its defaults and fields; tests/support/refused_manifests.py has what it rejects."""
+"""Tests of PodGroup: its defaults and fields; tests/support/invalid_manifests.py has what it rejects."""
 
 from __future__ import annotations
 
