@@ -87,7 +87,7 @@ async def test_a_label_moves_a_profile(world: World) -> None:
     assert world.a.served.serves("batch") is False
 
 
-async def test_only_the_process_that_serves_it_writes(world: World) -> None:
+async def test_only_the_serving_process_writes(world: World) -> None:
     """Only the process that serves a profile writes its status and its revision."""
     await world.apply("a")
     assert len(world.revisions.stored) == 1

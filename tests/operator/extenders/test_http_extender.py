@@ -118,7 +118,7 @@ async def test_a_filter_by_nodes(world: World) -> None:
     assert body["NodeNames"] is None
 
 
-async def test_a_node_that_is_gone_is_not_sent(world: World) -> None:
+async def test_a_deleted_node_is_not_sent(world: World) -> None:
     """A node that was deleted during the call of another extender is not sent."""
     world.cluster.gone.add("b")
     world.server.rules["filter"] = passes_only("a", "b")
@@ -132,10 +132,10 @@ VERDICTS = [
 ]
 
 
-@pytest.mark.parametrize(("answer", "expected"), VERDICTS)
-async def test_filter_responses(world: World, answer: Any, expected: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(("response", "expected"), VERDICTS)
+async def test_filter_responses(world: World, response: Any, expected: tuple[str, ...]) -> None:
     """Names take precedence over nodes, and a response without both leaves no node."""
-    world.server.rules["filter"] = lambda _: answer
+    world.server.rules["filter"] = lambda _: response
     assert (await world.client().filter(POD, ["a", "b"])).node_names == expected
 
 
@@ -207,10 +207,10 @@ FILTER_ERRORS = [
 ]
 
 
-@pytest.mark.parametrize(("answer", "reason"), FILTER_ERRORS)
-async def test_filter_errors(world: World, answer: Any, reason: str) -> None:
+@pytest.mark.parametrize(("response", "reason"), FILTER_ERRORS)
+async def test_filter_errors(world: World, response: Any, reason: str) -> None:
     """An error is an ExtenderError with the extender's or the reference's message, and is counted."""
-    world.server.rules["filter"] = lambda _: answer
+    world.server.rules["filter"] = lambda _: response
     with pytest.raises(ExtenderError) as caught:
         await world.client().filter(POD, ["a"])
     assert caught.value.url == world.server.url
@@ -228,10 +228,10 @@ PREEMPT_ERRORS = [
 ]
 
 
-@pytest.mark.parametrize(("answer", "reason"), PREEMPT_ERRORS)
-async def test_unknown_victims_are_an_error(world: World, answer: Any, reason: str) -> None:
+@pytest.mark.parametrize(("response", "reason"), PREEMPT_ERRORS)
+async def test_unknown_victims_are_an_error(world: World, response: Any, reason: str) -> None:
     """Victims that do not exist are an error."""
-    world.server.rules["preempt"] = lambda _: {"NodeNameToMetaVictims": answer}
+    world.server.rules["preempt"] = lambda _: {"NodeNameToMetaVictims": response}
     with pytest.raises(ExtenderError) as caught:
         await world.client().preempt(POD, {"a": NodeVictims((VICTIM,))})
     assert caught.value.reason == reason
@@ -240,11 +240,11 @@ async def test_unknown_victims_are_an_error(world: World, answer: Any, reason: s
 async def test_a_bind_is_fenced(world: World) -> None:
     """Without the Lease the extender is not called to bind a pod."""
 
-    def refuse() -> None:
+    def forbid_writes() -> None:
         raise NotLeadingError("lost")
 
     world.server.rules["bind"] = lambda _: {}
-    world.write_fence = refuse
+    world.write_fence = forbid_writes
     with pytest.raises(ExtenderError, match="lost"):
         await world.client().bind(Binding("ns", "p", "u", "a"))
     assert world.server.bodies("bind") == []
@@ -291,8 +291,8 @@ async def test_a_broken_bind_is_not_repeated(world: World) -> None:
     assert len(world.server.bodies("bind")) == 1
 
 
-async def test_a_pod_that_is_gone(world: World) -> None:
-    """An extender is not called for a pod that is gone."""
+async def test_a_deleted_pod_is_not_sent(world: World) -> None:
+    """An extender is not called for a deleted pod."""
     world.cluster.gone.add("p")
     with pytest.raises(ExtenderError, match="not called for pod default/p, which is gone"):
         await world.client().filter(POD, ["a"])

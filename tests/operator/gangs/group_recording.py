@@ -17,7 +17,6 @@ class RecordingSink:
         withheld: Reasons why the groups of other APIs are not listed, by API.
         calls: Every call in order: the group that changed, or the key of a deleted one.
         groups: Accepted groups.
-        refused: Problems of objects without a valid version, by key.
     """
 
     def __init__(self) -> None:
@@ -25,7 +24,6 @@ class RecordingSink:
         self.withheld: dict[GroupSource, str] = {}
         self.calls: list[PodGroup | CompositePodGroup | GroupKey] = []
         self.groups: dict[GroupKey, PodGroup] = {}
-        self.refused: dict[GroupKey, list[Problem]] = {}
 
     def serve(self, source: GroupSource) -> None:
         self.served.append(source)
@@ -38,15 +36,13 @@ class RecordingSink:
         self.calls.append(group)
         if isinstance(group, PodGroup):
             self.groups[group.key] = group
-        self.refused.pop(group.key, None)
 
     def group_deleted(self, key: GroupKey) -> None:
         self.calls.append(key)
         self.groups.pop(key, None)
-        self.refused.pop(key, None)
 
     def group_refused(self, key: GroupKey, problems: Iterable[Problem]) -> None:
-        self.refused[key] = list(problems)
+        del key, problems
 
 
 class RecordingObserver:

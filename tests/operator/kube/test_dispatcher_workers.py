@@ -62,8 +62,8 @@ async def test_a_worker_continues_with_the_next(workers: int) -> None:
     await dispatcher.close()
 
 
-async def test_consecutive_refusals_yield_to_other_tasks() -> None:
-    """Writes that are refused without a wait, for example for a missing right, do not block the loop."""
+async def test_consecutive_failures_yield_to_other_tasks() -> None:
+    """Writes that fail without waiting, for example for a missing right, do not block the loop."""
     dispatcher = ApiDispatcher(DispatcherOptions(workers=1), VirtualClock(), lambda: False)
     tasks: list[asyncio.Task[None] | None] = []
     for n in range(12):

@@ -58,13 +58,13 @@ async def test_token_file_is_read_again(tmp_path: Path) -> None:
 
 async def test_credential_plugin(tmp_path: Path) -> None:
     """An exec plugin returns the token and is called again when the token is renewed."""
-    answer = tmp_path / "answer"
-    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "cat", "args": [str(answer)]}
+    credentials = tmp_path / "answer"
+    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "cat", "args": [str(credentials)]}
     credential = '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"%s"}}'
-    answer.write_text(credential % "one")
+    credentials.write_text(credential % "one")
     access = await from_kubeconfig(kubeconfig(tmp_path / "config", {"exec": plugin}))
     assert await access.authorization() == "Bearer one"
-    answer.write_text(credential % "two")
+    credentials.write_text(credential % "two")
     assert await access.authorization() == "Bearer two"
 
 

@@ -244,17 +244,17 @@ async def test_a_leader_renews(api: FakeApi, me: Candidate) -> None:
 
 
 @pytest.mark.parametrize(
-    "answer",
+    "response",
     [
         pytest.param(error_response(500, "etcd is away"), id="error"),
         pytest.param(error_response(429, "slow"), id="busy"),
     ],
 )
-async def test_a_leader_that_cannot_renew_stops(api: FakeApi, me: Candidate, answer: Response) -> None:
+async def test_a_leader_that_cannot_renew_stops(api: FakeApi, me: Candidate, response: Response) -> None:
     """A leader that cannot renew ends at the renew deadline, before another process can acquire the Lease."""
     await acquire_lease(api, me)
     began = me.clock.now()
-    api.on("PUT", LEASE, answer)
+    api.on("PUT", LEASE, response)
     await me.advance(30)
     with pytest.raises(LeadershipLostError, match="not renewed within 10 s"):
         me.run.result()
@@ -315,7 +315,7 @@ async def test_a_release_clears_the_holder(api: FakeApi, me: Candidate) -> None:
     assert me.run.result() is None
 
 
-async def test_a_standby_releases_nothing(api: FakeApi, me: Candidate) -> None:
+async def test_a_release_by_a_standby_writes_nothing(api: FakeApi, me: Candidate) -> None:
     """A release by a standby does not write the Lease of another process."""
     api.on("GET", LEASE, lease("other"))
     await me.until_standby()

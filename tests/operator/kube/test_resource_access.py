@@ -54,11 +54,11 @@ async def test_create_sends_labels_owner_and_data(api: FakeApi, connection: ApiC
 
 
 @pytest.mark.parametrize(
-    "answer", [pytest.param(Response(), id="exists"), pytest.param(error_response(404, "no"), id="gone")]
+    "response", [pytest.param(Response(), id="exists"), pytest.param(error_response(404, "no"), id="gone")]
 )
-async def test_delete_by_uid(api: FakeApi, connection: ApiConnection, answer: Response) -> None:
+async def test_delete_by_uid(api: FakeApi, connection: ApiConnection, response: Response) -> None:
     """A revision is deleted by UID, and a missing revision is no error."""
-    api.on("DELETE", f"{PATH}/r", answer)
+    api.on("DELETE", f"{PATH}/r", response)
     await ControllerRevisions(connection, "ops").delete("r", "u")
     assert api.received[0].json["preconditions"] == {"uid": "u"}
 

@@ -40,7 +40,7 @@ async def looked_up(connection: ApiConnection, *, reads_pages: bool = False) -> 
     return watch.support
 
 
-async def test_the_newest_release_lacks_nothing(api: FakeApi, connection: ApiConnection) -> None:
+async def test_the_newest_release_has_all_resources(api: FakeApi, connection: ApiConnection) -> None:
     """For the newest release only the version is reported."""
     newest(api)
     assert await looked_up(connection) == ServerSupport("v1.37.1", is_supported=True)
@@ -76,7 +76,7 @@ async def test_missing_resources_are_reported(api: FakeApi, connection: ApiConne
 
 
 @pytest.mark.parametrize(
-    "answer",
+    "response",
     [
         pytest.param(error_response(403, "forbidden", "Forbidden"), id="forbidden"),
         pytest.param(error_response(503, "later", "ServiceUnavailable"), id="unavailable"),
@@ -84,12 +84,12 @@ async def test_missing_resources_are_reported(api: FakeApi, connection: ApiConne
     ],
 )
 async def test_the_version_is_logged_once_and_after_an_upgrade(
-    api: FakeApi, connection: ApiConnection, clock: InstantClock, caplog: pytest.LogCaptureFixture, answer: Response
+    api: FakeApi, connection: ApiConnection, clock: InstantClock, caplog: pytest.LogCaptureFixture, response: Response
 ) -> None:
     """A failed lookup is repeated, and an unchanged result is not logged again."""
     caplog.set_level(logging.INFO)
     newest(api)
-    api.on("GET", "/version", answer, version("36", "3"), version("36", "3"), version("37", "1"))
+    api.on("GET", "/version", response, version("36", "3"), version("36", "3"), version("37", "1"))
     watch = ServerWatch(connection, lambda: False, clock)
     running = asyncio.create_task(watch.run())
     await api.until(lambda: len(api.requests("GET", "/version")) > 5)

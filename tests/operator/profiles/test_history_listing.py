@@ -134,7 +134,7 @@ async def test_the_default_target(api: FakeApi, body: dict[str, Any], number: in
 
 
 @pytest.mark.parametrize(
-    ("answer", "words"),
+    ("response", "words"),
     [
         pytest.param(error_response(404, "not found"), 'PluginConfig "pack" no longer exists', id="gone"),
         pytest.param(
@@ -145,14 +145,14 @@ async def test_the_default_target(api: FakeApi, body: dict[str, Any], number: in
         pytest.param(Response(body={"spec": {"plugin": "Other", "args": {"x": 1}}}), "has changed", id="other-plugin"),
     ],
 )
-async def test_a_changed_plugin_config_prevents_references(api: FakeApi, answer: Response, words: str) -> None:
+async def test_a_changed_plugin_config_prevents_references(api: FakeApi, response: Response, words: str) -> None:
     """If a PluginConfig has changed, a rollback cannot write the references, but it can write the resolved args."""
     entry = {"name": "NodeResourcesFit", "args": {"x": 1}}
     referring: dict[str, Any] = {"profile": {"pluginConfig": [entry]}, "spec": {"pluginConfigRefs": [{"name": "pack"}]}}
     serve_revisions(
         api, ALL_NAMESPACES, revision(1, 10, references={"pack": "NodeResourcesFit"}, **referring), revision(2, 20)
     )
-    api.on("GET", f"{PLUGIN_CONFIGS}/pack", answer)
+    api.on("GET", f"{PLUGIN_CONFIGS}/pack", response)
     found = await read_profile_history(api)
     async with ApiConnection(api, ConnectionOptions(), InstantClock()) as connection:
         with pytest.raises(RollbackError, match=words):
@@ -182,7 +182,7 @@ async def test_the_rollback_replaces_the_object(api: FakeApi) -> None:
         pytest.param(422, RollbackError, "rejects the spec of revision 1", id="invalid"),
     ],
 )
-async def test_refused_writes(api: FakeApi, status: int, error: type[Exception], words: str) -> None:
+async def test_rejected_writes(api: FakeApi, status: int, error: type[Exception], words: str) -> None:
     """Each rejected write raises an error with a remedy."""
     serve_revisions(api, ALL_NAMESPACES, revision(1, 10), revision(2, 20))
     api.on("PUT", PROFILE, error_response(status, "no"))

@@ -152,7 +152,7 @@ async def test_a_deleted_profile_has_no_history() -> None:
     assert len(store.stored) == 2
 
 
-async def test_a_refused_write_is_retried() -> None:
+async def test_a_failed_write_is_retried() -> None:
     """A revision that could not be stored stays queued."""
     store = FakeRevisions()
     history = await store_revisions(store)

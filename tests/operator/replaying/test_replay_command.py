@@ -80,7 +80,7 @@ def test_interactive_explanations(file: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--until", "default/nobody"], "has no decision 1 on pod default/nobody"),
+        (["--until", "default/missing"], "has no decision 1 on pod default/missing"),
         (["--until", "default/p7", "--attempt", "2"], "has no decision 2 on pod default/p7"),
         (["--until", "p7"], 'must be NAMESPACE/POD, not "p7"'),
         (["--interactive"], "requires --until"),
@@ -115,7 +115,7 @@ def test_an_exported_record_is_replayed(file: Path, tmp_path: Path) -> None:
     found = run("replay", target)
     assert found.exit_code == 0, found.output
     assert int(found.output.split()[0]) >= 8
-    assert run("record", "export", file, target, "--pod", "default/nobody").exit_code == 2
+    assert run("record", "export", file, target, "--pod", "default/missing").exit_code == 2
     assert run("record", "export", file, target, "--until", "2000-01-01T00:00:00Z").exit_code == 2
 
 

@@ -97,8 +97,8 @@ async def server(reviewer: Reviewer, clock: VirtualClock) -> AsyncIterator[Healt
 async def send(server: HealthServer, path: str, header: str = "", method: str = "GET") -> tuple[int, str]:
     headers = {"Authorization": header} if header else {}
     url = f"http://{LOOPBACK}:{server.port}{path}"
-    async with aiohttp.ClientSession() as client, client.request(method, url, headers=headers) as answer:
-        return answer.status, await answer.text()
+    async with aiohttp.ClientSession() as client, client.request(method, url, headers=headers) as response:
+        return response.status, await response.text()
 
 
 @pytest.mark.parametrize(
@@ -180,9 +180,9 @@ async def test_a_token_that_is_not_ascii_is_rejected(server: HealthServer, revie
     """A token that is not ASCII is rejected without a review."""
     reader, writer = await asyncio.open_connection(LOOPBACK, server.port)
     writer.write(b"GET /metrics HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer \xff\xfe\r\nConnection: close\r\n\r\n")
-    answer = await reader.read()
+    response = await reader.read()
     writer.close()
-    assert answer.startswith(b"HTTP/1.1 401 ")
+    assert response.startswith(b"HTTP/1.1 401 ")
     assert reviewer.calls == []
 
 

@@ -80,8 +80,8 @@ async def server(request: pytest.FixtureRequest, source: Source) -> AsyncIterato
 async def send(server: HealthServer, path: str) -> tuple[int, bytes]:
     """Send a GET request and return status and body."""
     url = f"http://{LOOPBACK}:{server.port}{path}"
-    async with aiohttp.ClientSession() as client, client.get(url) as answer:
-        return answer.status, await answer.read()
+    async with aiohttp.ClientSession() as client, client.get(url) as response:
+        return response.status, await response.read()
 
 
 async def test_the_index_names_every_endpoint(server: HealthServer) -> None:

@@ -47,11 +47,11 @@ async def test_a_probe_waits_for_the_server(parts: ServedParts) -> None:
     server = DeferredServer((LOOPBACK, 0), ServingSettings(), parts)
     reader, writer = await asyncio.open_connection(LOOPBACK, server.port)
     writer.write(PROBE)
-    answer = asyncio.create_task(reader.read())
+    response = asyncio.create_task(reader.read())
     assert server.endpoint(LOOPBACK) is None
     await server.start()
     async with asyncio.timeout(60):
-        assert (await answer).startswith(b"HTTP/1.1 200")
+        assert (await response).startswith(b"HTTP/1.1 200")
     endpoint = server.endpoint(LOOPBACK)
     assert endpoint is not None
     assert endpoint.url == f"http://{LOOPBACK}:{server.port}"

@@ -74,9 +74,9 @@ async def server(readiness: Readiness) -> AsyncIterator[HealthServer]:
 async def request(server: HealthServer, **query: str) -> tuple[int, bytes]:
     """Request the explanation of a pod or gang."""
     url = f"http://{LOOPBACK}:{server.port}{EXPLAIN_PATH}"
-    async with aiohttp.ClientSession() as client, client.get(url, params=query) as answer:
-        assert answer.content_type == "application/json"
-        return answer.status, await answer.read()
+    async with aiohttp.ClientSession() as client, client.get(url, params=query) as response:
+        assert response.content_type == "application/json"
+        return response.status, await response.read()
 
 
 def error_in(body: bytes) -> str:

@@ -34,8 +34,8 @@ async def server(readiness: Readiness) -> AsyncIterator[HealthServer]:
 
 
 async def send(server: HealthServer, path: str) -> tuple[int, str]:
-    async with aiohttp.ClientSession() as client, client.get(f"http://{LOOPBACK}:{server.port}{path}") as answer:
-        return answer.status, await answer.text()
+    async with aiohttp.ClientSession() as client, client.get(f"http://{LOOPBACK}:{server.port}{path}") as response:
+        return response.status, await response.text()
 
 
 @pytest.mark.parametrize("path", [pytest.param("/livez", id="livez"), pytest.param("/healthz", id="healthz")])
@@ -112,7 +112,7 @@ async def test_verbose_liveness(server: HealthServer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sent", "answer"),
+    ("sent", "response"),
     [
         pytest.param([], b"", id="nothing"),
         pytest.param([b"GET /livez HTTP/1.1\r\nHo", b"st: a\r\n"], b"", id="incomplete request"),
@@ -123,7 +123,7 @@ async def test_verbose_liveness(server: HealthServer) -> None:
     ],
 )
 async def test_a_connection_without_a_complete_request_is_closed(
-    monkeypatch: pytest.MonkeyPatch, readiness: Readiness, sent: list[bytes], answer: bytes
+    monkeypatch: pytest.MonkeyPatch, readiness: Readiness, sent: list[bytes], response: bytes
 ) -> None:
     """A connection is closed if no complete request arrives within the idle time."""
     monkeypatch.setattr(health, "IDLE_SECONDS", 0.5)
@@ -139,5 +139,5 @@ async def test_a_connection_without_a_complete_request_is_closed(
         writer.close()
     finally:
         await server.stop()
-    assert received.endswith(answer)
-    assert bool(received) == bool(answer)
+    assert received.endswith(response)
+    assert bool(received) == bool(response)

@@ -90,9 +90,9 @@ def test_an_invalid_file_is_reported(tmp_path: Path, text: str, where: str, word
     """Each problem names the file, the field and the remedy."""
     path = tmp_path / "settings.yaml"
     path.write_text(text)
-    with pytest.raises(ConfigError) as refused:
+    with pytest.raises(ConfigError) as caught:
         load_settings({}, path)
-    (problem,) = refused.value.problems
+    (problem,) = caught.value.problems
     assert problem.path == where.format(path=path)
     assert words in problem.message
 
@@ -101,9 +101,9 @@ def test_every_problem_is_reported(tmp_path: Path) -> None:
     """A problem of a flag names the flag, and a problem of the file the field."""
     path = tmp_path / "settings.yaml"
     path.write_text("seed: -1\nclientBurst: 0\n")
-    with pytest.raises(ConfigError) as refused:
+    with pytest.raises(ConfigError) as caught:
         load_settings({"bind_concurrency": 0}, path)
-    found = {problem.path for problem in refused.value.problems}
+    found = {problem.path for problem in caught.value.problems}
     assert found == {f"{path}: seed", f"{path}: clientBurst", "--bind-concurrency"}
 
 

@@ -71,7 +71,7 @@ async def test_each_resource_is_listed_once(api: FakeApi, connection: ApiConnect
 
 
 @pytest.mark.parametrize(
-    ("path", "answer", "notice"),
+    ("path", "response", "notice"),
     [
         pytest.param(
             "/api/v1/services",
@@ -101,10 +101,10 @@ async def test_each_resource_is_listed_once(api: FakeApi, connection: ApiConnect
     ],
 )
 async def test_unreadable_resources_are_reported(
-    api: FakeApi, connection: ApiConnection, path: str, answer: Response, notice: str
+    api: FakeApi, connection: ApiConnection, path: str, response: Response, notice: str
 ) -> None:
     """An unreadable resource or object is omitted and reported in a notice."""
-    api.on("GET", path, answer)
+    api.on("GET", path, response)
     snapshot = await take_snapshot(connection, SchedulerOptions())
     assert len(snapshot.notices) == 1
     assert snapshot.notices[0].startswith(notice)
@@ -170,7 +170,7 @@ async def test_groups_are_loaded(
 
 
 @pytest.mark.parametrize(
-    ("version", "answer", "notice"),
+    ("version", "response", "notice"),
     [
         pytest.param(
             "bayplan.dev/v1alpha1",
@@ -199,11 +199,11 @@ async def test_groups_are_loaded(
     ],
 )
 async def test_unreadable_groups_are_reported(
-    api: FakeApi, connection: ApiConnection, version: str, answer: Response, notice: str
+    api: FakeApi, connection: ApiConnection, version: str, response: Response, notice: str
 ) -> None:
     """Unreadable PodGroups are reported in a notice."""
     api.on("GET", f"/apis/{version}", Response(body={"resources": [{"name": "podgroups"}]}))
-    api.on("GET", f"/apis/{version}/podgroups", answer)
+    api.on("GET", f"/apis/{version}/podgroups", response)
     api.on("GET", "/apis/scheduling.k8s.io/v1/priorityclasses", listed())
     snapshot = await take_snapshot(connection, SchedulerOptions())
     assert [each.startswith(notice) for each in snapshot.notices] == [True]

@@ -115,7 +115,7 @@ def test_each_pod_has_a_claim_of_its_template(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_a_claim_needs(tmp_path: Path, objects: list[str], verdict: Verdict) -> None:
+def test_a_claim_requires_template_class_and_device(tmp_path: Path, objects: list[str], verdict: Verdict) -> None:
     """A pod is scheduled if its template, its class and an untainted device of the node exist."""
     assert simulate_documents(tmp_path, node("n"), *objects, pod("a")).pods[0].verdict is verdict
 

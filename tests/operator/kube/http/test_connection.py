@@ -55,7 +55,7 @@ async def test_status_becomes_error(
     assert type(caught.value) is kind
 
 
-async def test_answer_body_and_headers(api: FakeApi, connection: ApiConnection) -> None:
+async def test_response_body_and_headers(api: FakeApi, connection: ApiConnection) -> None:
     """A request sends its body, token and user agent, and returns the body of the response."""
     api.on("POST", PATH, Response(201, b"made"))
     assert await connection.request(ApiRequest("POST", PATH, b"{}", params=(("x", "1"),))) == b"made"
@@ -116,7 +116,7 @@ async def test_a_refused_connection_is_unavailable(clock: InstantClock, api: Fak
                 await connection.request(ApiRequest("GET", PATH))
 
 
-async def test_lost_answer(api: FakeApi, connection: ApiConnection) -> None:
+async def test_lost_response(api: FakeApi, connection: ApiConnection) -> None:
     """A connection that breaks after the request was sent raises ResponseLostError: the outcome is unknown."""
     api.on("POST", PATH, Response(disconnect=True))
     with pytest.raises(ResponseLostError, match="broke before the response"):

@@ -28,17 +28,17 @@ async def test_futures_end_in_the_order_of_their_deadlines() -> None:
 async def test_done_and_removed_futures_do_not_time_out() -> None:
     """A future that has a result and a removed future do not time out."""
     deadlines, loop = Deadlines(), asyncio.get_running_loop()
-    answered, removed, watched = loop.create_future(), loop.create_future(), loop.create_future()
+    completed, removed, watched = loop.create_future(), loop.create_future(), loop.create_future()
     now = loop.time()
-    deadlines.watch(answered, now + 0.01)
+    deadlines.watch(completed, now + 0.01)
     deadlines.watch(removed, now + 0.01)
     deadlines.watch(watched, now + 0.01)
-    answered.set_result("in time")
+    completed.set_result("in time")
     deadlines.forget(removed)
     with pytest.raises(TimeoutError):
         await watched
-    assert (await answered, removed.done()) == ("in time", False)
-    deadlines.forget(answered)
+    assert (await completed, removed.done()) == ("in time", False)
+    deadlines.forget(completed)
 
 
 async def test_a_deadline_after_all_others_have_passed() -> None:

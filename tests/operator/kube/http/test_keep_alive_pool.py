@@ -99,7 +99,7 @@ async def test_a_connection_is_used_again() -> None:
         ),
         pytest.param(b"HTTP/1.1 204 No Content\r\n\r\n", (204, b""), id="without-a-body"),
         pytest.param(b"HTTP/1.1 100 Continue\r\n\r\n" + OK, (201, b"ok"), id="after-a-continue"),
-        pytest.param(b"HTTP/1.1 409 Conflict\r\nContent-Length: 0\r\n\r\n", (409, b""), id="a-refusal"),
+        pytest.param(b"HTTP/1.1 409 Conflict\r\nContent-Length: 0\r\n\r\n", (409, b""), id="error-response"),
     ],
 )
 async def test_responses_are_read(response: bytes, expected: tuple[int, bytes]) -> None:
@@ -192,15 +192,15 @@ async def test_an_idle_connection_is_not_used_again() -> None:
 async def test_an_error_of_the_fence_stops_the_request() -> None:
     """An error of the fence is raised, and nothing is sent."""
 
-    class RefusedError(Exception):
+    class WritesForbiddenError(Exception):
         """Error of the fence."""
 
-    def refuse() -> None:
-        raise RefusedError
+    def forbid_writes() -> None:
+        raise WritesForbiddenError
 
     async with pool_to() as (pool, server):
-        with pytest.raises(RefusedError):
-            await post(pool, fence=refuse)
+        with pytest.raises(WritesForbiddenError):
+            await post(pool, fence=forbid_writes)
         assert server.requests == []
         assert await post(pool) == (201, b"ok")
 

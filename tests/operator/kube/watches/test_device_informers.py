@@ -43,11 +43,11 @@ class World:
         """Return the scheduler's index of devices."""
         return self.scheduler.context.cache.columns.devices
 
-    def serve(self, *answers: Response | tuple[str, ...], version: str = API) -> None:
+    def serve(self, *responses: Response | tuple[str, ...], version: str = API) -> None:
         """Script the responses to lookups of the API: errors, or the resources that are served."""
         scripts = [
             each if isinstance(each, Response) else Response(body={"resources": [{"name": name} for name in each]})
-            for each in answers
+            for each in responses
         ]
         self.api.on("GET", version, *scripts)
 

@@ -189,18 +189,18 @@ async def test_resumes_at_the_last_version(
 
 
 @pytest.mark.parametrize(
-    "refused",
+    "expired",
     [pytest.param(Stream(EXPIRED), id="error-event"), pytest.param(error_response(410, "too old"), id="http")],
 )
 async def test_expired_version_relists_the_difference(
-    api: FakeApi, connection: ApiConnection, clock: InstantClock, sink: RecordingSink, refused: Any
+    api: FakeApi, connection: ApiConnection, clock: InstantClock, sink: RecordingSink, expired: Any
 ) -> None:
     """After HTTP 410 the new list is compared with the stored objects, and only the differences are delivered."""
     api.on(
         "GET",
         PODS,
         Stream(added("same", 1), added("changed", 2), added("gone", 3), added("reborn", 4), bookmark(5, end=True)),
-        refused,
+        expired,
         Stream(
             added("same", 1),
             added("changed", 20),

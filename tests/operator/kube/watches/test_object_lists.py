@@ -37,16 +37,16 @@ async def test_unreadable_objects_are_counted(api: FakeApi, connection: ApiConne
 
 
 @pytest.mark.parametrize(
-    ("answer", "error"),
+    ("response", "error"),
     [
         pytest.param(error_response(403, "no"), ForbiddenError, id="forbidden"),
         pytest.param(Response(body=b"<html>"), ClusterWriteError, id="not a list"),
     ],
 )
-async def test_refusals_are_raised(
-    api: FakeApi, connection: ApiConnection, answer: Response, error: type[Exception]
+async def test_error_responses_are_raised(
+    api: FakeApi, connection: ApiConnection, response: Response, error: type[Exception]
 ) -> None:
     """An error response is raised to the caller."""
-    api.on("GET", PODS, answer)
+    api.on("GET", PODS, response)
     with pytest.raises(error):
         await list_objects(connection, PODS, Pod)

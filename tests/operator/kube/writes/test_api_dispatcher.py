@@ -177,7 +177,7 @@ async def test_attempts_are_limited(make: Make, log: Log, time: VirtualClock) ->
     assert (len(log.failures["e"]), dispatcher.given_up, dispatcher.retried) == (2, 1, 2)
 
 
-async def test_refusals_are_not_retried(make: Make, log: Log, caplog: pytest.LogCaptureFixture) -> None:
+async def test_forbidden_writes_are_not_retried(make: Make, log: Log, caplog: pytest.LogCaptureFixture) -> None:
     """A forbidden write is logged and given up at once, and the next write of the object is sent."""
     dispatcher = make()
     log.failures["1"] = [ForbiddenError("RBAC says no")]

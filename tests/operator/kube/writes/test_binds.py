@@ -65,7 +65,7 @@ def test_names_are_escaped() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "pod"),
+    ("response", "pod"),
     [
         pytest.param(TAKEN, pod_on("node-1"), id="conflict-with-own-bind"),
         pytest.param(LOST, pod_on("node-1"), id="lost-response"),
@@ -73,19 +73,21 @@ def test_names_are_escaped() -> None:
         pytest.param(error_response(500, "etcd"), pod_on("node-1"), id="server-error"),
     ],
 )
-async def test_an_ambiguous_bind_that_succeeded(api: FakeApi, binder: Binder, answer: Response, pod: Response) -> None:
+async def test_an_ambiguous_bind_that_succeeded(
+    api: FakeApi, binder: Binder, response: Response, pod: Response
+) -> None:
     """A bind without a clear response is a success if the pod is on the node."""
-    api.on("POST", BIND, answer)
+    api.on("POST", BIND, response)
     api.on("GET", POD, pod)
     await binder.bind(BINDING)
     assert (binder.bound, binder.settled, len(api.requests("POST"))) == (1, 1, 1)
 
 
 @pytest.mark.parametrize(
-    ("answer", "pod", "expected"),
+    ("response", "pod", "expected"),
     [
         pytest.param(TAKEN, pod_on("node-2"), (BoundElsewhereError, "bound to node node-2"), id="bound-elsewhere"),
-        pytest.param(TAKEN, pod_on(""), (ClusterWriteError, "cannot be fulfilled"), id="refused-and-unbound"),
+        pytest.param(TAKEN, pod_on(""), (ClusterWriteError, "cannot be fulfilled"), id="rejected-and-unbound"),
         pytest.param(error_response(500, "no"), pod_on(""), (ServerUnavailableError, "retry"), id="failed-and-unbound"),
         pytest.param(
             error_response(504, "slow"), pod_on(""), (ServerUnavailableError, "retry"), id="timeout-and-unbound"
@@ -102,11 +104,11 @@ async def test_an_ambiguous_bind_that_succeeded(api: FakeApi, binder: Binder, an
     ],
 )
 async def test_bind_that_failed(
-    api: FakeApi, binder: Binder, answer: Response, pod: Response, expected: tuple[type[ClusterWriteError], str]
+    api: FakeApi, binder: Binder, response: Response, pod: Response, expected: tuple[type[ClusterWriteError], str]
 ) -> None:
     """The error of a failed bind reports the state of the pod."""
     error, text = expected
-    api.on("POST", BIND, answer)
+    api.on("POST", BIND, response)
     api.on("GET", POD, pod)
     with pytest.raises(error, match=text) as caught:
         await binder.bind(BINDING)
@@ -154,15 +156,15 @@ async def test_concurrency_is_bounded(api: FakeApi, binder: Binder) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "node"),
+    ("response", "node"),
     [
         pytest.param(pod_on("node-1"), "node-1", id="exists"),
         pytest.param(error_response(404, "no"), None, id="gone"),
     ],
 )
-async def test_read_pod(api: FakeApi, connection: ApiConnection, answer: Any, node: str | None) -> None:
+async def test_read_pod(api: FakeApi, connection: ApiConnection, response: Any, node: str | None) -> None:
     """read_pod() returns the pod, or None if the pod is gone."""
-    api.on("GET", POD, answer)
+    api.on("GET", POD, response)
     pod = await read_pod(connection, "n", "a")
     assert (pod and pod.spec.node_name) == node
 

@@ -134,11 +134,11 @@ async def test_creation_for_extended_resources(api: FakeApi, writes: ClaimWrites
 
 
 @pytest.mark.parametrize(
-    "answer", [pytest.param(Response(), id="exists"), pytest.param(error_response(404, "no"), id="gone")]
+    "response", [pytest.param(Response(), id="exists"), pytest.param(error_response(404, "no"), id="gone")]
 )
-async def test_deletion(api: FakeApi, writes: ClaimWrites, answer: Response) -> None:
+async def test_deletion(api: FakeApi, writes: ClaimWrites, response: Response) -> None:
     """A deletion has the UID as precondition, and a missing claim is no error."""
-    api.on("DELETE", CLAIM, answer)
+    api.on("DELETE", CLAIM, response)
     await writes.delete(allocated())
     assert api.received[0].json == {"preconditions": {"uid": "c0"}}
 
@@ -162,8 +162,8 @@ async def test_status_of_a_pod(api: FakeApi, writes: ClaimWrites) -> None:
     ("status", "error"),
     [pytest.param(409, ConflictError, id="another version"), pytest.param(404, NotFoundError, id="gone")],
 )
-async def test_refusals(api: FakeApi, writes: ClaimWrites, status: int, error: type[Exception]) -> None:
-    """A refusal raises an error of the port."""
+async def test_error_responses(api: FakeApi, writes: ClaimWrites, status: int, error: type[Exception]) -> None:
+    """An error response raises the corresponding error of the port."""
     api.on("PATCH", f"{CLAIM}/status", error_response(status, "no"))
     with pytest.raises(error):
         await writes.write_allocation(allocated())

@@ -157,10 +157,10 @@ async def test_deletion(api: FakeApi, writes: PodWrites) -> None:
         pytest.param(Response(), error_response(409, "uid"), error_response(404, "gone"), id="gone-while-reading"),
     ],
 )
-async def test_deletion_of_a_gone_pod(
+async def test_deletion_of_a_deleted_pod(
     api: FakeApi, writes: PodWrites, patched: Response, deleted: Response, read: Response
 ) -> None:
-    """The deletion of a pod that is gone raises NotFoundError, also if another pod has its name."""
+    """The deletion of a deleted pod raises NotFoundError, also if another pod has its name."""
     api.on("PATCH", f"{POD}/status", patched)
     api.on("DELETE", POD, deleted)
     api.on("GET", POD, read)

@@ -73,8 +73,8 @@ async def test_node_is_selected(api: FakeApi, writes: StorageWrites) -> None:
     ("status", "error"),
     [pytest.param(409, ConflictError, id="another-version"), pytest.param(404, NotFoundError, id="gone")],
 )
-async def test_refusals(api: FakeApi, writes: StorageWrites, status: int, error: type[Exception]) -> None:
-    """A refusal raises an error of the port."""
+async def test_error_responses(api: FakeApi, writes: StorageWrites, status: int, error: type[Exception]) -> None:
+    """An error response raises the corresponding error of the port."""
     api.on("PATCH", VOLUME, error_response(status, "no"))
     with pytest.raises(error):
         await writes.bind_volume(volume(claim_ref=claim()))
