@@ -23,7 +23,7 @@ class Gate(PermitPlugin, PreBindPlugin, BindPlugin):
     opened: ClassVar[asyncio.Event]
 
     @classmethod
-    def shut(cls, at: str) -> None:
+    def stop_at(cls, at: str) -> None:
         """Let further pods wait at an extension point: ``permit``, ``preBind`` or ``bind``."""
         cls.at, cls.opened = at, asyncio.Event()
 

@@ -57,7 +57,7 @@ class Counted(ReservePlugin):
         return SUCCESS
 
     def unreserve(self, *_: Any) -> None:
-        """Nothing was reserved."""
+        """Do nothing."""
 
     def close(self) -> None:
         Counted.closed += 1

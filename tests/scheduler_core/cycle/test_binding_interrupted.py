@@ -26,7 +26,7 @@ class Stage:
     """A pod whose binding cycle waits at an extension point, and another pod that does not fit beside it."""
 
     def __init__(self, at: str) -> None:
-        Gate.shut(at)
+        Gate.stop_at(at)
         self.journal = Journal()
         names = ("Gate", "Rec", "NodeResourcesFit", *BARE)
         plugins = Plugins(multi_point=plugin_set(*names))

@@ -36,7 +36,7 @@ class Stage:
         defaults = Plugins(multi_point=PluginSet(enabled=(PluginEntry(name="Gate"), *built_in)))
         self.scheduler = Scheduler(self.clock, self.writer, registry=registry, defaults=defaults)
         self.context = self.scheduler.context
-        Gate.shut("")
+        Gate.stop_at("")
         self.serve()
         self.scheduler.feed.node_added(node("n"))
         for each in pods:
@@ -93,7 +93,7 @@ NOTE = f"Preempted by pod {HIGH.metadata.uid} on node n"
 async def test_a_victim_that_is_not_bound_yet(at: str, message: str) -> None:
     """A victim before its bind is not deleted: its attempt fails, and the preemptor is bound to its node."""
     stage = Stage(LOW)
-    Gate.shut(at)
+    Gate.stop_at(at)
     binding = await stage.attempt()
     assert binding is not None
     stage.scheduler.feed.pod_added(HIGH)
@@ -116,7 +116,7 @@ async def test_a_victim_that_is_not_bound_yet(at: str, message: str) -> None:
 async def test_a_victim_whose_bind_is_sent_is_deleted() -> None:
     """A victim whose bind request is sent is deleted, because its bind cannot be cancelled."""
     stage = Stage(LOW)
-    Gate.shut("bind")
+    Gate.stop_at("bind")
     binding = await stage.attempt()
     assert binding is not None
     stage.scheduler.feed.pod_added(HIGH)

@@ -216,7 +216,7 @@ async def test_terminating_pods_that_free_enough_capacity(cluster: Rig) -> None:
 
 async def test_a_victim_that_waits_at_permit() -> None:
     """A victim that waits at Permit is rejected instead of deleted."""
-    Gate.shut("permit")
+    Gate.stop_at("permit")
     multi_point = default_plugins().multi_point
     gated = Plugins(multi_point=PluginSet(enabled=(PluginEntry(name="Gate"), *multi_point.enabled)))
     made = with_pod_groups(rig([Gate], defaults=gated))
