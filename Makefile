@@ -68,12 +68,12 @@ demo-dra: install ## Demonstrate devices: claims by attribute, shared, with alte
 
 .PHONY: test
 test: install ## Run all tests, including those on the real control plane (WORKERS=n PYTEST_ARGS=... K8S=1.36)
-	@$(BIN)/python -m hack.controlplane.binaries || echo "==> some tests will say what they lack"
+	@$(BIN)/python -m hack.controlplane.binaries || echo "==> some tests will be skipped, with what they lack"
 # Native gangs are tested during an upgrade from 1.36; a build takes longer than a test may.
-	@K8S=1.36 $(BIN)/python -m hack.controlplane.binaries etcd kube-apiserver kubectl || echo "==> and others"
+	@K8S=1.36 $(BIN)/python -m hack.controlplane.binaries etcd kube-apiserver kubectl || echo "==> some tests of the upgrade will be skipped"
 	@$(BIN)/pytest --numprocesses=$(WORKERS) --no-loadscope-reorder $(PYTEST_ARGS)
 
-# All steps run, also after one that fails. NIGHT is the seed of what is drawn; the date of a night repeats it.
+# All steps run, also after one that fails. NIGHT is the random seed; the date of a night repeats it.
 NIGHT ?= $(shell date +%Y%m%d)
 NIGHTLY := tests releases floors faults twins parity scenarios soak upstream e2e
 
@@ -199,11 +199,11 @@ bench-gangs: install ## Measure gangs beside kube-scheduler, and one large gang 
 	@$(BIN)/python -m benchmarks.gang_core $(if $(QUICK),--nodes 500 --members 100)
 
 .PHONY: bench-record
-bench-record: install ## Measure what a record costs, beside a run without one, and replay it (QUICK=1 for a short run)
+bench-record: install ## Measure the cost of a record, compared with runs without one, and replay it (QUICK=1 for a short run)
 	@$(BIN)/python -m benchmarks.record $(if $(QUICK),--pods 1000 --repetitions 1)
 
 .PHONY: bench-packing
-bench-packing: install ## Measure how many GPUs of a trace each profile allocates (TRACE=folder with its CSV files; QUICK=1: one draw)
+bench-packing: install ## Measure how many GPUs of a trace each profile allocates (TRACE=folder with its CSV files; QUICK=1: one sample)
 	@test -n "$(TRACE)" || { echo "TRACE is not set: name the folder with the CSV files of the trace"; exit 2; }
 	@PYTHONPATH=examples/plugins $(BIN)/python -m benchmarks.packing $(if $(QUICK),--draws 1) \
 		--results $(RESULTS)/packing.jsonl -o $(OUTPUT) "$(TRACE)"

@@ -1,7 +1,7 @@
 """Checks a cluster for states that must never occur, from its API objects and its audit log.
 
-Nodes with more requests than allocatable, pods bound twice, and bound pods whose condition says otherwise. The
-arithmetic is independent of any scheduler: a mistake in a shared one would go unseen.
+Nodes with more requests than allocatable, pods bound twice, and bound pods with the condition PodScheduled=False. The
+arithmetic does not share code with a scheduler, so that it detects mistakes in that code.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ _CLUSTER_SCOPED = {
 
 
 class ApiRefusalError(Exception):
-    """The API server refused a request.
+    """The API server rejected a request.
 
     Attributes:
         status: HTTP status.
@@ -113,7 +113,7 @@ class ApiClient:
         """
         headers = {"Authorization": f"Bearer {self._token}", "Content-Type": content_type}
         payload = None if body is None else json.dumps(body)
-        kept = bool(self._idle)
+        is_reused = bool(self._idle)
         try:
             connection = self._idle.pop()
         except IndexError:
@@ -126,7 +126,7 @@ class ApiClient:
             text = answer.read()
         except (OSError, http.client.HTTPException) as error:
             connection.close()
-            if kept:
+            if is_reused:
                 return self.request(method, path, body, content_type)
             raise ConnectionError(f"{method} {path}: {error}") from error
         self._idle.append(connection)

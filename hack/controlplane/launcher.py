@@ -42,7 +42,8 @@ class ControlPlaneError(Exception):
 class ControlPlane:
     """etcd and kube-apiserver, started and stopped together; a context manager.
 
-    A temporary state directory is removed at the end unless there was a failure; then it is kept and its path printed.
+    A temporary state directory is removed at the end unless there was a failure; then it remains and its path is
+    printed.
 
     Args:
         options: Options of the API server.
@@ -101,7 +102,7 @@ class ControlPlane:
         return self
 
     def stop(self) -> None:
-        """Stop every process, the last started first; remove a temporary state directory unless it is kept."""
+        """Stop every process, the last started first; remove a temporary state directory unless it must remain."""
         if not self._started:
             return
         self._started = False
@@ -274,7 +275,7 @@ class ControlPlane:
                 path = self.state_dir / f"kubeconfig-{name.replace('/', '_').replace(':', '_')}"
                 write_kubeconfig(path, self.url, self._layout.apiserver_certificate.read_text(), user)
                 return path
-        known = ", ".join(user.name for user in self.options.users) or "nobody"
+        known = ", ".join(user.name for user in self.options.users) or "no users"
         raise ControlPlaneError(f"no user {name!r}: add it to Options.users, which names {known}")
 
     def audit_events(self) -> list[dict[str, Any]]:
@@ -391,7 +392,7 @@ class ControlPlane:
 
     def _keep_after_failure(self) -> None:
         self.keep = True
-        sys.stderr.write(f"control plane: logs are kept in {self._layout.logs}\n")
+        sys.stderr.write(f"control plane: logs are in {self._layout.logs}\n")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """How an API server is made to serve Kubernetes' own PodGroups, which are behind feature gates in every release.
 
-Every gate that changes what a PodGroup may say is on, so that a test can create what Bayplan has to refuse.
+Every gate that changes the allowed fields of a PodGroup is on, so that a test can create PodGroups that Bayplan has to
+reject.
 """
 
 from __future__ import annotations

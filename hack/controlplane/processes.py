@@ -2,7 +2,7 @@
 
 The kernel kills a child when its parent dies (PR_SET_PDEATHSIG), also on `kill -9`, but the "parent" there is the
 *thread* that forked. A server started from a short-lived worker thread of a test would die with that thread; so one
-thread, which lives as long as the interpreter, forks all of them. A wrapper sets the signal and becomes the program by
+thread, which runs until the interpreter ends, forks all of them. A wrapper sets the signal and becomes the program by
 exec, which is safe in a threaded parent; `preexec_fn` is not.
 
     started --pause()--> stopped --resume()--> started --stop()|kill()|its own death--> ended
@@ -260,7 +260,7 @@ def read_records(directory: Path) -> list[Record]:
 
 
 class _Spawner:
-    """Runs calls on one thread that lives until the interpreter ends."""
+    """Runs calls on one thread that ends with the interpreter."""
 
     def __init__(self) -> None:
         self._calls: queue.SimpleQueue[

@@ -49,7 +49,7 @@ class Demo:
         screen = self._screen
         screen.step(f"{NODES} nodes in {len(manifests.ZONES)} zones, and two profiles: one spreads, one packs")
         self._stage.create(manifests.nodes(NODES))
-        screen.say(f"{NODES} nodes created, 8 CPUs and 32 GiB each")
+        screen.show(f"{NODES} nodes created, 8 CPUs and 32 GiB each")
         for name in ("spread", "pack"):
             self._stage.show("apply", "-f", str(PROFILES / f"{name}.yaml"), shown=f"examples/profiles/{name}.yaml")
         self._stage.until("both profiles are live", lambda: all(self._is_ready(name) for name in ("spread", "pack")))
@@ -64,7 +64,7 @@ class Demo:
             histogram = Counter(per_node.values())
             ordered = sorted(histogram.items(), reverse=True)
             parts = [f"{nodes} node{'s' * (nodes > 1)} with {pods}" for pods, nodes in ordered]
-            screen.say(f"pods of profile {name} per node: {', '.join(parts)}")
+            screen.show(f"pods of profile {name} per node: {', '.join(parts)}")
         scheduled = ("events", "--field-selector", "reason=Scheduled")
         self._stage.until("pods have events", lambda: len(self._stage.get(*scheduled)["items"]) >= len(self._pods()))
         self._stage.show("get", *scheduled, limit=4)
@@ -77,11 +77,11 @@ class Demo:
         self._patch("spread", patch, "use PluginConfig fill-nodes")
         self._stage.until("the new revision is live", lambda: self._revision("spread") not in ("", before))
         after = self._revision("spread")
-        screen.say(f"revision {before} -> {after}, and nothing was restarted")
+        screen.show(f"revision {before} -> {after}, and nothing was restarted")
         self._stage.create(manifests.pods("after-edit", "spread", 20))
         self._stage.until("20 more pods are bound", lambda: self._bound() == 2 * PODS_PER_PROFILE + 20)
         used = self._pods_per_node("demo=spread", "after-edit")
-        screen.say(f"20 new pods of the same profile went to {len(used)} node(s): {', '.join(sorted(used))}")
+        screen.show(f"20 new pods of the same profile went to {len(used)} node(s): {', '.join(sorted(used))}")
         if len(used) > 2:
             raise DemoFailed(f"the edited profile should pack 20 small pods on one or two nodes, not {len(used)}")
 
@@ -94,12 +94,12 @@ class Demo:
             "the edit is rejected", lambda: self._condition("spread", "Accepted").get("status") == "False"
         )
         self._stage.show("get", "schedulerprofile", "spread")
-        screen.say(f"Accepted=False: {self._condition('spread', 'Accepted')['message']}")
+        screen.show(f"Accepted=False: {self._condition('spread', 'Accepted')['message']}")
         if self._revision("spread") != good or not self._is_ready("spread"):
             raise DemoFailed("the last good revision should have stayed live")
         self._stage.create(manifests.pods("after-break", "spread", 20))
         self._stage.until("20 more pods are bound", lambda: self._bound() == 2 * PODS_PER_PROFILE + 40)
-        screen.say(f"revision {good} is still live and has bound 20 more pods")
+        screen.show(f"revision {good} is still live and has bound 20 more pods")
 
     def _roll_back(self) -> None:
         screen = self._screen
@@ -115,7 +115,7 @@ class Demo:
         self._stage.create(manifests.pods("after-rollback", "spread", 20))
         self._stage.until("20 more pods are bound", lambda: self._bound() == 2 * PODS_PER_PROFILE + 60)
         used = self._pods_per_node("demo=spread", "after-rollback")
-        screen.say(f"20 new pods went to {len(used)} nodes: the profile spreads again")
+        screen.show(f"20 new pods went to {len(used)} nodes: the profile spreads again")
         if len(used) < 10:
             raise DemoFailed(f"the profile that was rolled back should spread 20 pods, and not use {len(used)} nodes")
 

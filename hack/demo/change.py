@@ -72,7 +72,7 @@ class ChangeDemo:
         self._stage.shadow(SHADOW, limit=32)
         self._stage.show("describe", "schedulerprofile", SHADOW, limit=24)
         found = self._found()
-        screen.say(
+        screen.show(
             f"the {PODS} pods run on {len(set(self._nodes('web').values()))} nodes, where the live profile put them"
         )
         if not found["differed"] or found["differed"] != found["otherNode"]:
@@ -110,7 +110,7 @@ class ChangeDemo:
         return used
 
     def _replay(self) -> str:
-        self._screen.step("An incident: a pod fits nowhere; the record shows why")
+        self._screen.step("An incident: no node fits a pod; the record shows why")
         self._stage.create(manifests.pods("large", LIVE, 1, cpu="1000"))
         self._stage.until(
             "the decision is in the record", lambda: _LARGE in self._stage.read("record", "show", self._record)
@@ -131,7 +131,7 @@ class ChangeDemo:
         self._stage.until("the new pods are bound", lambda: len(self._nodes(prefix)) == LATER_PODS)
         used = Counter(self._nodes(prefix).values())
         nodes = f"{len(used)} node{'s' * (len(used) > 1)}"
-        self._screen.say(f"{LATER_PODS} new pods of the same profile went to {nodes}")
+        self._screen.show(f"{LATER_PODS} new pods of the same profile went to {nodes}")
         return len(used)
 
     def _nodes(self, prefix: str) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """`make demo-dra`: Dynamic Resource Allocation on a real control plane, with kubectl and the installed command only.
 
 kube-controller-manager creates the claims of templates. A driver without hardware publishes the devices; it runs in the
-process of the demo, and its ResourceSlices stay if the cluster is kept.
+process of the demo, and its ResourceSlices stay if the cluster stays.
 """
 
 import sys
@@ -70,7 +70,7 @@ class DeviceDemo:
         screen.step("Start the operator, kube-controller-manager and a driver with GPUs")
         stage.start_operator()
         start_kube_controller_manager(stage.plane)
-        screen.say("kube-controller-manager is ready: it creates a claim for each pod with a template")
+        screen.show("kube-controller-manager is ready: it creates a claim for each pod with a template")
         names = [*MACHINES, LATE_MACHINE]
         stage.create(manifests.as_list([*(manifests.node(name) for name in names), manifests.device_class()]))
         for name, devices in MACHINES.items():
@@ -78,7 +78,7 @@ class DeviceDemo:
         stage.show("apply", "-f", str(PROFILES / "pack.yaml"), shown="examples/profiles/pack.yaml")
         columns = "custom-columns=NODE:.spec.nodeName,DRIVER:.spec.driver,DEVICES:.spec.devices[*].name"
         stage.show("get", "resourceslices", "-o", columns)
-        screen.say(f"{LATE_MACHINE} is a node whose driver has not published anything yet")
+        screen.show(f"{LATE_MACHINE} is a node whose driver has not published anything yet")
 
     def _by_attribute(self) -> None:
         screen = self._screen
@@ -99,7 +99,7 @@ class DeviceDemo:
         self._show_pods(SHARED)
         if len(set(self._nodes(SHARED))) != 1:
             raise DemoFailed("both pods should run where their device is")
-        screen.say("one device, two pods: both run on the node of the device")
+        screen.show("one device, two pods: both run on the node of the device")
 
     def _alternatives(self) -> None:
         stage, screen = self._stage, self._screen
@@ -112,7 +112,7 @@ class DeviceDemo:
         chosen = sorted(result["request"] for claim in self._claims(EITHER) for result in _results(claim))
         if chosen != [f"gpu/{LARGE.name}", f"gpu/{SMALL.name}"]:
             raise DemoFailed(f"one pod should get each alternative, not {chosen}")
-        screen.say(f"the last {LARGE.name} went to one pod; for the other one the second alternative is used")
+        screen.show(f"the last {LARGE.name} went to one pod; for the other one the second alternative is used")
 
     def _gang(self) -> None:
         stage, screen = self._stage, self._screen
@@ -124,10 +124,10 @@ class DeviceDemo:
         if any(self._nodes(GANG)) or any(_results(claim) for claim in self._claims(GANG)):
             raise DemoFailed("a gang that does not fit should hold no device")
         stage.show("get", "resourceclaims")
-        screen.say("no pod of the gang is bound and none of its claims is allocated. Why?")
+        screen.show("no pod of the gang is bound and none of its claims is allocated. Why?")
         stage.explain(f"podgroup/{GANG.name}")
         self._driver.publish(LATE_MACHINE, *LATE_DEVICES)
-        screen.say(f"the driver publishes {len(LATE_DEVICES)} devices on {LATE_MACHINE}, and all pods are bound:")
+        screen.show(f"the driver publishes {len(LATE_DEVICES)} devices on {LATE_MACHINE}, and all pods are bound:")
         self._until_running(GANG)
         self._show_allocations()
         self._show_pods(GANG)
@@ -140,13 +140,13 @@ class DeviceDemo:
         self._say_selectors(IMPOSSIBLE)
         stage.until("the pod has a condition", lambda: bool(self._scheduled(pod).get("message")))
         condition = self._scheduled(pod)
-        screen.say(f'  PodScheduled={condition["status"]}, {condition["reason"]}: "{condition["message"]}"')
+        screen.show(f'  PodScheduled={condition["status"]}, {condition["reason"]}: "{condition["message"]}"')
         stage.show("get", "resourceclaims", IMPOSSIBLE.name)
-        screen.say("the condition does not say which devices come close. Why?")
+        screen.show("the condition does not name the nearest devices. Why?")
         explanation = stage.explain(pod)
         for part in ("memory is 80Gi, must be at least 141Gi", "in use by claim", "Events that would requeue it"):
             if part not in explanation:
-                raise DemoFailed(f"the explanation should say: {part}")
+                raise DemoFailed(f"the explanation should contain: {part}")
         if "claims: " not in stage.status():
             raise DemoFailed("the status should count the claims")
         if any(self._nodes(IMPOSSIBLE)) or condition["status"] != "False":
@@ -160,7 +160,7 @@ class DeviceDemo:
 
     def _say_selectors(self, workload: Workload) -> None:
         for selector in workload.request["exactly"]["selectors"]:
-            self._screen.say(f"  expression: {selector['cel']['expression']}")
+            self._screen.show(f"  expression: {selector['cel']['expression']}")
 
     def _until_running(self, workload: Workload) -> None:
         def run() -> bool:

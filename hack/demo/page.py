@@ -74,7 +74,7 @@ class PageDemo:
     def _look(self) -> None:
         self._screen.step("The page")
         for group in self._read("pending")["groups"]:
-            self._screen.say(f"{group['count']:3} pods wait: {group['cause']}")
+            self._screen.show(f"{group['count']:3} pods wait: {group['cause']}")
         address = f"{self._stage.server}/page/"
         unsigned = " (its certificate is self-signed)" if address.startswith("https") else ""
         self._screen.summary(f"The page is at {address}{unsigned}")

@@ -40,7 +40,7 @@ class Screen:
         self._step += 1
         self._console.print(f"\n[bold cyan]{self._step}. {escape(title)}[/]")
 
-    def say(self, text: str) -> None:
+    def show(self, text: str) -> None:
         """Print a sentence."""
         self._console.print(f"   {escape(text)}")
 
@@ -99,7 +99,7 @@ class Stage:
         self.show("apply", "-f", str(ROOT / "crds"), shown="crds/")
         self.screen.command("bayplan", "run", *flags)
         self._run_operator(self.plane.kubeconfig, ["run", *flags])
-        self.screen.say("ready: watching profiles, nodes and pods")
+        self.screen.show("ready: watching profiles, nodes and pods")
 
     def install(self, *flags: str) -> None:
         """Install the chart by Helm, and start the process that the kubelet would start for its Deployment.
@@ -115,7 +115,7 @@ class Stage:
         try:
             helm = binaries.resolve(["helm"])["helm"]
         except MissingBinary as missing:
-            self.screen.say(f"installed without Helm: {missing}")
+            self.screen.show(f"installed without Helm: {missing}")
             self.start_operator()
             return
         shown = ("install", RELEASE, "charts/bayplan", "--namespace", NAMESPACE, "--create-namespace", "--wait=false")
@@ -133,9 +133,9 @@ class Stage:
         kubeconfig = account.write_kubeconfig(self.plane.state_dir / "operator-kubeconfig")
         directory = self.plane.state_dir / "operator"
         directory.mkdir()
-        self.screen.say("no kubelet here: the Deployment's command is run beside the cluster, as its service account")
+        self.screen.show("there is no kubelet: the demo runs the command of the Deployment with its service account")
         self._run_operator(kubeconfig, installed.arguments(directory))
-        self.screen.say("ready: watching profiles, nodes and pods")
+        self.screen.show("ready: watching profiles, nodes and pods")
 
     def _run_operator(self, kubeconfig: Path, arguments: Sequence[str]) -> None:
         port = free_port()
@@ -213,7 +213,7 @@ def perform(name: str, about: str | None, story: Callable[[Stage], None], to_try
         name: Command that starts the demo, such as ``make demo``.
         about: Description for ``--help``.
         story: Runs the steps.
-        to_try: Suggestions, printed if the cluster is kept.
+        to_try: Suggestions, printed if the cluster stays.
 
     Returns:
         Exit status.
@@ -222,7 +222,7 @@ def perform(name: str, about: str | None, story: Callable[[Stage], None], to_try
     parser.add_argument("--keep", action="store_true", help="Leave everything running and print how to use it")
     keep = parser.parse_args().keep
     screen = Screen()
-    screen.say("Starting etcd and kube-apiserver (the first time they are built from source: about five minutes)")
+    screen.show("Starting etcd and kube-apiserver (the first time they are built from source: about five minutes)")
     try:
         with ControlPlane(Options(ready_seconds=_WAIT_SECONDS), detach=keep) as plane:
             story(Stage(plane, screen, has_kwok=_start_kwok(plane, screen)))
@@ -239,7 +239,7 @@ def _start_kwok(plane: ControlPlane, screen: Screen) -> bool:
     try:
         plane.start_kwok()
     except MissingBinary as missing:
-        screen.say(f"without kwok pods are bound but do not run: {missing}")
+        screen.show(f"without kwok pods are bound but do not run: {missing}")
         return False
     return True
 

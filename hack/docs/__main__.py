@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not check:
         write_files(files)
         return 0
-    drifted = have_drifted(files, "as the code says")
+    drifted = have_drifted(files, "as generated from the code")
     if drifted:
         sys.stderr.write("Pages of docs/reference are not up to date: run `make docs` and commit the result.\n")
     return int(drifted)

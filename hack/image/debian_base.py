@@ -106,10 +106,10 @@ def _make(archive: Path) -> None:
         command = [program, "--variant=minbase", f"--include={','.join(_PACKAGES)}", _SUITE, str(tree), mirror]
         outcome = subprocess.run(command, capture_output=True, text=True, check=False)
         if outcome.returncode:
-            said = "\n".join(outcome.stdout.splitlines()[-10:])
+            output = "\n".join(outcome.stdout.splitlines()[-10:])
             raise ImageError(
                 f"debootstrap failed; is {mirror} a mirror of Debian that is reached? DEBIAN_MIRROR names another one. "
-                f"It said:\n{said}"
+                f"Its output:\n{output}"
             )
         packed = Path(scratch) / "packed.tar"
         excluded = [f"--exclude=./{name}/*" for name in _EXCLUDED]

@@ -28,7 +28,7 @@ _DAEMON_SECONDS = 10.0
 
 
 class ImageError(Exception):
-    """An image cannot be built, kept or run here; the message says what to do."""
+    """An image cannot be built, stored or run on this machine; the message has the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +70,8 @@ class Engine:
             [self.program, *self.storage, *args], capture_output=True, text=True, check=False, cwd=cwd
         )
         if outcome.returncode:
-            said = "\n".join((outcome.stdout + outcome.stderr).splitlines()[-30:])
-            raise ImageError(f"`{self.name} {' '.join(args)}` failed:\n{said}")
+            output = "\n".join((outcome.stdout + outcome.stderr).splitlines()[-30:])
+            raise ImageError(f"`{self.name} {' '.join(args)}` failed:\n{output}")
         return outcome
 
     def build_command(self, *, cached: bool) -> list[str]:
@@ -180,7 +180,7 @@ def _storage_flags(program: str, given: Path | None) -> tuple[tuple[str, ...], b
         if subprocess.run([program, *flags, "info"], capture_output=True, check=False).returncode == 0:
             return flags, driver == "overlay"
         shutil.rmtree(_run_root(root), ignore_errors=True)
-    raise ImageError(f"{program} can keep no image in {storage}: try `{program} --root={storage}/vfs info`")
+    raise ImageError(f"{program} cannot store an image in {storage}: try `{program} --root={storage}/vfs info`")
 
 
 def _run_root(root: Path) -> Path:

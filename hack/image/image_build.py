@@ -73,7 +73,7 @@ def provenance(environment: Mapping[str, str] = os.environ) -> Provenance:
     """Read version, commit, time and origin of this checkout.
 
     Raises:
-        ImageError: `SOURCE_DATE_EPOCH` is no time.
+        ImageError: `SOURCE_DATE_EPOCH` is not a time.
     """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     revision = _git("rev-parse", "HEAD")
@@ -117,15 +117,15 @@ def build(
     """Build the image into the engine's storage.
 
     Args:
-        engine: What builds.
+        engine: The engine that builds.
         tag: Name of the image.
-        origin: What it says of itself.
+        origin: Origin of the image, for its labels.
         context: The checkout, or a copy of what `.dockerignore` lets through.
         cached: Start from layers of earlier builds.
         extras: Extra of the package to install, such as "otel".
 
     Raises:
-        ImageError: The build failed; the message ends with what the engine said.
+        ImageError: The build failed; the message ends with the output of the engine.
     """
     _bound_storage(engine)
     base = choose_base(engine)
@@ -147,7 +147,7 @@ def read_archive(archive: Path) -> Image:
     """Read an archive in docker's format.
 
     Raises:
-        ImageError: It is none, or holds several images.
+        ImageError: The file is not an archive of one image.
     """
     try:
         with tarfile.open(archive) as tar:

@@ -67,7 +67,8 @@ def lay_out_runtime(environment: Path, root: Path) -> None:
     """Copy the interpreter and what it needs of the base.
 
     Args:
-        environment: The virtual environment, whose interpreter is taken and whose libraries are asked for theirs.
+        environment: The virtual environment, whose interpreter is copied with the libraries that it and its extension
+            modules need.
         root: Directory to make.
 
     Raises:
@@ -222,7 +223,7 @@ def _accounts(etc: Path) -> None:
 
 def _packages(taken: Iterable[Path], root: Path) -> None:
     """Record the Debian packages of the files; a file of no package (an interpreter in /usr/local) is skipped."""
-    # Before /usr was merged, packages knew their libraries as /lib/...; some still do.
+    # Before /usr was merged, packages listed their libraries as /lib/...; some still do.
     names = {spelling for path in taken for spelling in (str(path), str(path).removeprefix("/usr"))}
     command = ["dpkg-query", "--search", "--", *sorted(names)]
     listed = subprocess.run(command, capture_output=True, text=True, check=False).stdout

@@ -204,7 +204,7 @@ def test_a_failed_start_shows_the_log(tmp_path: Path, capsys: pytest.CaptureFixt
         plane.start()
     assert processes.read_records(tmp_path) == []
     assert "unknown flag" in (tmp_path / "logs" / "kube-apiserver.log").read_text()
-    assert f"logs are kept in {tmp_path / 'logs'}" in capsys.readouterr().err
+    assert f"logs are in {tmp_path / 'logs'}" in capsys.readouterr().err
 
 
 def test_a_state_dir_in_use_is_rejected(own: ControlPlane) -> None:

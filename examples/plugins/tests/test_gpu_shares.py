@@ -59,14 +59,14 @@ def pod(name: str, milli: int, *, on: str = "", devices: str | None = None, cpu:
 
 
 class RefusingCluster(MemoryCluster):
-    """A cluster that refuses the first binds."""
+    """A cluster that rejects the first binds."""
 
     refusals = 0
 
     async def bind(self, binding: Binding) -> None:
         if self.refusals:
             self.refusals -= 1
-            raise ClusterWriteError("refused")
+            raise ClusterWriteError("rejected")
         await super().bind(binding)
 
 
@@ -247,12 +247,12 @@ def test_an_assumed_pod_has_its_gpus_before_it_is_bound() -> None:
 
 
 def test_a_failed_bind_gives_the_gpus_back() -> None:
-    """After a refused bind the GPU is free for the next pod."""
+    """After a rejected bind the GPU is free for the next pod."""
     world = World(node("a", 1))
     world.cluster.refusals = 1
-    placed = world.schedule(pod("refused", 1000), pod("next", 1000))
-    assert placed == {"refused": ("", ""), "next": ("a", "0")}
-    assert "default/refused" not in [info.key for info in reservations]
+    placed = world.schedule(pod("rejected", 1000), pod("next", 1000))
+    assert placed == {"rejected": ("", ""), "next": ("a", "0")}
+    assert "default/rejected" not in [info.key for info in reservations]
 
 
 def test_a_deleted_pod_gives_its_gpus_back() -> None:
@@ -266,7 +266,7 @@ def test_a_deleted_pod_gives_its_gpus_back() -> None:
 
 
 def test_gpus_are_read_from_annotations_after_a_restart() -> None:
-    """A new scheduler knows which GPUs the running pods have."""
+    """A new scheduler reads the GPUs of the running pods."""
     world = World(node("a", 2))
     world.add(pod("running", 1000, on="a", devices="0"))
     assert world.schedule(pod("p", 1000)) == {"p": ("a", "1")}

@@ -1,4 +1,4 @@
-"""What is free on the GPUs of every node, kept current from the change log of the columns.
+"""Free amounts on the GPUs of every node, updated from the change log of the columns.
 
 Which GPUs a pod has is read from its annotation; between Reserve and the bind it is read from the reservations, which
 all profiles of the process share.
