@@ -236,16 +236,13 @@ def _documents(name: str, text: bytes) -> Iterator[Any]:
 
 
 def _flattened(document: Any, place: Place) -> Iterator[Placed[Any]]:
-    """Yield the object, or the items of a list; items of a typed list get their kind from the list."""
-    kind = document.get("kind") if isinstance(document, dict) else None
-    items = document.get("items") if isinstance(document, dict) else None
-    if not (isinstance(kind, str) and kind.endswith("List") and isinstance(items, list)):
+    """Yield the object, or the items of a list."""
+    items = yaml_documents.list_items(document)
+    if items is None:
         yield Placed(document, place)
         return
-    implied = {} if kind == "List" else {"apiVersion": document.get("apiVersion"), "kind": kind.removesuffix("List")}
     for index, item in enumerate(items, start=1):
-        body = {**implied, **item} if isinstance(item, dict) else item
-        yield from _flattened(body, Place(place.file, place.document, index))
+        yield from _flattened(item, Place(place.file, place.document, index))
 
 
 # -- from objects to their types --------------------------------------------------------------------------------------

@@ -61,6 +61,16 @@ def load_all(text: str | bytes, loader: type[yaml.CSafeLoader] = SafeLoader) -> 
         yield document
 
 
+def list_items(document: Any) -> list[Any] | None:
+    """Return the items of a Kubernetes list, those of a typed list with the kind; None for any other document."""
+    kind = document.get("kind") if isinstance(document, dict) else None
+    items = document.get("items") if isinstance(document, dict) else None
+    if not (isinstance(kind, str) and kind.endswith("List") and isinstance(items, list)):
+        return None
+    implied = {} if kind == "List" else {"apiVersion": document.get("apiVersion"), "kind": kind.removesuffix("List")}
+    return [{**implied, **item} if isinstance(item, dict) else item for item in items]
+
+
 def read_nodes(text: str | bytes, loader: type[yaml.CSafeLoader]) -> Iterator[tuple[yaml.CSafeLoader, yaml.Node]]:
     """Parse all documents of a text to nodes, which know their lines; repeated keys are not checked.
 

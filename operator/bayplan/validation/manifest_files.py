@@ -117,19 +117,15 @@ def _read(name: str, text: bytes, reading: Reading) -> None:
 
 
 def _flattened(manifest: Manifest) -> Iterator[Manifest]:
-    """Yield an object, or the items of a list; those of a typed list have no kind of their own."""
-    body = manifest.body
-    kind = body.get("kind") if isinstance(body, dict) else None
-    items = body.get("items") if isinstance(body, dict) else None
-    if not (isinstance(kind, str) and kind.endswith("List") and isinstance(items, list)):
+    """Yield an object, or the items of a list."""
+    items = yaml_documents.list_items(manifest.body)
+    if items is None:
         yield manifest
         return
-    implied = {} if kind == "List" else {"apiVersion": body.get("apiVersion"), "kind": kind.removesuffix("List")}
     listed = _child(manifest.node, "", "items")
     nodes = listed[1].value if listed is not None else []
     for item, node in zip(items, nodes, strict=True):
-        whole = {**implied, **item} if isinstance(item, dict) else item
-        yield from _flattened(Manifest(whole, manifest.file, manifest.number, node))
+        yield from _flattened(Manifest(item, manifest.file, manifest.number, node))
 
 
 def _child(node: yaml.Node, index: str, name: str) -> tuple[int, yaml.Node] | None:
