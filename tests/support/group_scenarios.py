@@ -21,8 +21,8 @@ from tests.support.builders import PodFields, pod
 from tests.support.virtual_clock import VirtualClock
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
-LACKS = GangOutcome("Unschedulable", "3 of 4 members fit, 1 lacks cpu.", fitting=3)
-PLACED = GangOutcome("Scheduled", "4 of 4 members fit into zone=a.", fitting=4, domain="zone=a")
+UNSCHEDULABLE = GangOutcome("Unschedulable", "3 of 4 members fit, 1 lacks cpu.", fitting=3)
+SCHEDULED = GangOutcome("Scheduled", "4 of 4 members fit into zone=a.", fitting=4, domain="zone=a")
 
 
 FOUR = ("a", "b", "c", "d")

@@ -19,7 +19,7 @@ from tests.support.builders import pod
 from tests.support.recording_writer import RecordingWriter
 from tests.support.virtual_clock import VirtualClock
 
-LACKS = GangOutcome("Unschedulable", "1 of 2 members fit, 1 lacks cpu.", fitting=1)
+UNSCHEDULABLE = GangOutcome("Unschedulable", "1 of 2 members fit, 1 lacks cpu.", fitting=1)
 PACE = GroupPace()
 _GATHERED = PACE.gather_seconds + 0.01
 
@@ -29,26 +29,26 @@ class DeferredStatusWriter:
 
     Attributes:
         sent: Name and patch of every write whose patch was not empty.
-        held: Delayed writes while ``holds`` is set.
+        deferred: Writes that are not carried out yet while ``defers`` is set.
         failures: Errors of the next writes, one for each.
     """
 
     def __init__(self) -> None:
         self.sent: list[tuple[str, Mapping[str, Any]]] = []
-        self.held: list[GroupStatusWrite] = []
-        self.holds = False
+        self.deferred: list[GroupStatusWrite] = []
+        self.defers = False
         self.failures: list[Exception] = []
 
     def write(self, write: GroupStatusWrite) -> None:
         """Queue a write."""
-        self.held.append(write)
-        if not self.holds:
+        self.deferred.append(write)
+        if not self.defers:
             self.release()
 
     def release(self) -> None:
-        """Carry out the delayed writes."""
-        held, self.held = self.held, []
-        for write in held:
+        """Carry out the deferred writes."""
+        deferred, self.deferred = self.deferred, []
+        for write in deferred:
             patch = write.make()
             if self.failures:
                 write.done(self.failures.pop(0))
@@ -58,9 +58,9 @@ class DeferredStatusWriter:
             write.done(None)
 
     def drop(self) -> None:
-        """Drop the delayed writes, as when the process stops."""
-        held, self.held = self.held, []
-        for write in held:
+        """Drop the deferred writes, as when the process stops."""
+        deferred, self.deferred = self.deferred, []
+        for write in deferred:
             write.done(WriteDroppedError("stopping"))
 
 

@@ -10,7 +10,7 @@ import pytest
 from scheduler_core.model.pod_group import POD_GROUP_LABELS, GroupSource
 from scheduler_core.queueing.gang_members import GangOutcome
 from tests.support.builders import pod
-from tests.support.group_world import LACKS, PACE, GroupWorld, running
+from tests.support.group_world import PACE, UNSCHEDULABLE, GroupWorld, running
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ async def test_events_of_a_gang_that_waits_and_is_scheduled(world: GroupWorld) -
     world.add_members("b")
     await world.advance()
     for _ in range(5):
-        world.record_outcome(gang, LACKS)
+        world.record_outcome(gang, UNSCHEDULABLE)
         await world.advance(1.0, step=0.1)
     world.record_outcome(gang, GangOutcome("Preempting", "2 pods are evicted."))
     await world.advance(1.0)
@@ -38,7 +38,7 @@ async def test_events_of_a_gang_that_waits_and_is_scheduled(world: GroupWorld) -
     world.add_members("a", "b", phase="Succeeded", node="n")
     await world.advance(1.0)
     assert world.events() == [
-        ("Warning", "FailedScheduling", LACKS.message),
+        ("Warning", "FailedScheduling", UNSCHEDULABLE.message),
         ("Normal", "Preempting", "2 pods are evicted."),
         ("Warning", "TimedOut", "Not placed within 60 s."),
         ("Normal", "Scheduled", "All 2 required members are scheduled."),
@@ -50,13 +50,13 @@ async def test_scheduled_is_recorded_although_the_gang_ends(world: GroupWorld) -
     world.add_group()
     world.add_members("a", "b")
     await world.advance(1.0)
-    world.statuses.holds = True
+    world.statuses.defers = True
     world.add_members("c")
     await world.advance(1.0)
     world.add_members("a", "b", "c", node="n")
     world.statuses.release()
     world.add_members("a", "b", "c", node="n", phase="Succeeded")
-    world.statuses.holds = False
+    world.statuses.defers = False
     await world.advance(1.0)
     assert world.sent() == ["Scheduling", "Running", "Finished"]
     assert world.events() == [("Normal", "Scheduled", "All 2 required members are scheduled.")]
@@ -67,7 +67,7 @@ async def test_changed_messages_are_recorded_every_ten_seconds(world: GroupWorld
     gang = world.add_group()
     world.add_members("a", "b")
     for number in range(20):
-        world.record_outcome(gang, replace(LACKS, message=f"lacks {number}"))
+        world.record_outcome(gang, replace(UNSCHEDULABLE, message=f"lacks {number}"))
         await world.advance(0.5, step=0.1)
     await world.advance(PACE.event_seconds, step=0.5)
     notes = [note for _, _, note in world.events()]
@@ -88,7 +88,8 @@ async def test_regained_quorum_is_recorded_again(world: GroupWorld) -> None:
 
 
 @pytest.mark.parametrize(
-    "outcome", [pytest.param(LACKS, id="failed"), pytest.param(replace(LACKS, reason="TimedOut"), id="timed-out")]
+    "outcome",
+    [pytest.param(UNSCHEDULABLE, id="failed"), pytest.param(replace(UNSCHEDULABLE, reason="TimedOut"), id="timed-out")],
 )
 async def test_a_restart_repeats_no_event(world: GroupWorld, outcome: GangOutcome) -> None:
     """An event that the status implies was recorded by the previous process and is not repeated."""
@@ -121,7 +122,7 @@ async def test_events_name_the_object(world: GroupWorld, source: GroupSource, ve
         if source is GroupSource.NATIVE:
             member = pod(name, group="train")
         world.gangs.saw(member)
-    world.record_outcome(gang, LACKS)
+    world.record_outcome(gang, UNSCHEDULABLE)
     await world.advance()
     (event,) = world.writer.events
     regarding = event.regarding

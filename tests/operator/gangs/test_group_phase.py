@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from tests.support.builders import PodFields
-from tests.support.group_scenarios import FOUR, LACKS, NOW, PLACED, GroupScenario
+from tests.support.group_scenarios import FOUR, NOW, SCHEDULED, UNSCHEDULABLE, GroupScenario
 
 
 @pytest.mark.parametrize(
@@ -143,12 +143,12 @@ def test_many_names_are_counted() -> None:
 def test_a_failed_attempt_has_its_message(reason: str) -> None:
     """After a failed attempt the group has its reason and message."""
     train = GroupScenario().add_members(*FOUR)
-    train.gang.outcome = replace(LACKS, reason=reason)
+    train.gang.outcome = replace(UNSCHEDULABLE, reason=reason)
     verdict, status = train.write()
     assert (status["phase"], verdict.reason, verdict.message, verdict.is_failure) == (
         "Scheduling",
         reason,
-        LACKS.message,
+        UNSCHEDULABLE.message,
         True,
     )
 
@@ -156,16 +156,16 @@ def test_a_failed_attempt_has_its_message(reason: str) -> None:
 def test_a_partial_gang_has_the_message_of_the_attempt() -> None:
     """The message of a partial gang includes the message of the attempt to schedule the other members."""
     train = GroupScenario().add_members("a", "b", "c", node_name="n").add_members("d")
-    train.gang.outcome = LACKS
+    train.gang.outcome = UNSCHEDULABLE
     verdict, _ = train.write()
-    assert verdict.message.endswith(f"Not scheduled: d. {LACKS.message}")
+    assert verdict.message.endswith(f"Not scheduled: d. {UNSCHEDULABLE.message}")
     assert (verdict.reason, verdict.is_failure, verdict.is_partial) == ("Partial", True, True)
 
 
 def test_missing_members_precede_the_last_attempt() -> None:
     """While members are missing the reason is MembersMissing, whatever the last attempt."""
     train = GroupScenario().add_members(*FOUR)
-    train.gang.outcome = LACKS
+    train.gang.outcome = UNSCHEDULABLE
     assert train.remove_members("d").condition()["reason"] == "MembersMissing"
 
 
@@ -181,8 +181,8 @@ def test_assumed_members_are_being_bound() -> None:
 def test_a_scheduled_gang_has_the_message_of_its_attempt() -> None:
     """The message of a scheduled gang is that of its attempt, with the domain."""
     train = GroupScenario().add_members(*FOUR, node_name="n")
-    train.gang.outcome = PLACED
-    assert train.condition()["message"] == PLACED.message
+    train.gang.outcome = SCHEDULED
+    assert train.condition()["message"] == SCHEDULED.message
 
 
 def test_finished_stays_until_a_new_member_is_created() -> None:

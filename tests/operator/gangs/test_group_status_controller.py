@@ -9,7 +9,7 @@ import pytest
 
 from scheduler_core.errors import ForbiddenError, NotFoundError, Problem
 from scheduler_core.model.pod_group import PodGroup
-from tests.support.group_world import LACKS, PACE, GroupWorld, running
+from tests.support.group_world import PACE, UNSCHEDULABLE, GroupWorld, running
 
 
 @pytest.fixture
@@ -87,26 +87,26 @@ async def test_times_of_attempts_are_written_rarely(world: GroupWorld) -> None:
     """Attempts that change only their time cause one write in ten seconds."""
     gang = world.add_group()
     world.add_members("a", "b")
-    world.record_outcome(gang, LACKS)
+    world.record_outcome(gang, UNSCHEDULABLE)
     await world.advance()
     before = len(world.statuses.sent)
     for _ in range(30):
         await world.advance(1.0, step=0.1)
-        world.record_outcome(gang, LACKS)
+        world.record_outcome(gang, UNSCHEDULABLE)
     assert 2 <= len(world.statuses.sent) - before <= 3
     assert all(patch.keys() == {"lastAttemptTime"} for _, patch in world.statuses.sent[before:])
 
 
 async def test_changes_while_a_write_waits_are_merged_into_it(world: GroupWorld) -> None:
     """A write has the status of the moment it is sent, and later changes cause another write."""
-    world.statuses.holds = True
+    world.statuses.defers = True
     world.add_group()
     await world.advance()
     world.add_members("a", "b")
     await world.advance()
-    assert len(world.statuses.held) == 1
+    assert len(world.statuses.deferred) == 1
     world.statuses.release()
-    world.statuses.holds = False
+    world.statuses.defers = False
     world.add_members("a", "b", node="n")
     await world.advance()
     assert world.sent() == ["Scheduling", "Running"]
@@ -114,13 +114,13 @@ async def test_changes_while_a_write_waits_are_merged_into_it(world: GroupWorld)
 
 async def test_a_change_while_a_write_waits_has_its_event(world: GroupWorld) -> None:
     """A change that a waiting write sends has its event, although no other write follows."""
-    world.statuses.holds = True
+    world.statuses.defers = True
     world.add_group()
     await world.advance()
     world.add_members("a", "b", node="n")
     await world.advance()
     world.statuses.release()
-    world.statuses.holds = False
+    world.statuses.defers = False
     await world.advance()
     assert world.sent() == ["Running"]
     assert [reason for _, reason, _ in world.events()] == ["Scheduled"]
@@ -128,23 +128,23 @@ async def test_a_change_while_a_write_waits_has_its_event(world: GroupWorld) -> 
 
 async def test_a_change_during_a_request_is_not_lost(world: GroupWorld) -> None:
     """A change between a request and its response is written afterwards."""
-    world.statuses.holds = True
+    world.statuses.defers = True
     world.add_group()
     await world.advance()
-    (write,) = world.statuses.held
+    (write,) = world.statuses.deferred
     assert write.make()["phase"] == "Pending"
     world.add_members("a", "b")
     await world.advance()
     write.done(None)
-    world.statuses.held.clear()
-    world.statuses.holds = False
+    world.statuses.deferred.clear()
+    world.statuses.defers = False
     await world.advance(PACE.gather_seconds * 2)
     assert world.sent() == ["Scheduling"]
 
 
 async def test_nothing_is_written_for_a_deleted_object(world: GroupWorld) -> None:
     """A waiting write sends nothing if the object was deleted or recreated."""
-    world.statuses.holds = True
+    world.statuses.defers = True
     world.add_group()
     await world.advance()
     world.controller.gone(world.key())
@@ -152,7 +152,7 @@ async def test_nothing_is_written_for_a_deleted_object(world: GroupWorld) -> Non
     assert world.statuses.sent == []
     world.gangs.group_deleted(world.key())
     await world.advance(1.0)
-    assert world.statuses.held == []
+    assert world.statuses.deferred == []
 
 
 async def test_a_recreated_group_starts_again(world: GroupWorld) -> None:
@@ -203,11 +203,11 @@ async def test_a_missing_object_is_not_retried(world: GroupWorld) -> None:
 
 async def test_a_dropped_write_frees_its_slot(world: GroupWorld) -> None:
     """A write that the dispatcher drops does not block other writes."""
-    world.statuses.holds = True
+    world.statuses.defers = True
     world.add_group()
     await world.advance()
     world.statuses.drop()
-    world.statuses.holds = False
+    world.statuses.defers = False
     world.add_members("a", "b")
     await world.advance()
     assert world.sent() == ["Scheduling"]
@@ -232,14 +232,14 @@ async def test_three_thousand_gangs_take_ten_seconds() -> None:
 async def test_few_writes_wait_in_the_dispatcher() -> None:
     """While the API server is unavailable, other writes wait in the controller, where changes are merged."""
     async for world in running(GroupWorld(replace(PACE, queued=3))):
-        world.statuses.holds = True
+        world.statuses.defers = True
         for number in range(10):
             world.add_group(f"g-{number}")
         await world.advance(1.0)
-        assert len(world.statuses.held) == 3
+        assert len(world.statuses.deferred) == 3
         for number in range(10):
             world.add_members(f"p-{number}", f"q-{number}", group=f"g-{number}")
-        world.statuses.holds = False
+        world.statuses.defers = False
         world.statuses.release()
         await world.advance(1.0)
         assert [world.sent(name=f"g-{number}") for number in range(10)] == [["Scheduling"]] * 10

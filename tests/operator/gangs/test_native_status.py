@@ -11,7 +11,7 @@ from bayplan.gangs.group_status import status_difference
 from scheduler_core.errors import Problem
 from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.queueing.gang_members import GangOutcome
-from tests.support.group_scenarios import FOUR, LACKS, PLACED, GroupScenario
+from tests.support.group_scenarios import FOUR, SCHEDULED, UNSCHEDULABLE, GroupScenario
 
 OLDER = "v1alpha2"
 CONDITIONS = {"v1beta1": "PodGroupInitiallyScheduled", OLDER: "PodGroupScheduled"}
@@ -32,10 +32,10 @@ def condition(train: GroupScenario) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("outcome", "reason"),
     [
-        pytest.param(LACKS, "Unschedulable", id="unschedulable"),
-        pytest.param(replace(LACKS, reason="TimedOut"), "Unschedulable", id="timed-out"),
-        pytest.param(replace(LACKS, reason="Preempting"), "Unschedulable", id="preempting"),
-        pytest.param(replace(LACKS, reason="SchedulerError"), "SchedulerError", id="error"),
+        pytest.param(UNSCHEDULABLE, "Unschedulable", id="unschedulable"),
+        pytest.param(replace(UNSCHEDULABLE, reason="TimedOut"), "Unschedulable", id="timed-out"),
+        pytest.param(replace(UNSCHEDULABLE, reason="Preempting"), "Unschedulable", id="preempting"),
+        pytest.param(replace(UNSCHEDULABLE, reason="SchedulerError"), "SchedulerError", id="error"),
     ],
 )
 def test_reasons_of_failures(version: str, outcome: GangOutcome, reason: str) -> None:
@@ -44,7 +44,7 @@ def test_reasons_of_failures(version: str, outcome: GangOutcome, reason: str) ->
     train.gang.outcome = outcome
     found = condition(train)
     assert (found["status"], found["reason"], found["observedGeneration"]) == ("False", reason, 1)
-    assert found["message"] == LACKS.message
+    assert found["message"] == UNSCHEDULABLE.message
 
 
 def test_before_the_first_attempt() -> None:
@@ -57,9 +57,9 @@ def test_before_the_first_attempt() -> None:
 
 def test_a_failure_begins_with_the_message_of_kube_scheduler() -> None:
     """The newer version begins with kube-scheduler's message; the older version has only Bayplan's."""
-    for version, message in (("v1beta1", f"{QUORUM}; {LACKS.message}"), (OLDER, LACKS.message)):
+    for version, message in (("v1beta1", f"{QUORUM}; {UNSCHEDULABLE.message}"), (OLDER, UNSCHEDULABLE.message)):
         train = scenario(version).add_members(*FOUR)
-        train.gang.outcome = replace(LACKS, quorum=QUORUM)
+        train.gang.outcome = replace(UNSCHEDULABLE, quorum=QUORUM)
         assert condition(train)["message"] == message
 
 
@@ -78,14 +78,14 @@ def test_true_stays_while_members_are_missing(version: str) -> None:
     assert condition(train.remove_members("d"))["status"] == "True"
     train.add_members("e")
     assert condition(train)["status"] == "True"
-    train.gang.outcome = LACKS
+    train.gang.outcome = UNSCHEDULABLE
     assert condition(train)["status"] == ("False" if version == OLDER else "True")
 
 
 def test_a_failure_stays_while_members_are_missing() -> None:
     """The newer condition changes only with the next attempt."""
     train = scenario("v1beta1").add_members(*FOUR)
-    train.gang.outcome = LACKS
+    train.gang.outcome = UNSCHEDULABLE
     before = condition(train)
     assert condition(train.remove_members("d")) == before
 
@@ -96,7 +96,7 @@ def test_members_beyond_the_quorum_do_not_change_the_condition(version: str) -> 
     train = scenario(version).add_members(*FOUR, node_name="n")
     before = condition(train)
     train.add_members("e")
-    train.gang.outcome = PLACED
+    train.gang.outcome = SCHEDULED
     after = condition(train)
     assert (after["status"], after["lastTransitionTime"]) == ("True", before["lastTransitionTime"])
 
@@ -113,7 +113,7 @@ def test_conditions_of_other_types_stay_and_are_not_sent(version: str) -> None:
         "observedGeneration": 1,
     }
     train = scenario(version).add_members(*FOUR)
-    train.gang.outcome = LACKS
+    train.gang.outcome = UNSCHEDULABLE
     written: dict[str, Any] = {"conditions": [other], "resourceClaimStatuses": []}
     train.written = dict(written)
     wanted = train.status()

@@ -6,7 +6,7 @@ from typing import Any
 
 from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.pod_group import GroupSource
-from tests.support.group_scenarios import LACKS, GroupScenario
+from tests.support.group_scenarios import UNSCHEDULABLE, GroupScenario
 
 
 def plugins_status(train: GroupScenario) -> dict[str, Any]:
@@ -100,7 +100,7 @@ def test_a_partial_gang_is_unknown() -> None:
     """The phase of a partial gang is Unknown after a failed attempt to schedule the other members."""
     train = GroupScenario(GroupSource.SCHEDULER_PLUGINS).add_members("a", "b", node_name="n").add_members("c", "d")
     assert train.phase() == "Scheduling"
-    train.gang.outcome = LACKS
+    train.gang.outcome = UNSCHEDULABLE
     assert train.phase() == "Unknown"
 
 
