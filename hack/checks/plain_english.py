@@ -35,7 +35,7 @@ def findings(root: Path, words: Mapping[str, str], exempt: Mapping[str, list[str
     Args:
         root: The repository.
         words: What to write instead, by the pattern of the banned words.
-        exempt: Lines that are kept as they are, by path.
+        exempt: Lines that are not checked, by path.
     """
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *PATTERNS],

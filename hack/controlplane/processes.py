@@ -174,7 +174,7 @@ class Process:
 
 
 def start(command: Command) -> Process:
-    """Start a program in its own process group, tied to this process's life unless it is detached.
+    """Start a program in its own process group, which ends with this process unless it is detached.
 
     Args:
         command: What to run.

@@ -150,11 +150,11 @@ def near_misses(
 def _every_verdict(columns: NodeColumns, instance: FrameworkInstance, pod: PodInfo, state: CycleState) -> _Verdicts:
     verdicts = _Verdicts(state)
     skipped = frozenset(state.skip_filter)
-    everyone = {plugin.name for plugin in instance.filters}
+    names = {plugin.name for plugin in instance.filters}
     for plugin in instance.filters:
         if plugin.name in skipped:
             continue
-        state.skip_filter = (everyone - {plugin.name}) | skipped
+        state.skip_filter = (names - {plugin.name}) | skipped
         try:
             rejected = run_filters(instance, state, pod, columns, ALL_ROWS)
         except PluginError:

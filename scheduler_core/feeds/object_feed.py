@@ -113,7 +113,7 @@ class ObjectFeed(Generic[T]):
         try:
             self._index.assign(shown)
         except SchedulerCoreError as error:
-            log.error("%s %s is ignored: %s; correct it", _kind(shown), shown.metadata.name, error)  # noqa: TRY400 - the text says it all
+            log.error("%s %s is ignored: %s; correct it", _kind(shown), shown.metadata.name, error)  # noqa: TRY400 - the message is complete
             return False
         return True
 

@@ -206,7 +206,7 @@ class PodAndNodeFeed:
             waits = self._waiting.get(uid)
             if waits is not None and waits.node_name != pod.spec.node_name:
                 # Another scheduler has bound it: waiting at Permit would only block the room that it reserved.
-                waits.reject("", "bound by someone else")
+                waits.reject("", "bound by another client")
             self._queue.on_event(ASSIGNED_POD_ADD, None, pod)
             if nominated is not None:
                 self._room.nomination_unused(nominated, nominated_node, pod.spec.node_name)
@@ -315,7 +315,7 @@ class PodAndNodeFeed:
             self._cache.add_node(node)
         except SchedulerCoreError as error:
             name = node.metadata.name
-            log.error("node %s is ignored: %s; correct its status", name, error, extra={"node": name})  # noqa: TRY400 - the text says it all
+            log.error("node %s is ignored: %s; correct its status", name, error, extra={"node": name})  # noqa: TRY400 - the message is complete
             return
         self._queue.on_event(NODE_ADD, None, node)
 

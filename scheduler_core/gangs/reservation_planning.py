@@ -4,7 +4,7 @@ Nodes are emptied one by one on the live columns, those with the least work to w
 run for the members there; everything is undone before the search returns.
 
 Free room is used before any node is emptied, so that the gang waits for as few pods as possible. Pods of DaemonSets,
-static pods and the gang's own members stay. Pods with ``restartPolicy: Always`` may be deleted by someone, so nodes
+static pods and the gang's own members stay. Pods with ``restartPolicy: Always`` may be deleted by users, so nodes
 without them are emptied first. Extenders are not called, because they cannot see hypothetically empty nodes.
 """
 

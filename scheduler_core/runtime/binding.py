@@ -23,7 +23,7 @@ def run_pre_bind_pre_flights(instance: FrameworkInstance, state: CycleState, pod
     Returns:
         Success if any plugin has, Skip if none has; else an error with its plugin (a rejection is an error here).
     """
-    anyone = False
+    any_prepares = False
     left, now = state.recorder.plugin_left, state.recorder.now
     for plugin in instance.pre_bind:
         try:
@@ -35,11 +35,11 @@ def run_pre_bind_pre_flights(instance: FrameworkInstance, state: CycleState, pod
         if status.is_skip:
             state.skip_pre_bind.add(plugin.name)
         elif status.is_success:
-            anyone = True
+            any_prepares = True
         else:
             # A rejection is not allowed here, so it becomes an error too.
             return refused(Status(Code.ERROR, status.reasons), plugin.name, "preBindPreFlight")
-    return SUCCESS if anyone else SKIP
+    return SUCCESS if any_prepares else SKIP
 
 
 async def run_binds(instance: FrameworkInstance, state: CycleState, pod: PodInfo, node_name: str) -> Status:

@@ -1,7 +1,7 @@
 """Interners: map names to small integers, so that columns contain only integers.
 
-An :class:`Interner` only grows and is used for short lives. The others count the users of a number and reuse it,
-because label values, taints and resources change throughout the life of the cluster.
+An :class:`Interner` only grows and is used for a short time. The others count the users of a number and reuse it,
+because label values, taints and resources change continually in a long-running cluster.
 """
 
 from __future__ import annotations

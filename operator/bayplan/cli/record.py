@@ -56,13 +56,13 @@ def show(path: Path, since: datetime | None, until: datetime | None, pod: str | 
     _echo_notes(files)
 
 
-@record.command("export", short_help="Cut a record at a time or after a pod's life.")
+@record.command("export", short_help="Cut a record at a time or after the last entry about a pod.")
 @click.argument("path", type=click.Path(path_type=Path), metavar="FILE")
 @click.argument("target", type=click.Path(path_type=Path), metavar="TARGET")
 @click.option("--until", type=_TIMES, help="End of the exported record, UTC, such as 2026-11-23T04:00:00Z.")
 @click.option("--pod", metavar="NAMESPACE/POD", help="End the exported record with the last entry about this pod.")
 def export(path: Path, target: Path, until: datetime | None, pod: str | None) -> None:
-    """Write the record of FILE up to a time, or to the end of a pod's life, to the single file TARGET.
+    """Write the record of FILE up to a time, or to the last entry about a pod, to the single file TARGET.
 
     The exported record begins where the record begins, because a replay needs all that has happened before.
     """

@@ -236,5 +236,5 @@ def _notices(document: KubeSchedulerConfiguration) -> Iterator[str]:
 
 def _extender_notices(extenders: tuple[Extender, ...]) -> list[str]:
     if any(extender.tls_config is not None and extender.tls_config.key_data for extender in extenders):
-        return ["tlsConfig.keyData holds a client key, which anyone who can read profiles can read; use keyFile"]
+        return ["tlsConfig.keyData holds a client key, which all users who can read profiles can read; use keyFile"]
     return []

@@ -79,7 +79,7 @@ class RecordDirectory:
                 self._begin()
             self._append(frame_of(encoded, self._now()))
         except OSError as error:
-            log.error("The record in %s ends, scheduling continues: %s; free space and restart", self._path, error)  # noqa: TRY400 - the text says it all
+            log.error("The record in %s ends, scheduling continues: %s; free space and restart", self._path, error)  # noqa: TRY400 - the message is complete
             self.close()
 
     def close(self) -> None:

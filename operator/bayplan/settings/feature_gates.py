@@ -93,8 +93,8 @@ GATES: tuple[FeatureGate, ...] = (
         Stage.ALPHA,
         "0.1",
         "Requests of claims may have derivedAttributes: an expression computes for each device the value that "
-        "constraints compare. When off, a pod with such a claim is not scheduled, and its event says why. Needs the "
-        "gate of the same name of the API server.",
+        "constraints compare. When off, a pod with such a claim is not scheduled, and its event has the reason. "
+        "Needs the gate of the same name of the API server.",
     ),
     FeatureGate(
         DRA_DEVICE_COMPATIBILITY_GROUPS,

@@ -72,7 +72,7 @@ def list_items(document: Any) -> list[Any] | None:
 
 
 def read_nodes(text: str | bytes, loader: type[yaml.CSafeLoader]) -> Iterator[tuple[yaml.CSafeLoader, yaml.Node]]:
-    """Parse all documents of a text to nodes, which know their lines; repeated keys are not checked.
+    """Parse all documents of a text to nodes, which have their lines; repeated keys are not checked.
 
     Yields:
         Each document's node, and the loader that converts it to plain data.

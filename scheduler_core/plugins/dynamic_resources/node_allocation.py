@@ -234,7 +234,7 @@ class PodDevices(Struct):
         return NodeClaims(tuple(self._wanted(extended)), unavailable)
 
     def claim_to_deallocate(self) -> ResourceClaim | None:
-        """Return an allocated claim that some node cannot use, and that nobody but the pod uses."""
+        """Return an allocated claim that some node cannot use, and that only the pod uses."""
         for index in sorted(self.unavailable):
             claim = self.claims[index]
             if claim is self.extended_claim:
