@@ -38,8 +38,9 @@ class GangBinding:
         self, gang: Gang, quorum: Iterable[str], holds: _Holds, refuse: _Refuse, over: Callable[[Gang], None]
     ) -> None:
         self._gang = gang
-        self._quorum = set(quorum)
-        self._missing = set(self._quorum)
+        self._quorum = dict.fromkeys(quorum)
+        # In the order of the members: the order in which they are released must not depend on hashes.
+        self._missing = dict(self._quorum)
         self._holds = holds
         self._refuse = refuse
         self._over = over
@@ -59,7 +60,7 @@ class GangBinding:
         Returns:
             Success if the bind may be sent, a rejection otherwise.
         """
-        self._missing.discard(uid)
+        self._missing.pop(uid, None)
         if self._status is None and not self._missing:
             self.member_left()
             if self._status is None:
@@ -94,7 +95,7 @@ class GangBinding:
     def _open(self, status: Status) -> None:
         self._status = status
         if not status.is_success:
-            for uid in self._missing:
+            for uid in list(self._missing):
                 self._refuse(uid, status.message)
         if self._opened is not None and not self._opened.done():
             self._opened.set_result(status)

@@ -62,7 +62,8 @@ class GangReservations:
         self._report = report
         self._by_gang: dict[GroupKey, Reservation] = {}
         self._by_node: dict[str, Reservation] = {}
-        self._awaiting_turn: set[GroupKey] = set()
+        # In the order in which they wait: their order in the queue must not depend on hashes.
+        self._awaiting_turn: dict[GroupKey, None] = {}
         self._hopeless: dict[GroupKey, tuple[int, float]] = {}
         self._planned_after: dict[GroupKey, float] = {}
         """First failure of the series for which a plan was requested; prevents a second request by rounding."""
@@ -173,7 +174,7 @@ class GangReservations:
         for key in losers:
             self.end(key)
         self._hopeless.pop(gang.key, None)
-        self._awaiting_turn.discard(gang.key)
+        self._awaiting_turn.pop(gang.key, None)
         made = Reservation(gang.key, gang.group.uid, gang.priority, plan, self._nodes)
         self._by_gang[gang.key] = made
         self._by_node.update(dict.fromkeys(plan.node_names, made))
@@ -182,7 +183,7 @@ class GangReservations:
 
     def await_turn(self, gang: Gang) -> None:
         """Register a gang that needs nodes reserved for others; it is activated when one of those reservations ends."""
-        self._awaiting_turn.add(gang.key)
+        self._awaiting_turn[gang.key] = None
 
     def plan_failed(self, gang: Gang) -> None:
         """Record that no plan exists for a gang; the next is made after nodes have changed or ``after_seconds``."""
@@ -202,7 +203,7 @@ class GangReservations:
         gang = self._queue.gangs.get(key)
         if gang is not None:
             gang.reservation = ""
-        waiting, self._awaiting_turn = self._awaiting_turn, set()
+        waiting, self._awaiting_turn = self._awaiting_turn, {}
         self._try(*(other for other in waiting if other != key))
         self._queue.activate(ended.rejected)
 
@@ -210,7 +211,7 @@ class GangReservations:
         if gang.group is None:
             self._planned_after.pop(gang.key, None)
             self._hopeless.pop(gang.key, None)
-            self._awaiting_turn.discard(gang.key)
+            self._awaiting_turn.pop(gang.key, None)
         held = self._by_gang.get(gang.key)
         if held is None:
             return
@@ -282,7 +283,7 @@ class GangReservations:
         gang.outcome = replace(last, reason=TIMED_OUT, message=text)
         gang.first_failure = None
         self._hopeless.pop(gang.key, None)
-        self._awaiting_turn.discard(gang.key)
+        self._awaiting_turn.pop(gang.key, None)
         self._queue.move_gang_behind_peers(gang)
         self.end(gang.key)
         self._queue.gangs.changed(gang)
