@@ -6,14 +6,14 @@ from scheduler_core.cycle.assume_and_reserve import AssumedPods
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.bound_elsewhere import PodsBoundElsewhere
 from scheduler_core.cycle.cycle_report import CycleReport
-from scheduler_core.cycle.failure_handler import FailedAttempts, Failure, reference_to
+from scheduler_core.cycle.failure_handler import FailedAttempts, Failure
 from scheduler_core.cycle.freed_capacity_event import FreedCapacity
 from scheduler_core.framework.cycle_stages import CycleStage
 from scheduler_core.framework.pods_to_activate import take_pods_to_activate
 from scheduler_core.framework.status import Code
 from scheduler_core.metrics.decision_log import log_bound
 from scheduler_core.metrics.profile_metrics import ERROR, SCHEDULED, UNSCHEDULABLE
-from scheduler_core.ports import Clock, ClusterWriter, Event
+from scheduler_core.ports import Clock, ClusterWriter, Event, ObjectReference
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.binding import run_post_binds
 from scheduler_core.snapshot.cluster_cache import ClusterCache
@@ -54,9 +54,8 @@ class BoundPods:
         self._queue.scheduled(attempt.queued)
         note = f"Successfully assigned {pod.key} to {attempt.node_name}"
         controller = attempt.instance.name
-        self._writer.record(
-            Event(reference_to(pod), "Normal", "Scheduled", "Binding", note, reporting_controller=controller)
-        )
+        regarding = ObjectReference("Pod", pod.metadata.name, pod.metadata.namespace, info.uid)
+        self._writer.record(Event(regarding, "Normal", "Scheduled", "Binding", note, reporting_controller=controller))
         self._report.pod_bound(attempt)
         log_bound(attempt.queued, attempt.log_fields, attempt.feasible_count, self._cache.columns.count)
         recorder = attempt.state.recorder

@@ -89,14 +89,10 @@ def too_late(status: Status) -> Failure:
     )
 
 
-def reference_to(pod: Pod) -> ObjectReference:
-    """Return the reference to the pod in events."""
-    return ObjectReference("Pod", pod.metadata.name, pod.metadata.namespace, pod.metadata.uid)
-
-
 def failed_scheduling(pod: Pod, message: str, profile: str) -> Event:
     """Return the event of a pod that is not scheduled."""
-    return Event(reference_to(pod), "Warning", FAILED_SCHEDULING, "Scheduling", message, reporting_controller=profile)
+    regarding = ObjectReference("Pod", pod.metadata.name, pod.metadata.namespace, pod.metadata.uid)
+    return Event(regarding, "Warning", FAILED_SCHEDULING, "Scheduling", message, reporting_controller=profile)
 
 
 def patch_status(writer: ClusterWriter, pod: Pod, failure: Failure, *, has_written_nomination: bool = False) -> bool:
