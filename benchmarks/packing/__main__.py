@@ -22,7 +22,7 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks.packing.arrivals import drawn, in_order, typical_pods
+from benchmarks.packing.arrivals import in_order, sampled, typical_pods
 from benchmarks.packing.profiles import PROFILES, profile
 from benchmarks.packing.replay import Outcome, Replay, replay
 from benchmarks.packing.report import show, summary
@@ -60,7 +60,7 @@ def arguments_of(argv: Sequence[str] | None = None) -> argparse.Namespace:
 def arrivals_of(trace: Trace, arguments: argparse.Namespace, seed: int) -> list[TracePod]:
     """Return the pods that arrive."""
     load = arguments.load / 100
-    return in_order(trace, load) if arguments.arrivals == _IN_ORDER else drawn(trace, seed, load)
+    return in_order(trace, load) if arguments.arrivals == _IN_ORDER else sampled(trace, seed, load)
 
 
 def run(

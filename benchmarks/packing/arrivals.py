@@ -15,7 +15,7 @@ from bayplan_example_plugins.gpu_shares.args import TypicalPod
 from benchmarks.packing.trace import Trace, TracePod
 
 
-def drawn(trace: Trace, seed: int, load: float) -> list[TracePod]:
+def sampled(trace: Trace, seed: int, load: float) -> list[TracePod]:
     """Sample pods with replacement until they request ``load`` of the GPU capacity, 1 for all of it."""
     rng, wanted = random.Random(seed), load * trace.gpu_milli
     pods: list[TracePod] = []

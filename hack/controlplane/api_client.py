@@ -175,7 +175,7 @@ class ApiClient:
         """Return whether a user may do something.
 
         Args:
-            user: Name of the user, who is in no group.
+            user: Name of the user, without groups.
             attributes: ``resourceAttributes`` or ``nonResourceAttributes`` of a SubjectAccessReview.
         """
         kind = {"apiVersion": f"{_AUTHORIZATION}/v1", "kind": "SubjectAccessReview"}

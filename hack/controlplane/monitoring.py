@@ -78,5 +78,5 @@ def _download() -> Path:
         raise MissingBinary(DEFINITIONS, [f"`{' '.join(command)}` failed: {reason}"], _REMEDY)
     if module["Sum"] != _SUM:
         reason = f"{_MODULE}@{_VERSION} has the hash {module['Sum']}, and {_SUM} was reviewed"
-        raise MissingBinary(DEFINITIONS, [reason], "Find out who changed it: check GOPROXY.")
+        raise MissingBinary(DEFINITIONS, [reason], "Check GOPROXY to find out which proxy changed it.")
     return Path(module["Dir"])

@@ -60,7 +60,7 @@ class DeviceDemo:
         self._screen.summary(
             "One claim chose a device by its attributes, two pods shared one, a prioritized list used its second "
             "alternative, a gang got all its devices at once, and the explanation of the impossible claim names the "
-            "devices that come closest, what they lack and who has them."
+            "devices that come closest, what they lack and which pods use them."
         )
 
     # -- steps --------------------------------------------------------------------------------------------------------

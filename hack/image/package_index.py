@@ -72,7 +72,7 @@ def host_settings(
         settings.setdefault("PIP_TRUSTED_HOST", configured["trusted-host"])
     index = settings.get("UV_DEFAULT_INDEX") or settings.get("UV_INDEX_URL") or settings.get("PIP_INDEX_URL")
     if index:
-        # A user who sets one of the two means both.
+        # A user that sets one of the two expects it to apply to both.
         settings.setdefault("PIP_INDEX_URL", index)
         settings.setdefault("UV_DEFAULT_INDEX", index)
     if "PIP_EXTRA_INDEX_URL" in settings and "UV_INDEX" not in settings:

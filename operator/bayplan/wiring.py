@@ -322,7 +322,7 @@ class _Shown:
 def _served(
     settings: Settings, cluster: _Cluster, core: _Core, shown: _Shown
 ) -> tuple[LeaderElection | None, DeferredServer | None]:
-    # The Lease announces the address of the server, which shows who holds the Lease.
+    # The Lease announces the address of the server, which shows the holder of the Lease.
     late_http = Late[DeferredServer | None]()
 
     def own_endpoint() -> LeaderEndpoint | None:

@@ -96,7 +96,7 @@ class DeviceFacts:
                     "capacity": self._domains({name: parse_quantity(text) for name, text in self.capacity.items()}),
                 }
             )
-            # The facts are immutable, hence the variable is built once.
+            # The facts are immutable, so the variable is built once.
             self.__dict__["_variable"] = known
         return known
 
@@ -335,7 +335,7 @@ def _is_deep(expression: str) -> bool:
 
 @contextmanager
 def _deep_recursion() -> Iterator[None]:
-    # The parser bounds the nesting, hence this limit is never reached.
+    # The parser bounds the nesting, so this limit is never reached.
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, _RECURSION_LIMIT))
     try:

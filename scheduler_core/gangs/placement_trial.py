@@ -108,7 +108,7 @@ class MemberTrials:
     async def try_members(
         self, instance: FrameworkInstance, members: Sequence[QueuedPod], needed: int, trial: GangTrial
     ) -> None:
-        """Run all extension points up to Reserve for each member in turn, until the quorum is out of reach.
+        """Run all extension points up to Reserve for one member after the other, until the quorum cannot be reached.
 
         Args:
             instance: The profile's revision that decides.

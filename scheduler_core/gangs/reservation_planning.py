@@ -1,4 +1,4 @@
-"""Plans of where a gang's members go once pods that run there have ended.
+"""Plans the nodes of a gang's members for the time after the pods that run there have ended.
 
 Nodes are emptied one by one on the live columns, those with the least work to wait for first, and all extension points
 run for the members there; everything is undone before the search returns.

@@ -102,7 +102,8 @@ def _placement_scores(
     bound.
 
     Returns:
-        The score by the domain's value. kube-scheduler draws lots among equal scores; here they are ordered by value.
+        The score by the domain's value. kube-scheduler chooses randomly among equal scores; Bayplan orders them by
+        value.
     """
     counts = {domain.value: min(len(members), domain.room) for domain in domains}
     most = max((count for domain in domains if (count := counts[domain.value]) >= needed), default=0) or 1

@@ -11,7 +11,7 @@ its domains, and assumed again in the one that scores best: by the number of mem
 memory. Of equal domains the first is used, in the order of
 :func:`scheduler_core.gangs.topology_domains.candidate_domains`.
 
-Follows kube-scheduler v1.37.1, ``schedule_one_podgroup.go``, which draws lots among equal domains.
+Follows kube-scheduler v1.37.1, ``schedule_one_podgroup.go``, which chooses randomly among equal domains.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The formula is :func:`scheduler_core.kernels.resource_scores.balanced_allocation`. Unlike in NodeResourcesFit,
 containers without requests count 0. A pod that requests none of the resources is not scored, because
-its score would draw all such pods to the same node.
+its score would prefer the same node for all such pods.
 
 Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/plugins/noderesources/balanced_allocation.go``.
 """

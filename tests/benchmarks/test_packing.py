@@ -12,7 +12,7 @@ import pytest
 from bayplan_example_plugins.gpu_shares.args import TypicalPod
 
 from benchmarks.packing.__main__ import main
-from benchmarks.packing.arrivals import drawn, in_order, typical_pods
+from benchmarks.packing.arrivals import in_order, sampled, typical_pods
 from benchmarks.packing.profiles import PROFILES
 from benchmarks.packing.trace import NODES_FILE, PODS_FILE, Trace, TraceError, TraceNode, TracePod, read_trace
 
@@ -228,10 +228,10 @@ def test_arrivals_reach_the_load() -> None:
     """Random arrivals are repeatable and end with the pod that reaches the load; a trace has its own order."""
     trace = Trace((TraceNode("n", 1, 1, 4, "A"),), tuple(kinds((500, 5), (1000, 3))))
     for seed in range(20):
-        arrivals = drawn(trace, seed, 1.0)
-        assert arrivals == drawn(trace, seed, 1.0)
+        arrivals = sampled(trace, seed, 1.0)
+        assert arrivals == sampled(trace, seed, 1.0)
         total = sum(pod.gpu_milli for pod in arrivals)
         assert total >= 4000 > total - arrivals[-1].gpu_milli
-    assert len({tuple(pod.name for pod in drawn(trace, seed, 1.0)) for seed in range(20)}) > 10
+    assert len({tuple(pod.name for pod in sampled(trace, seed, 1.0)) for seed in range(20)}) > 10
     assert in_order(trace, 0.5) == list(trace.pods[:4])
     assert in_order(trace, 9) == list(trace.pods)

@@ -85,7 +85,7 @@ INVALID_MANIFESTS = [
     ),
     pytest.param(_profile(_enabled("score", {"weight": 1}), f"{_SCORE}[0].name", "Required value"), id="no-name"),
     pytest.param(
-        _profile(_enabled("score", {"name": "*"}), _SCORE, '"*" may only stand in disabled', f"{_SCORE}[0].name"),
+        _profile(_enabled("score", {"name": "*"}), _SCORE, '"*" is only allowed in disabled', f"{_SCORE}[0].name"),
         id="all-enabled",
     ),
     pytest.param(

@@ -54,7 +54,7 @@ class RescheduledPods:
 
     Attributes:
         cluster: The cluster, in which the pods have no node if they are decided from the empty state.
-        restarts: The pods that are restarted in turn, with the members of a gang in one entry.
+        restarts: The pods that are restarted one after the other, with the members of a gang in one entry.
         chosen: The pods that are decided again, with their nodes.
         notices: Why other selected pods stay.
     """

@@ -95,7 +95,7 @@ _ENABLED_RULES = [
     },
     {
         "rule": "self.all(p, p.name != '*')",
-        "message": '"*" may only stand in disabled; name the plugins to enable',
+        "message": '"*" is only allowed in disabled; name the plugins to enable',
     },
 ]
 

@@ -103,7 +103,7 @@ class NodeVolumeLimits(PreFilterPlugin, FilterPlugin):
         return None if codes is None else codes[rows]
 
     def _missing(self, nodes: NodeColumns, driver: str, *, migrated: bool) -> NDArray[np.bool_] | None:
-        """Return where a driver that pods with its volumes need is not installed, bool[row]; None if it is nowhere.
+        """Return where a driver that pods with its volumes need is not installed, bool[row]; None if there is none.
 
         Volumes of in-tree plugins count only on nodes with a CSINode.
         """

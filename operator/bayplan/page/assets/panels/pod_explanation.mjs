@@ -111,6 +111,6 @@ function Scores({ pod }) {
   ];
   return html`<h3>Scores by plugin</h3>
     <p class="note">Weighted score, and in parentheses the normalized score of 0 to 100. ${pod.tied.length > 1
-      ? `${count(pod.tied.length)} nodes have the highest score; one of them is drawn.` : ''}</p>
+      ? `${count(pod.tied.length)} nodes have the highest score; one of them is chosen randomly.` : ''}</p>
     <${Table} label="Scores by plugin and node, best node first" columns=${columns} rows=${rows} />`;
 }
