@@ -29,8 +29,6 @@ from hack.controlplane.processes import Command, Process
 from hack.controlplane.servers import STAGES, Layout, Options
 
 TEMPORARY_PREFIX = "bayplan-controlplane-"
-"""Prefix of the names of temporary state directories."""
-
 _PORT_ATTEMPTS = 3
 _POLL_SECONDS = 0.05
 
