@@ -157,7 +157,7 @@ class ApiClient:
         return made
 
     def _await_admission(self, priority_class: str) -> None:
-        """Wait until admission, which learns of PriorityClasses by a watch, accepts pods of a new one."""
+        """Wait until admission, which receives PriorityClasses by a watch, accepts pods of a new one."""
         spec = {"priorityClassName": priority_class, "containers": [{"name": "c", "image": "i"}]}
         pod: Manifest = {"kind": "Pod", "metadata": {"name": "probe", "namespace": "default"}, "spec": spec}
         deadline = time.monotonic() + _ADMISSION_SECONDS

@@ -7,8 +7,8 @@
    others keep running. The missing member is requeued at its gang's position until it is scheduled, and the PodGroup's
    status reports it meanwhile.
 
-Bound members are not released, because killing running pods for one late member costs more than it gains. A job that
-wants it can set a timeout.
+Bound members are not released, because killing running pods for one late member costs more than it gains. A job can set
+a timeout instead.
 """
 
 from __future__ import annotations

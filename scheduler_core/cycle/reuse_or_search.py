@@ -99,7 +99,7 @@ class NodeChoice:
         if classes is None or len(feasible.rows) < 2 or feasible.node_names is not None or feasible.nominated_only:
             return
         try:
-            classes.learn(attempt.instance, attempt.info, attempt.state, self._nodes)
+            classes.store(attempt.instance, attempt.info, attempt.state, self._nodes)
         except Exception as error:
             # A plugin's reuse check raised; the pod has its node all the same.
             self._failed(attempt, error)

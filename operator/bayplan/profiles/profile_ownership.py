@@ -1,6 +1,6 @@
 """The profiles that this process serves, and the scheduler names that other processes serve.
 
-They are remembered to detect changes: a profile whose label changed has revisions that another process stored, and this
+They are stored to detect changes: a profile whose label changed has revisions that another process stored, and this
 process must not write about a name that another one serves.
 """
 

@@ -121,7 +121,7 @@ class PodBinding:
     ) -> ResourceClaim:
         """Bind a claim; the devices of a new allocation stay in use until the outcome of its write is known.
 
-        If PreBind is cancelled, or cannot learn the outcome, the write may still take effect when Unreserve has freed
+        If PreBind is cancelled, or cannot determine the outcome, the write may still take effect when Unreserve has freed
         the devices. kube-scheduler v1.37.1 frees them.
 
         Args:
@@ -139,7 +139,7 @@ class PodBinding:
             claim = await asyncio.shield(write)
         except (asyncio.CancelledError, *UNKNOWN_OUTCOMES):
             settling = self._binder.settle(held, claim, self._attempt.pod, write)
-            self._devices.turns.start("learn the outcome of the allocation of resource claim", claim, settling)
+            self._devices.turns.start("settle the outcome of the allocation of resource claim", claim, settling)
             raise
         except BaseException:
             self._devices.end_allocation(held.metadata.uid, name)

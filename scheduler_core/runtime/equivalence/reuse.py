@@ -1,7 +1,7 @@
 """Reuse of one pod's cycle for the next pods of its class.
 
 ``PodClasses.lookup`` returns the class of a pod when its results can be reused, ``PodClass.evaluate`` turns them into
-the best nodes for the pod, and ``PodClasses.learn`` stores what a full scheduling cycle computed. Plugins whose results
+the best nodes for the pod, and ``PodClasses.store`` stores what a full scheduling cycle computed. Plugins whose results
 cannot be reused are called for every pod beside the ranking. The result equals that of the full scheduling cycle.
 """
 
@@ -125,7 +125,7 @@ class PodClass(Struct):
     ranking: NodeRanking | None = None
 
     def is_current(self, instance: FrameworkInstance, nodes: NodeColumns) -> bool:
-        """Bring the ranking up to date; False if the class must be learned again.
+        """Bring the ranking up to date; False if the class must be stored again.
 
         Raises:
             PluginError: A plugin raised, or returned what its point does not allow.
@@ -249,11 +249,11 @@ class PodClasses:
         self.untimed = 0
 
     def lookup(self, instance: FrameworkInstance, info: PodInfo, nodes: NodeColumns) -> PodClass | None:
-        """Return the strictest class of a pod that is known, with a current ranking.
+        """Return the strictest stored class of a pod, with a current ranking.
 
         Returns:
-            None if there is none, or if the pod is the second of a stricter class, which the full scheduling cycle then
-            learns.
+            None if there is none, or if the pod is the second of a stricter class, whose results are stored after the full
+            scheduling cycle.
 
         Raises:
             PluginError: A plugin raised, or returned what its point does not allow.
@@ -277,7 +277,7 @@ class PodClasses:
             stricter.append(key)
         return None
 
-    def learn(self, instance: FrameworkInstance, info: PodInfo, state: CycleState, nodes: NodeColumns) -> None:
+    def store(self, instance: FrameworkInstance, info: PodInfo, state: CycleState, nodes: NodeColumns) -> None:
         """Store what a full scheduling cycle prepared, once two pods of a class were seen.
 
         Args:
@@ -293,7 +293,7 @@ class PodClasses:
             if key in seen:
                 del seen[key]
                 self._make_room(nodes)
-                self._classes[key] = _learned(instance, info, state, nodes, LOOSENESS[looseness])
+                self._classes[key] = _class_of_cycle(instance, info, state, nodes, LOOSENESS[looseness])
                 return
             self._see(seen, key)
 
@@ -317,7 +317,7 @@ class PodClasses:
             used -= 0 if dropped is None else dropped.nbytes
 
 
-def _learned(
+def _class_of_cycle(
     instance: FrameworkInstance, info: PodInfo, state: CycleState, nodes: NodeColumns, varying: PodReads
 ) -> PodClass:
     unreusable = PodReads.IDENTITY | varying
