@@ -121,8 +121,8 @@ class PodBinding:
     ) -> ResourceClaim:
         """Bind a claim; the devices of a new allocation stay in use until the outcome of its write is known.
 
-        If PreBind is cancelled, or cannot determine the outcome, the write may still take effect when Unreserve has freed
-        the devices. kube-scheduler v1.37.1 frees them.
+        If PreBind is cancelled, or cannot determine the outcome, the write may still take effect when Unreserve has
+        freed the devices. kube-scheduler v1.37.1 frees them.
 
         Args:
             index: Its index.

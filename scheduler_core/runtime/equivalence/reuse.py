@@ -252,8 +252,8 @@ class PodClasses:
         """Return the strictest stored class of a pod, with a current ranking.
 
         Returns:
-            None if there is none, or if the pod is the second of a stricter class, whose results are stored after the full
-            scheduling cycle.
+            None if there is none, or if the pod is the second of a stricter class, whose results are stored after the
+            full scheduling cycle.
 
         Raises:
             PluginError: A plugin raised, or returned what its point does not allow.
