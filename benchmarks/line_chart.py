@@ -1,6 +1,6 @@
 """Draws lines over two logarithmic axes, each with its name at its end.
 
-Names are at the lines and not in a legend, because a dozen colours are hard to distinguish in a legend.
+Names are next to the lines and not in a legend, because a dozen colours are hard to distinguish in a legend.
 """
 
 from __future__ import annotations

@@ -78,47 +78,47 @@ def show(compared: Sequence[Compared]) -> None:
             console.print(f"{one.scenario}: {difference}", markup=False, highlight=False)
 
 
-def compare_drawn(seed: int, indices: range, pairs: int, kept_in: Path) -> bool:
+def compare_generated(seed: int, indices: range, pairs: int, directory: Path) -> bool:
     """Run random scenarios with both schedulers, and store those that differ as files.
 
     Args:
         seed: Seed of the scenarios.
         indices: Numbers of the scenarios.
         pairs: Number of pairs of control planes that run in parallel.
-        kept_in: Directory of the files.
+        directory: Directory of the files.
 
     Returns:
         Whether a scenario differs in all of its runs.
     """
     mix: Counter[str] = Counter()
-    for drawn in run_generated(seed, indices, pairs):
-        last = drawn.runs[0][-1]
-        mix.update(["scenarios", *["steps"] * len(drawn.runs[0]), *["by chance"] * (drawn.run_count > 1)])
+    for generated in run_generated(seed, indices, pairs):
+        last = generated.runs[0][-1]
+        mix.update(["scenarios", *["steps"] * len(generated.runs[0]), *["by chance"] * (generated.run_count > 1)])
         mix.update((pod.node and "bound") or pod.scheduled[1] or "not tried" for pod in last.pods.values())
         mix.update(event[2] for event in last.events)
         mix.update(["requests refused"] * len(last.rejected_requests))
-        outcome = "same" if drawn.run_count == 1 else "same when run again"
-        if drawn.persistent:
+        outcome = "same" if generated.run_count == 1 else "same when run again"
+        if generated.persistent:
             mix["different"] += 1
-            outcome = f"differs after step {drawn.persistent.step}"
-        if drawn.first:
-            _keep(drawn, kept_in)
-        sys.stderr.write(f"{drawn.name}: {len(drawn.runs[0])} steps, {outcome}\n")
+            outcome = f"differs after step {generated.persistent.step}"
+        if generated.first:
+            _keep(generated, directory)
+        sys.stderr.write(f"{generated.name}: {len(generated.runs[0])} steps, {outcome}\n")
     print(", ".join(f"{count} {what}" for what, count in mix.items()))
     return mix["different"] > 0
 
 
-def _keep(drawn: GeneratedRun, directory: Path) -> None:
+def _keep(generated: GeneratedRun, directory: Path) -> None:
     """Write a scenario as a file that can be run again, with its differences as comments."""
-    difference = drawn.persistent or drawn.first
+    difference = generated.persistent or generated.first
     assert difference is not None
     directory.mkdir(parents=True, exist_ok=True)
-    lines = [f"after step {difference.step}, {'always' if drawn.persistent else 'not always'}:", *difference.what]
-    for index, (its, mine) in enumerate(zip(*drawn.runs, strict=True)):
+    lines = [f"after step {difference.step}, {'always' if generated.persistent else 'not always'}:", *difference.what]
+    for index, (its, mine) in enumerate(zip(*generated.runs, strict=True)):
         lines += [f"step {index}", *(f"  {each.summary()} {each.rejected_requests}" for each in (its, mine))]
     comment = "".join(f"# {line}\n" for outcome in lines for line in outcome.split("\n"))
-    text = yaml.safe_dump(drawn.document, sort_keys=False, width=120)
-    (directory / f"{drawn.name}.yaml").write_text(comment + text)
+    text = yaml.safe_dump(generated.document, sort_keys=False, width=120)
+    (directory / f"{generated.name}.yaml").write_text(comment + text)
 
 
 def main() -> None:
@@ -136,7 +136,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.random:
         indices = range(arguments.start, arguments.start + arguments.random)
-        sys.exit(compare_drawn(arguments.seed, indices, arguments.pairs, arguments.keep))
+        sys.exit(compare_generated(arguments.seed, indices, arguments.pairs, arguments.keep))
     chosen = [scenario for scenario in read_scenarios(SCENARIOS) if arguments.only in scenario.name]
     compared = compare(chosen)
     if arguments.output == "json":

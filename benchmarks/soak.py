@@ -175,7 +175,7 @@ def _violations(plane: ControlPlane) -> list[str]:
     return [
         *(f"bound twice: {name}" for name in log.twice()),
         *(f"overcommitted: {sentence}" for sentence in accounts.overcommitted(nodes, pods)),
-        *(f"bound with condition PodScheduled=False: {name}" for name in accounts.said_unscheduled(pods)),
+        *(f"bound with condition PodScheduled=False: {name}" for name in accounts.reported_unscheduled(pods)),
     ]
 
 

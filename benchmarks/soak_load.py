@@ -121,8 +121,8 @@ class Load:
 
     def on_delete(self, last_known: Pod) -> None:
         """Handle a pod that was deleted by this load or by preemption."""
-        living = self._existing.pop(last_known.metadata.name, None)
-        if living is not None and living.kind == FILLER:
+        created = self._existing.pop(last_known.metadata.name, None)
+        if created is not None and created.kind == FILLER:
             self.counts.done["preempted"] += 1
         self._look_whether_all_are_bound()
 
@@ -133,11 +133,11 @@ class Load:
         """Do nothing: the informer retries."""
 
     def _seen(self, pod: Pod) -> None:
-        living = self._existing.get(pod.metadata.name)
-        if living is not None and pod.spec.node_name and not living.bound:
-            living.bound = True
+        created = self._existing.get(pod.metadata.name)
+        if created is not None and pod.spec.node_name and not created.bound:
+            created.bound = True
             self.counts.done["bound"] += 1
-            self.counts.latencies.setdefault(living.kind, []).append(time.monotonic() - living.since)
+            self.counts.latencies.setdefault(created.kind, []).append(time.monotonic() - created.since)
             self._look_whether_all_are_bound()
 
     def _look_whether_all_are_bound(self) -> None:
@@ -197,7 +197,7 @@ class Load:
 
     def waiting(self) -> list[str]:
         """Return the names of the pods that should be bound."""
-        return [name for name, living in self._existing.items() if not living.bound]
+        return [name for name, created in self._existing.items() if not created.bound]
 
     def _do_what_is_due(self, now: float) -> None:
         due = [entry for entry in self._timed if entry[0] <= now]

@@ -57,7 +57,7 @@ def milli(quantity: str) -> int:
     return round(float(digits) * _SUFFIXES[quantity[len(digits) :]])
 
 
-def said_unscheduled(pods: Iterable[Manifest]) -> list[str]:
+def reported_unscheduled(pods: Iterable[Manifest]) -> list[str]:
     """Return the names of bound pods whose condition PodScheduled is not True."""
     return [
         pod["metadata"]["name"]

@@ -26,7 +26,7 @@ class NativeGroups:
         api_version: API group and version.
         condition: Type of the condition that reports whether a group is scheduled.
         feature_gates: Feature gates of kube-apiserver.
-        needed_by: Admission plugins that wait for ever if the gates are on and the version is not enabled.
+        needed_by: Admission plugins that wait without limit if the gates are on and the version is not enabled.
         composite_version: API group and version of CompositePodGroups; "" if the release has none.
         scheduler_gates: Value of ``--feature-gates`` of kube-scheduler.
     """

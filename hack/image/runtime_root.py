@@ -25,7 +25,7 @@ from email.parser import HeaderParser
 from importlib import metadata
 from pathlib import Path
 
-NOBODY = 65532
+NONROOT = 65532
 """User and group of the image; a number above those that Debian assigns."""
 
 FIXED_TIME = 1
@@ -215,9 +215,9 @@ def _conf_directory() -> list[Path]:
 
 def _accounts(etc: Path) -> None:
     (etc / "passwd").write_text(
-        f"root:x:0:0:root:/nonexistent:/nonexistent\n{_PROJECT}:x:{NOBODY}:{NOBODY}:{_PROJECT}:/tmp:/nonexistent\n"
+        f"root:x:0:0:root:/nonexistent:/nonexistent\n{_PROJECT}:x:{NONROOT}:{NONROOT}:{_PROJECT}:/tmp:/nonexistent\n"
     )
-    (etc / "group").write_text(f"root:x:0:\n{_PROJECT}:x:{NOBODY}:\n")
+    (etc / "group").write_text(f"root:x:0:\n{_PROJECT}:x:{NONROOT}:\n")
     (etc / "nsswitch.conf").write_text("hosts: files dns\n")
 
 

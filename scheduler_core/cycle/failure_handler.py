@@ -109,7 +109,7 @@ def patch_status(writer: ClusterWriter, pod: Pod, failure: Failure, *, has_writt
     """
     condition = PodCondition(POD_SCHEDULED, "False", failure.reason, failure.message, pod.metadata.generation)
     known = next((entry for entry in pod.status.conditions if entry.type == POD_SCHEDULED), None)
-    stands = known is not None and known.says_as(condition)
+    stands = known is not None and known.has_same_content(condition)
     nominated = failure.nominated_node
     if nominated == pod.status.nominated_node_name and not has_written_nomination:
         nominated = None

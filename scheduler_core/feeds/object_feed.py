@@ -139,7 +139,7 @@ class DeviceFeed(ObjectFeed[DeviceObject]):
         self._report(self._withhold, reason, are_lists_expected=False)
 
     def expect_lists(self, reason: str) -> None:
-        """Gate pods as :meth:`withhold` does, until its next call, while the first lists are on their way.
+        """Gate pods as :meth:`withhold` does, until its next call, while the first lists are read.
 
         Pods are gated too if they request extended resources that no node offers: only devices can provide these.
         """

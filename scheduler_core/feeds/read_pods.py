@@ -9,7 +9,7 @@ class ReadPods:
     """Pods that were read, until the watch has caught up, by UID.
 
     A read can overtake the watch: the watch then delivers older states of the same pod, and none of them may undo what
-    the read established. Only facts that the API server never takes back are compared (the pod has a node, is being
+    the read established. Only facts that never change on the API server are compared (the pod has a node, is being
     deleted, has ended, is gone), not resource versions: they are enough to reject an older state, and they hold in
     every version.
 

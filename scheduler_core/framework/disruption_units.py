@@ -83,7 +83,7 @@ class DisruptionUnits:
         rank = _SINGLE if info.pod.spec.scheduling_group is None else _OF_GROUP
         return self._by_uid.get(info.uid) or DisruptionUnit((info,), self._raised.get(info.uid, info.priority), rank)
 
-    def spared_by(self, priority: int) -> frozenset[str]:
+    def protected_from(self, priority: int) -> frozenset[str]:
         """Return the UIDs of pods that a preemptor of this priority may not preempt, even if they rank lower."""
         of_units = {uid for uid, unit in self._by_uid.items() if unit.priority >= priority}
         return frozenset(of_units.union(uid for uid, raised in self._raised.items() if raised >= priority))

@@ -22,14 +22,14 @@ class VictimTerms:
     """Constraints on victims besides priority.
 
     Attributes:
-        spared: UIDs of pods that must not be victims.
+        protected: UIDs of pods that must not be victims.
         leaving: Pods that are evicted already and count against disruption budgets.
         rows: The only rows to try; None for all.
         frees_shared_ports: Whether a victim frees a host port that another pod on its node uses as well, as in
             kube-scheduler.
     """
 
-    spared: frozenset[str] = frozenset()
+    protected: frozenset[str] = frozenset()
     leaving: Sequence[PodInfo] = ()
     rows: Sequence[int] | None = None
     frees_shared_ports: bool = True

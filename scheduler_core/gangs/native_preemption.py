@@ -34,7 +34,7 @@ from scheduler_core.snapshot.node_columns import NodeColumns
 def preemptible_units(nodes: NodeColumns, request: GangRequest, rows: NDArray[np.intp]) -> list[DisruptionUnit]:
     """Return all units on some rows that a gang may preempt, terminating pods included."""
     pods = (info for row in rows.tolist() for info in nodes.pods[row].values())
-    allowed = (info for info in pods if info.priority < request.priority and info.uid not in request.spared)
+    allowed = (info for info in pods if info.priority < request.priority and info.uid not in request.protected)
     return list({id(unit): unit for unit in map(request.units.of, allowed)}.values())
 
 

@@ -48,12 +48,12 @@ _HAS_EXTENDERS = "extenders of the profile filter nodes or preempt, and cannot t
 _CONSTRAINED = "pod groups of scheduling.k8s.io/v1alpha2 with a topology constraint do not preempt"
 _BY_POLICY = "not eligible due to preemptionPolicy=Never."
 _UNDER_WAY = "waiting for the preemption for this gang to be finished"
-_NOBODY = "no pod of lower priority runs where the gang could go"
+_NO_VICTIMS = "no pod of lower priority runs where the gang could go"
 _NO_HELP = "the quorum would not fit either if pods of lower priority were gone"
 
 
 _REFERENCE_WORDS = {
-    _NOBODY: "No preemption victims found for incoming preemptor",
+    _NO_VICTIMS: "No preemption victims found for incoming preemptor",
     _BY_POLICY: _BY_POLICY,
 }
 _ONGOING = "ongoing preemption on nominated nodes"
@@ -234,21 +234,21 @@ class GangPreemption:
         rows = np.flatnonzero(nodes.alive)
         rows = rows[nodes.priorities.below(priority, rows)]
         if not len(rows):
-            return GangPreview(None, _NOBODY)
+            return GangPreview(None, _NO_VICTIMS)
         units = DisruptionUnits(self._groups)
-        spared = units.spared_by(priority) | frozenset(preempting.gang.pods)
+        protected = units.protected_from(priority) | frozenset(preempting.gang.pods)
         running = (info for row in rows.tolist() for info in nodes.pods[row].values())
         terminating = tuple(
             info for info in running if info.pod.metadata.deletion_timestamp is not None and info.priority < priority
         )
-        request = GangRequest(instance, preemptor, priority, preempting.gang.needed, units, spared, terminating)
+        request = GangRequest(instance, preemptor, priority, preempting.gang.needed, units, protected, terminating)
         with self._nominator.without(preempting.gang.waiting):
             if not preempting.group.key.source.is_native:
                 plan = self._least_harmful(preempting, request)
             elif found := preemptible_units(nodes, request, rows):
                 plan = self._as_reference(preempting, request, found)
             else:
-                return GangPreview(None, _NOBODY)
+                return GangPreview(None, _NO_VICTIMS)
         return GangPreview(None, _NO_HELP) if plan is None else GangPreview(plan)
 
     def _least_harmful(self, preempting: _Preempting, request: GangRequest) -> GangPlan | None:

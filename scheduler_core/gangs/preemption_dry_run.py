@@ -224,7 +224,7 @@ class VictimSearch:
     def _dry_run(self, attempt: Attempt, diagnosis: Diagnosis, rows: Sequence[int] | None) -> _Pool:
         leaving = tuple(self._leaving()) if len(self.nodes.disruption_budgets) else ()
         # With a port that a pod of higher priority uses as well, the gang would preempt without success.
-        terms = VictimTerms(self.request.spared, leaving, rows, frees_shared_ports=False)
+        terms = VictimTerms(self.request.protected, leaving, rows, frees_shared_ports=False)
         found = self.request.preemptor.candidates_for_member(attempt.state, attempt.info, diagnosis, terms)
         by_node = {candidate.node_name: candidate for candidate in found.candidates}
         return _Pool(by_node, found.is_row_local, self.nodes.changes.position)

@@ -34,7 +34,7 @@ class GangRequest:
         priority: Priority of the gang; only pods of lower priority are victims.
         needed: How many members must be feasible; of a tree the least number with which its quorum can be met.
         units: Disruption units: pods that are evicted together.
-        spared: UIDs of pods that are never victims, such as the gang's own.
+        protected: UIDs of pods that are never victims, such as the gang's own.
         terminating: Pods of lower priority that are already being deleted.
     """
 
@@ -43,7 +43,7 @@ class GangRequest:
     priority: int
     needed: int
     units: DisruptionUnits
-    spared: frozenset[str]
+    protected: frozenset[str]
     terminating: tuple[PodInfo, ...]
 
 

@@ -260,7 +260,7 @@ class PodCondition(Struct, gc=False, frozen=True, omit_defaults=True, rename="ca
     message: str = ""
     observed_generation: int = 0
 
-    def says_as(self, other: PodCondition) -> bool:
+    def has_same_content(self, other: PodCondition) -> bool:
         """Return whether both are equal except for the generation, so that no patch is needed.
 
         Follows kube-scheduler v1.37.1, ``pkg/api/v1/pod/util.go`` (``UpdatePodCondition``).

@@ -18,21 +18,21 @@ _Entry = tuple[Any, int, QueuedPod]
 class PodHeap:
     """Heap of pods by key, lowest first; equal keys in order of arrival."""
 
-    __slots__ = ("_count", "_heap", "_living")
+    __slots__ = ("_count", "_entries", "_heap")
 
     def __init__(self) -> None:
         self._heap: list[_Entry] = []
-        self._living: dict[str, _Entry] = {}
+        self._entries: dict[str, _Entry] = {}
         self._count = 0
 
     def __len__(self) -> int:
-        return len(self._living)
+        return len(self._entries)
 
     def __contains__(self, uid: str) -> bool:
-        return uid in self._living
+        return uid in self._entries
 
     def __iter__(self) -> Iterator[QueuedPod]:
-        return (entry[2] for entry in self._living.values())
+        return (entry[2] for entry in self._entries.values())
 
     def all(self) -> Iterator[QueuedPod]:
         """Return all pods, in order of arrival."""
@@ -42,18 +42,18 @@ class PodHeap:
         """Add a pod; one of the same UID is replaced."""
         self._count += 1
         entry = (key, self._count, pod)
-        self._living[pod.uid] = entry
+        self._entries[pod.uid] = entry
         heapq.heappush(self._heap, entry)
-        if len(self._heap) > 2 * len(self._living) + 64:
-            self._heap = list(self._living.values())
+        if len(self._heap) > 2 * len(self._entries) + 64:
+            self._heap = list(self._entries.values())
             heapq.heapify(self._heap)
 
     def remove(self, uid: str) -> QueuedPod | None:
         """Remove and return a pod by its UID; None if it is not in the heap."""
-        entry = self._living.pop(uid, None)
+        entry = self._entries.pop(uid, None)
         if entry is None:
             return None
-        if not self._living:
+        if not self._entries:
             # Only removed entries are left; their keys may not be comparable with later ones.
             self._heap.clear()
         return entry[2]
@@ -61,7 +61,7 @@ class PodHeap:
     def lowest_key(self) -> Any:
         """Return the lowest key; None if the heap is empty."""
         heap = self._heap
-        while heap and self._living.get(heap[0][2].uid) is not heap[0]:
+        while heap and self._entries.get(heap[0][2].uid) is not heap[0]:
             heapq.heappop(heap)
         return heap[0][0] if heap else None
 
@@ -71,7 +71,7 @@ class PodHeap:
         while heap:
             entry = heapq.heappop(heap)
             pod = entry[2]
-            if self._living.get(pod.uid) is entry:
-                del self._living[pod.uid]
+            if self._entries.get(pod.uid) is entry:
+                del self._entries[pod.uid]
                 return pod
         return None

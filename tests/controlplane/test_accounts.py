@@ -69,7 +69,7 @@ def test_conditions_that_are_left_false(status: str, node_name: str, found: list
     """A bound pod whose PodScheduled condition is False is reported."""
     conditions = [{"type": "PodScheduled", "status": status}]
     one = {"metadata": {"name": "p"}, "spec": {"nodeName": node_name}, "status": {"conditions": conditions}}
-    assert accounts.said_unscheduled([one]) == found
+    assert accounts.reported_unscheduled([one]) == found
 
 
 def test_bindings_are_counted_as_the_log_grows(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from hack.image.image_build import ROOT, Image
-from hack.image.runtime_root import NOBODY
+from hack.image.runtime_root import NONROOT
 from tests.image.conftest import BuiltImage, rebuilt
 from tests.image.layer_files import LayerFile
 
@@ -20,7 +20,7 @@ _MEGABYTES = 300.0
 
 def test_the_user_is_a_number(archive: Image) -> None:
     """The user is numeric, so that the kubelet can verify that the image does not run as root."""
-    assert archive.config["config"]["User"] == f"{NOBODY}:{NOBODY}"
+    assert archive.config["config"]["User"] == f"{NONROOT}:{NONROOT}"
 
 
 def test_the_command_is_bayplan(archive: Image) -> None:

@@ -87,7 +87,7 @@ class Drain:
             *(f"lost: {name}" for name in unbound),
             *(f"bound twice: {name}" for name in self._log.twice()),
             *(f"overcommitted: {sentence}" for sentence in accounts.overcommitted(nodes, pods)),
-            *(f"bound, but reported as unscheduled: {name}" for name in accounts.said_unscheduled(pods)),
+            *(f"bound, but reported as unscheduled: {name}" for name in accounts.reported_unscheduled(pods)),
         ]
 
     def close(self) -> None:

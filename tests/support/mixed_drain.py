@@ -125,7 +125,7 @@ class MixedDrain:
             *self.history.violations,
             *(f"bound twice: {name}" for name in self._log.twice()),
             *(f"overcommitted: {sentence}" for sentence in accounts.overcommitted(nodes, pods)),
-            *(f"bound, but reported as unscheduled: {name}" for name in accounts.said_unscheduled(pods)),
+            *(f"bound, but reported as unscheduled: {name}" for name in accounts.reported_unscheduled(pods)),
             *(f"pending, but still nominated: {name}" for name in _names(nominated)),
             *self._wrong_victims(),
         ]

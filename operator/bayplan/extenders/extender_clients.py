@@ -73,7 +73,7 @@ class ClusterObjects:
         found = await self.raw_nodes.read(("", name, "") for name in names)
         return {key[1:]: json for key, json in found.items()}
 
-    def knows_node(self, name: str) -> bool:
+    def has_node(self, name: str) -> bool:
         """Return whether the node exists."""
         return f"/{name}" in self._nodes.known
 

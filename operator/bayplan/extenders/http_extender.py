@@ -66,7 +66,7 @@ class ExtenderObjects(Protocol):
     async def nodes(self, names: Sequence[str]) -> Mapping[str, bytes]:
         """Return the JSON of nodes by name, without those that are gone."""
 
-    def knows_node(self, name: str) -> bool:
+    def has_node(self, name: str) -> bool:
         """Return whether the node exists."""
 
     def pod_on(self, node_name: str, uid: str) -> Pod | None:
@@ -295,7 +295,7 @@ class HttpExtender:
 
     def _victims(self, node: str, chosen: json_bodies.ChosenVictims, sent: NodeVictims | None) -> NodeVictims:
         objects = self._parts.objects
-        if sent is None and not objects.knows_node(node):
+        if sent is None and not objects.has_node(node):
             raise self._response_error("preempt", f'claims to preempt on node "{node}", which does not exist')
         known = {victim.metadata.uid: victim for victim in (sent.pods if sent else ())}
         pods = []

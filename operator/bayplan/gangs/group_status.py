@@ -253,12 +253,12 @@ def _native_status(seen: SeenGroup, gang: Gang | None, verdict: Verdict, now: da
     rules = NATIVE_VERSIONS[seen.version or NEWEST_VERSIONS[GroupSource.NATIVE]]
     conditions = read_conditions(seen.written)
     current = find_condition(conditions, rules.condition)
-    is_kept = current is not None and current.status == "True"
+    stays_true = current is not None and current.status == "True"
     if rules.keeps_scheduled:
-        is_kept = is_kept or not (verdict.is_scheduled or verdict.is_failure or verdict.reason == INVALID_SPEC)
+        stays_true = stays_true or not (verdict.is_scheduled or verdict.is_failure or verdict.reason == INVALID_SPEC)
     else:
-        is_kept = is_kept and not (verdict.is_scheduled or verdict.is_failure)
-    if is_kept:
+        stays_true = stays_true and not (verdict.is_scheduled or verdict.is_failure)
+    if stays_true:
         return {_CONDITIONS: list(seen.written[_CONDITIONS])} if _CONDITIONS in seen.written else {}
     update = _native_update(rules, gang, verdict)
     new = set_condition(conditions, update, seen.generation, now)

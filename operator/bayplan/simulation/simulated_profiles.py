@@ -69,12 +69,12 @@ def build_profiles(scheduler: Scheduler, cluster: AdmittedCluster) -> BuiltProfi
     return built
 
 
-def without_invalid(cluster: AdmittedCluster, kept_configs: Container[str] = ()) -> AdmittedCluster:
+def without_invalid(cluster: AdmittedCluster, retained_configs: Container[str] = ()) -> AdmittedCluster:
     """Return a live cluster without its invalid profiles and PluginConfigs, with notices about the profiles.
 
     Args:
         cluster: The cluster.
-        kept_configs: PluginConfigs that stay even if they are invalid.
+        retained_configs: PluginConfigs that stay even if they are invalid.
 
     Raises:
         RegistryError: An installed plugin cannot be loaded.
@@ -82,7 +82,7 @@ def without_invalid(cluster: AdmittedCluster, kept_configs: Container[str] = ())
     built = build_profiles(offline_scheduler(), cluster)
     for instance in built.instances:
         instance.retire()
-    dropped = built.invalid_configs - {name for name in built.invalid_configs if name in kept_configs}
+    dropped = built.invalid_configs - {name for name in built.invalid_configs if name in retained_configs}
     return replace(
         cluster,
         profiles=tuple(each for each in cluster.profiles if each.object["metadata"]["name"] not in built.invalid),

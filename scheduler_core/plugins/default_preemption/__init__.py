@@ -114,7 +114,7 @@ class DefaultPreemption(PreEnqueuePlugin, PostFilterPlugin, GangPreemptor):
                     await extenders.process_preemption(pod, plan.found), DisruptionUnits(self.handle.groups)
                 )
             except ExtenderError as fault:
-                plan = _Plan(PostFilterResult(_said(error(str(fault)))))
+                plan = _Plan(PostFilterResult(_with_prefix(error(str(fault)))))
         return self._carried_out(pod, plan)
 
     def _carried_out(self, pod: PodInfo, plan: _Plan) -> PostFilterResult:
@@ -136,18 +136,18 @@ class DefaultPreemption(PreEnqueuePlugin, PostFilterPlugin, GangPreemptor):
         view = self.handle.groups.group_of(pod.pod)
         group = None if view is None else view.group
         if group is not None and not group.may_preempt:
-            return _Plan(PostFilterResult(_said(_CONSTRAINED_GROUP)))
+            return _Plan(PostFilterResult(_with_prefix(_CONSTRAINED_GROUP)))
         reason = why_not_eligible(pod, nodes, diagnosis)
         if reason:
-            return _Plan(PostFilterResult(_said(unschedulable(reason))))
+            return _Plan(PostFilterResult(_with_prefix(unschedulable(reason))))
         units = DisruptionUnits(self.handle.groups)
-        found = self._dry_run(state, pod, diagnosis, VictimTerms(units.spared_by(pod.priority)))
+        found = self._dry_run(state, pod, diagnosis, VictimTerms(units.protected_from(pod.priority)))
         if not found.candidates:
             fault = found.error()
             if fault is not None:
-                return _Plan(PostFilterResult(_said(fault)))
+                return _Plan(PostFilterResult(_with_prefix(fault)))
             text = found.why_no_candidate(diagnosis.node_count)
-            return _Plan(PostFilterResult(_said(unschedulable(text)), ""))
+            return _Plan(PostFilterResult(_with_prefix(unschedulable(text)), ""))
         return self._chosen(found.candidates, units)
 
     def _dry_run(self, state: CycleState, pod: PodInfo, diagnosis: Diagnosis, terms: VictimTerms) -> DryRunResult:
@@ -162,12 +162,12 @@ class DefaultPreemption(PreEnqueuePlugin, PostFilterPlugin, GangPreemptor):
 
     def _chosen(self, found: Sequence[PreemptionCandidate], units: DisruptionUnits) -> _Plan:
         if not found:
-            return _Plan(PostFilterResult(_said(_NONE_LEFT)))
+            return _Plan(PostFilterResult(_with_prefix(_NONE_LEFT)))
         candidates = tuple(self._whole(candidate, units) for candidate in found)
         chosen = self.least_harmful(candidates)
         victims = f"preempting {len(chosen.victims)} victims"
         text = f"found a potential placement for pod on node {chosen.node_name}, {victims}"
-        result = PostFilterResult(_said(Status(Code.SUCCESS, (text,))), chosen.node_name)
+        result = PostFilterResult(_with_prefix(Status(Code.SUCCESS, (text,))), chosen.node_name)
         return _Plan(result, tuple(found), candidates, chosen)
 
     def _whole(self, candidate: PreemptionCandidate, units: DisruptionUnits) -> PreemptionCandidate:
@@ -220,7 +220,7 @@ class DefaultPreemption(PreEnqueuePlugin, PostFilterPlugin, GangPreemptor):
         return Walk(ordered[offset:] + ordered[:offset], wanted, without_victims)
 
 
-def _said(status: Status) -> Status:
+def _with_prefix(status: Status) -> Status:
     return Status(status.code, (f"preemption: {status.message}",))
 
 

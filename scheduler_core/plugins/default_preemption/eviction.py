@@ -161,7 +161,7 @@ class Evictions:
         )
         named = f"{preemptor.kind} {preemptor.key}"
         fields = {"pod": victim.key, "node": victim.node_name, "profile": preemptor.scheduler_name}
-        has_condition = any(known.says_as(condition) for known in victim.pod.status.conditions)
+        has_condition = any(known.has_same_content(condition) for known in victim.pod.status.conditions)
         deletion = PodDeletion(meta.namespace, meta.name, meta.uid, None if has_condition else condition)
 
         def done(fault: Exception | None) -> None:

@@ -97,8 +97,8 @@ class Trial:
         return outcomes
 
     def _leaving(self, row: int) -> list[PodInfo]:
-        lower, spared = lower_priority_pods(self.pod, self.nodes, row), self.terms.spared
-        return [info for info in lower if info.uid not in spared] if spared else lower
+        lower, protected = lower_priority_pods(self.pod, self.nodes, row), self.terms.protected
+        return [info for info in lower if info.uid not in protected] if protected else lower
 
     def _in_order(self, pods: list[PodInfo], *, has_budgets: bool) -> tuple[list[PodInfo], int]:
         """Return pods in the order in which they are restored, and how many of them, the first, violate a budget."""

@@ -144,7 +144,7 @@ async def test_objects_are_found_in_the_informers(world: World) -> None:
     running = pod("r", uid="u", node_name="n")
     world.pods.known["default/r"] = running
     world.nodes.known["/n"] = node("n")
-    assert (world.objects.knows_node("n"), world.objects.knows_node("m")) == (True, False)
+    assert (world.objects.has_node("n"), world.objects.has_node("m")) == (True, False)
     assert world.objects.pod_on("n", "u") is running
     assert world.objects.pod_on("m", "u") is None
     assert world.objects.pod_on("n", "v") is None

@@ -50,7 +50,7 @@ class Cluster:
     async def nodes(self, names: Sequence[str]) -> Mapping[str, bytes]:
         return {name: json.dumps({"metadata": {"name": name}}).encode() for name in names if name not in self.gone}
 
-    def knows_node(self, name: str) -> bool:
+    def has_node(self, name: str) -> bool:
         return name in {"a", "b", "c"}
 
     def pod_on(self, node_name: str, uid: str) -> Pod | None:
