@@ -1,7 +1,7 @@
 """Exceptions of Bayplan, in one tree.
 
-A boundary such as a reconcile or a command catches ``SchedulerCoreError``, whose messages are written for users and say
-what to do. A pod that does not fit is a ``Status``, never an exception.
+A boundary such as a reconcile or a command catches ``SchedulerCoreError``, whose messages are written for users and
+name the remedy. A pod that does not fit is a ``Status``, never an exception.
 """
 
 from __future__ import annotations

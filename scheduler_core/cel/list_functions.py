@@ -183,9 +183,8 @@ def _same(one: Any, two: Any, frame: Frame) -> bool:
 
 
 def _includes(container: Any, value: Any, frame: Frame) -> bool:
-    if type(container) is tuple:
-        return contains(container, value, frame)
-    return equal(container, value, frame)
+    elements = container if type(container) is tuple else (container,)
+    return _index_of(elements, value, frame) >= 0
 
 
 def _sets_contains(elements: Any, wanted: Any, frame: Frame) -> bool:

@@ -93,7 +93,7 @@ class PartialSearch:
         percentage = self.percentage_of(instance)
         if percentage >= 100:
             return None
-        if not instance.scores and not instance.extenders_judge_nodes:
+        if not instance.scores and not instance.extenders_evaluate_nodes:
             return 1
         if candidates < MIN_FEASIBLE_NODES:
             return None

@@ -108,7 +108,7 @@ class Plugin(ABC):
         reuse: What its results depend on. The default, anything, calls the plugin for every pod.
         hints_for: Changes of nodes whose queueing hints of this plugin also requeue pods and gangs that the scheduler
             itself rejected, because of a reservation, ``minResources`` or a topology domain.
-        judges_resizes: Whether PreFilter, Filter and PostFilter are called for a running pod whose resize is deferred.
+        handles_resizes: Whether PreFilter, Filter and PostFilter are called for a running pod whose resize is deferred.
     """
 
     name: ClassVar[str]
@@ -116,7 +116,7 @@ class Plugin(ABC):
     reads: ClassVar[ObjectReads] = NO_EXTRA_READS
     reuse: ClassVar[Reuse] = Reuse()
     hints_for: ClassVar[NodeChange] = NodeChange.NOTHING
-    judges_resizes: ClassVar[bool] = True
+    handles_resizes: ClassVar[bool] = True
 
     def __init__(self, args: Any, handle: Handle) -> None:
         """Store the args and the handle.

@@ -75,7 +75,7 @@ class NodeAffinity(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin):
     """Rules out nodes that the pod or the profile excludes, and scores the others by preference."""
 
     name = "NodeAffinity"
-    judges_resizes = False
+    handles_resizes = False
     reasons = (
         unresolvable("node(s) didn't match scheduler-enforced node affinity"),
         unresolvable("node(s) didn't match Pod's node affinity/selector"),

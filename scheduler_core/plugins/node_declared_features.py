@@ -70,7 +70,7 @@ class NodeDeclaredFeatures(PreFilterPlugin, FilterPlugin):
     """Rules out nodes that do not declare a feature that the pod needs."""
 
     name = "NodeDeclaredFeatures"
-    judges_resizes = False
+    handles_resizes = False
     reasons = (unresolvable("node(s) didn't match Pod's required features"),)
     reuse = Reuse(filter=Reads.NODE, pod=PodReads.NOTHING)
 

@@ -37,7 +37,7 @@ class NodePorts(PreFilterPlugin, FilterPlugin):
     """Rules out nodes where a host port of the pod is in use."""
 
     name = "NodePorts"
-    judges_resizes = False
+    handles_resizes = False
     reasons = (unschedulable("node(s) didn't have free ports for the requested pod ports"),)
     reuse = Reuse(filter=Reads.NODE | Reads.PODS, pod=PodReads.NOTHING)
 

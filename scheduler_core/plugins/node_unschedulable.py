@@ -39,7 +39,7 @@ class NodeUnschedulable(PreFilterPlugin, FilterPlugin):
     """Rules out cordoned nodes."""
 
     name = "NodeUnschedulable"
-    judges_resizes = False
+    handles_resizes = False
     reasons = (unresolvable("node(s) were unschedulable"),)
     reuse = Reuse(filter=Reads.NODE, pod=PodReads.NOTHING)
 

@@ -113,7 +113,7 @@ class TaintToleration(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin
     """Rules out nodes with taints that the pod does not tolerate; PreferNoSchedule taints lower the score."""
 
     name = "TaintToleration"
-    judges_resizes = False
+    handles_resizes = False
     reasons = (unresolvable("node(s) had untolerated taint(s)"),)
     reuse = Reuse(filter=Reads.NODE, score=Reads.NODE, pod=PodReads.NOTHING)
     normalization = Normalization.REVERSE_MAX

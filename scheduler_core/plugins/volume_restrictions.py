@@ -59,7 +59,7 @@ class VolumeRestrictions(PreFilterPlugin, PreFilterExtensions, FilterPlugin):
     """Rules out nodes where a disk of the pod is in use, and all nodes while a ReadWriteOncePod claim is in use."""
 
     name = "VolumeRestrictions"
-    judges_resizes = False
+    handles_resizes = False
     reasons = (
         unschedulable("node(s) had no available disk"),
         unschedulable(

@@ -57,7 +57,7 @@ class VolumeZone(PreFilterPlugin, FilterPlugin):
     """Rules out nodes that are not in the zones of the pod's volumes."""
 
     name = "VolumeZone"
-    judges_resizes = False
+    handles_resizes = False
     reuse = Reuse(pod=PodReads.NOTHING)
 
     def __init__(self, args: Any, handle: Handle) -> None:

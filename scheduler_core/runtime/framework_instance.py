@@ -109,7 +109,7 @@ class FrameworkInstance:
         }
         self.capacity_plugins = self._rejecting_with(NodeChange.CAPACITY)
         self.label_plugins = self._rejecting_with(NodeChange.LABELS)
-        self.not_for_resizes = frozenset(name for name, plugin in plugins.items() if not plugin.judges_resizes)
+        self.not_for_resizes = frozenset(name for name, plugin in plugins.items() if not plugin.handles_resizes)
         self.pod_classes: PodClasses | None = None
         self.continue_counts(Evaluations())
         self.extenders = extenders.runners
@@ -129,7 +129,7 @@ class FrameworkInstance:
         return not any(plugin.gathers_gangs for plugin in self.permit)
 
     @property
-    def extenders_judge_nodes(self) -> bool:
+    def extenders_evaluate_nodes(self) -> bool:
         """Whether any extender filters or scores, so that a search must not end at the first feasible node."""
         return any(each.config.filter_verb or each.config.prioritize_verb for each in self.extenders)
 

@@ -108,7 +108,7 @@ def preview_post_filters(
 
 def _called(instance: FrameworkInstance, pod: PodInfo) -> Sequence[PostFilterPlugin]:
     plugins = instance.post_filter
-    return [plugin for plugin in plugins if plugin.judges_resizes] if pod.pod.has_deferred_resize else plugins
+    return [plugin for plugin in plugins if plugin.handles_resizes] if pod.pod.has_deferred_resize else plugins
 
 
 class _Walk:

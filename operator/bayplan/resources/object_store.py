@@ -45,7 +45,7 @@ class ObjectStore:
         if known is not None and _version(body) <= _version(known):
             return False
         self._bodies[name] = body
-        return known is None or _judged(known) != _judged(body)
+        return known is None or _compared_fields(known) != _compared_fields(body)
 
     def gone(self, body: Body) -> bool:
         """Remove an object; another object of the same name but a different UID stays.
@@ -94,7 +94,7 @@ def _version(body: Body) -> int:
     return int(text) if text.isdecimal() else 0
 
 
-def _judged(body: Body) -> tuple[object, ...]:
+def _compared_fields(body: Body) -> tuple[object, ...]:
     """Return the parts of an object that matter to validation; the status does not.
 
     Labels matter because a process may select its profiles by them; the change cause is stored with the revision.

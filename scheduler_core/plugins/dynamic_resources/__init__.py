@@ -97,7 +97,7 @@ class DynamicResources(
     """Rules out nodes on which a pod's devices cannot be allocated, and allocates them before the pod is bound."""
 
     name = "DynamicResources"
-    judges_resizes = False
+    handles_resizes = False
     reasons = REASONS
     reuse = Reuse(filter=Reads.NODE, score=Reads.NODE, pod=PodReads.NOTHING)
     remaining_rows_only = True

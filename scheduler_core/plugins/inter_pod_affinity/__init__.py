@@ -53,7 +53,7 @@ class InterPodAffinity(PreFilterPlugin, PreFilterExtensions, FilterPlugin, PreSc
     """Filters and scores nodes by pod affinity and anti-affinity."""
 
     name = "InterPodAffinity"
-    judges_resizes = False
+    handles_resizes = False
     reasons = REASONS
     reuse = Reuse(filter=Reads.DOMAINS, score=Reads.DOMAINS, pod=PodReads.LABELS)
     args_model = InterPodAffinityArgs

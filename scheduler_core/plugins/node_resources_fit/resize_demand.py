@@ -100,6 +100,6 @@ class ResizeDemand(FitDemand):
             capacity = int(nodes.allocatable[column, row])
             free = capacity - int(nodes.requested[column, row])
             # kube-scheduler skips resources other than CPU, memory and ephemeral storage of which nothing is missing.
-            is_judged = name in FIXED_RESOURCES or (lacking > 0 and (capacity > 0 or name not in self.by_devices))
-            found.append((lacking, free, is_judged and free < lacking))
+            is_checked = name in FIXED_RESOURCES or (lacking > 0 and (capacity > 0 or name not in self.by_devices))
+            found.append((lacking, free, is_checked and free < lacking))
         return found

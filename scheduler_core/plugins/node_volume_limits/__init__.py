@@ -46,7 +46,7 @@ class NodeVolumeLimits(PreFilterPlugin, FilterPlugin):
     """Rules out nodes that cannot attach the pod's volumes in addition."""
 
     name = "NodeVolumeLimits"
-    judges_resizes = False
+    handles_resizes = False
     reuse = Reuse(pod=PodReads.NOTHING)
 
     def __init__(self, args: Any, handle: Handle) -> None:

@@ -61,7 +61,7 @@ class PodTopologySpread(PreFilterPlugin, PreFilterExtensions, FilterPlugin, PreS
     """Limits the difference of the numbers of matching pods between topology domains."""
 
     name = "PodTopologySpread"
-    judges_resizes = False
+    handles_resizes = False
     reasons = REASONS
     reuse = Reuse(filter=Reads.DOMAINS, score=Reads.DOMAINS, pod=PodReads.LABELS)
     args_model = PodTopologySpreadArgs

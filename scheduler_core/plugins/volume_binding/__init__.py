@@ -72,7 +72,7 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin, 
     """Rules out nodes from which the pod's volumes are not accessible, and binds its claims before the pod."""
 
     name = "VolumeBinding"
-    judges_resizes = False
+    handles_resizes = False
     reuse = Reuse(pod=PodReads.NOTHING)
     args_model = VolumeBindingArgs
 

@@ -54,7 +54,7 @@ class GpuShares(FilterPlugin, ScorePlugin, ReservePlugin):
     normalization = Normalization.OWN
     hints_for = NodeChange.CAPACITY
     # A resize changes CPU and memory, and leaves a pod its GPUs.
-    judges_resizes = False
+    handles_resizes = False
     reasons = (
         unschedulable("node(s) had no GPU with enough free for the share"),
         unschedulable("node(s) had too few idle GPUs"),
