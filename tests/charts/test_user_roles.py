@@ -1,6 +1,6 @@
 """The chart's roles for users: view, edit and administration, checked with a real API server.
 
-No controller manager runs here to aggregate rules into Kubernetes' own roles, so each role is bound as its labels say.
+No controller manager runs here to aggregate rules into Kubernetes' own roles, so each role is bound by its labels.
 """
 
 from __future__ import annotations

@@ -56,12 +56,14 @@ def test_all_files_are_checked(repository: Path, path: str, text: str) -> None:
     [
         pytest.param("page.md", f"A{_WORD} {_WORD}s-x a-{_WORD} b.\n", id="part of a word"),
         pytest.param("CHANGELOG.md", f"A {_WORD} b.\n", id="history"),
+        pytest.param("operator/bayplan/page/assets/vendor/licence.txt", f"A {_WORD} b.\n", id="other project"),
         pytest.param("page.bin", f"A {_WORD} b.\n", id="binary file"),
         pytest.param("page.md", f"  Upstream {_WORD}.\n", id="exempt line"),
     ],
 )
 def test_exceptions_of_the_check(repository: Path, path: str, text: str) -> None:
     """Parts of words, the changelog, other file types and exempt lines are not reported."""
+    (repository / path).parent.mkdir(parents=True, exist_ok=True)
     (repository / path).write_text(text, encoding="utf-8")
     assert list(findings(repository, _RULES["words"], {path: [f"Upstream {_WORD}."]})) == []
 

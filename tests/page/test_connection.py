@@ -70,7 +70,7 @@ def test_the_backoff_grows(browser: Browser, page: PageServer) -> None:
 
 
 def test_login(browser: Browser, page: PageServer) -> None:
-    """After 401 a form asks for the token, which is sent in both headers and stored nowhere."""
+    """After 401 a form requests the token, which is sent in both headers and stored nowhere."""
     browser.accept_status(401)
     page.token = "secret-token"
     browser.open(page.url)

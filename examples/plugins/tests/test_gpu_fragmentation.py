@@ -84,7 +84,7 @@ def pod(name: str, demand: Demand) -> Pod:
 @pytest.mark.parametrize("policy", [each for each in Policy if each.scores_nodes])
 @pytest.mark.parametrize("seed", range(4))
 def test_stored_costs_equal_fresh_ones(policy: Policy, seed: int) -> None:
-    """While nodes and pods come and go, costs of three stored demands are those that a new plugin computes."""
+    """While nodes and pods are added and deleted, stored costs equal those of a new plugin."""
     rng = random.Random(f"{policy}/{seed}")
     nodes, function = NodeColumns(), cost_function(policy, TargetWorkload(drawn_kinds(rng)))
     columns = GpuColumns(nodes, NAMES)

@@ -140,7 +140,7 @@ def objects(result: Result) -> list[Document]:
 
 
 def test_an_empty_file_is_one_profile(imported: Import) -> None:
-    """An empty configuration is one profile with the default name, and a note says that the name is reserved."""
+    """An empty configuration is one profile with the default name, and a note that the name is reserved."""
     result = imported()
     spec = {"percentageOfNodesToScore": 0, "podInitialBackoffSeconds": 1, "podMaxBackoffSeconds": 10}
     expected = {"apiVersion": "bayplan.dev/v1alpha1", "kind": "SchedulerProfile", "spec": spec}

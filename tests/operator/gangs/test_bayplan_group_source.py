@@ -70,7 +70,7 @@ def test_a_group_is_added_changed_and_deleted(world: World) -> None:
 
 
 def test_an_api_is_served_after_its_first_list(world: World) -> None:
-    """Groups are served from their first list on, and withheld after unlisted() until the next list."""
+    """Groups are served after their first list, and withheld after unlisted() until the next list."""
     world.seen(body(1))
     assert world.sink.served == []
     world.groups.listed(PodGroup, [body(1)], "1")
