@@ -37,7 +37,7 @@ class ExtenderTLSConfig(ConfigModel):
     key_data: str = Field(
         default="",
         repr=False,
-        description="The client key (PEM) in base64. Prefer keyFile, because all users who can read this object can  "
+        description="The client key (PEM) in base64. Prefer keyFile, because all users who can read this object can "
         "read the key.",
     )
     ca_data: str = Field(default="", description="The trusted CA certificates (PEM) in base64.")

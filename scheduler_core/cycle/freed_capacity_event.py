@@ -73,7 +73,7 @@ class FreedCapacity:
 
         Args:
             allocated: The claim with the allocation.
-            claim: The claim.
+            claim: The claim without an allocation.
         """
         self._queue.on_event(_CLAIM_UPDATE, allocated, claim)
 

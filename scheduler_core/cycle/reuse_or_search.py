@@ -91,10 +91,10 @@ class NodeChoice:
         if not len(feasible.rows):
             return "", feasible.diagnosis
         node_name = self._selection.select(attempt, feasible)
-        self._learn(attempt, feasible)
+        self._store(attempt, feasible)
         return node_name, feasible.diagnosis
 
-    def _learn(self, attempt: Attempt, feasible: Feasible) -> None:
+    def _store(self, attempt: Attempt, feasible: Feasible) -> None:
         classes = self._classes(attempt)
         if classes is None or len(feasible.rows) < 2 or feasible.node_names is not None or feasible.nominated_only:
             return

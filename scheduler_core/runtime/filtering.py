@@ -236,10 +236,10 @@ def _check_codes(plugin: str, codes: object, count: int) -> None:
 
 
 def _filter_remaining(
-    plugin: FilterRunner, position: int, state: tuple[Verdicts, NDArray[np.bool_]], call: _FilterCall
+    plugin: FilterRunner, position: int, so_far: tuple[Verdicts, NDArray[np.bool_]], call: _FilterCall
 ) -> tuple[bool, int]:
     """Filter the rows that remain; return whether a row was rejected, and the number of rows."""
-    verdicts, is_left = state
+    verdicts, is_left = so_far
     left = np.flatnonzero(is_left)
     if isinstance(call.rows, slice):
         left = left[call.nodes.alive[left]]

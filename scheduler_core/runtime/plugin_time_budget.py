@@ -46,7 +46,7 @@ class PluginTimeBudget:
     """Puts what is not built in under a watchdog, as an instance is built.
 
     Args:
-        registry: Contains the built-in plugins.
+        registry: Defines which plugins are built in.
         watchdog: Interrupts calls that take too long; None for no limit.
     """
 

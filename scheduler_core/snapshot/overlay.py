@@ -1,8 +1,8 @@
 """Hypothetical pods, nodes and objects of devices on the live columns.
 
-All dry runs change the columns through one class, reads them as in any cycle, and undoes the changes
-in reverse order. No other code runs meanwhile, because a cycle does not await. A copy of the columns was rejected: for
-5,000 nodes it costs more than all dry runs of a preemption.
+All dry runs change the columns through one class, read them as in any cycle, and undo the changes in reverse order. No
+other code runs meanwhile, because a cycle does not await. A copy of the columns was rejected: for 5,000 nodes it costs
+more than all dry runs of a preemption.
 
 What remains are entries in the change log, so that readers look once more at rows that are as before, and free rows.
 """

@@ -105,7 +105,7 @@ async def _sent(request: OperatorRequest) -> tuple[str, int, bytes]:
             if state is None:
                 return server, *await _respond(session, server, request.path, request.params)
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
-            # A server with HTTPS only closes a connection with HTTP.
+            # A server that accepts only HTTPS closes an HTTP connection.
             scheme = " without http://" if isinstance(error, aiohttp.ServerDisconnectedError) else ""
             message = (
                 f"cannot connect to {server} ({_text(error)}); run kubectl port-forward to the "

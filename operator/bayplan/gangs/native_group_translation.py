@@ -1,7 +1,7 @@
 """The versions of Kubernetes' own PodGroups: how each is decoded and translated, in one table, newest first.
 
-A spec with fields that this module does not support is invalid: its members are held back. A member must
-not be bound because one of its group's constraints was overlooked.
+A spec with fields that this module does not support is invalid: its members are held back. A member must not be bound
+because one of its group's constraints was overlooked.
 
 Sources: kube-scheduler v1.37.1 and v1.36.3, ``pkg/scheduler/schedule_one_podgroup.go``.
 """

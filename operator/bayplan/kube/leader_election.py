@@ -4,8 +4,8 @@
                                                   '--not renewed in time, acquired by another--> lost
 
 Leadership is a time (:attr:`LeaderElection.is_leading_until`) and not a flag: a process that was paused and resumes
-cannot determine how long, and its next instruction may be a bind. The time counts from when the renewal was *sent*;
-other replicas count from when they *see* it, and ends ``lease - renew`` seconds before theirs.
+cannot determine how long it was paused, and its next instruction may be a bind. The time counts from when the renewal
+was *sent*, while other replicas count from when they *see* it, and it ends ``lease - renew`` seconds before theirs.
 
 Follows client-go v0.37.1, tools/leaderelection, in what is written and when a Lease is free. Differs on purpose: a
 standby retries when the Lease expires and not some seconds later; the renew deadline counts from the last success and

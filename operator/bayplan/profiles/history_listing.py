@@ -1,7 +1,7 @@
 """The stored revisions of a profile, read with the rights of the user.
 
-All namespaces are searched first: revisions are in the operator's namespace, whose name users may not have. A user who
-may not list them everywhere names the namespace, or has it in the context of the kubeconfig.
+All namespaces are searched first: revisions are in the operator's namespace, whose name users often do not
+have. A user who may not list them everywhere names the namespace, or has it in the context of the kubeconfig.
 """
 
 from __future__ import annotations
@@ -185,5 +185,5 @@ async def read_history(
 def _may_not_list(where: str, error: ForbiddenError) -> str:
     return (
         f"you may not list controllerrevisions {where}; name the operator's namespace with --namespace, or request the "
-        f"right to list them there: {error}"
+        f"permission to list them there: {error}"
     )

@@ -196,8 +196,9 @@ class DeviceIndex:
         """
         for each in held:
             claim = self.claims.get(each.claim.key) or each.claim
-            is_in_flight = each.claim.metadata.uid in self._in_flight
-            if is_in_flight or _devices(each.allocation) <= _devices(claim.status.allocation):
+            stored = claim.status.allocation
+            is_written = stored is not None and _devices(each.allocation) <= _devices(stored)
+            if is_written or each.claim.metadata.uid in self._in_flight:
                 continue
             allocated = replace(claim, status=replace(claim.status, allocation=each.allocation))
             freed = replace(claim, status=replace(claim.status, allocation=None))
@@ -263,10 +264,9 @@ class DeviceIndex:
                 self._resources[each.spec.extended_resource_name] = each
 
 
-def _devices(allocation: AllocationResult | None) -> set[tuple[str, str, str, str | None]]:
+def _devices(allocation: AllocationResult) -> set[tuple[str, str, str, str | None]]:
     """Return the devices of an allocation, those with shares by share."""
-    results = () if allocation is None else allocation.devices.results
-    return {(each.driver, each.pool, each.device, each.share_id) for each in results}
+    return {(each.driver, each.pool, each.device, each.share_id) for each in allocation.devices.results}
 
 
 def _age_and_name(each: DeviceClass) -> tuple[float, str]:

@@ -1,7 +1,8 @@
-"""TLS contexts of clients that verify as Go's clients do, so that what works with kubectl works here.
+"""TLS contexts of clients, and certificates in memory as files.
 
-Go trusts every certificate that is named as an authority, an intermediate one or the server's own among them. It does
-not require the extensions of RFC 5280 that OpenSSL's strict mode requires (default since Python 3.13).
+The contexts verify as Go's clients do, so that what works with kubectl works here. Go trusts every certificate that is
+named as an authority, an intermediate one or the server's own among them. It does not require the extensions of RFC
+5280 that OpenSSL's strict mode requires (default since Python 3.13).
 """
 
 from __future__ import annotations

@@ -103,3 +103,18 @@ async def test_a_watch_that_is_ahead_of_the_response(user: Pod, watch: Watch, *,
     assert not devices.in_flight_of(info.uid)
     assert [before.status.allocation is not None for before, _ in seen] == [True] * reported
     assert all(now.status.allocation is None for _, now in seen)
+
+
+def test_an_abandoned_allocation_without_devices() -> None:
+    """An abandoned allocation without devices is reported as well, because it blocked other pods with the claim."""
+    devices = DeviceIndex()
+    seen: list[ResourceClaim] = []
+    devices.on_freed.append(lambda _, now: seen.append(now))
+    assert ALLOCATION is not None
+    stored = claim()
+    devices.assign(stored)
+    devices.begin_allocation(stored, replace(ALLOCATION, devices=replace(ALLOCATION.devices, results=())), "a")
+    in_flight = devices.in_flight_of("a")
+    devices.end_allocation(stored.metadata.uid, "a")
+    devices.report_freed(in_flight)
+    assert seen == [stored]
