@@ -12,7 +12,20 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 LIST = "hack/checks/banned_words.toml"
-PATTERNS = ("*.py", "*.md", "*.yaml", "*.yml", "*.tpl", "*.txt", "*.toml", "Makefile", "Dockerfile", ".ci/run")
+PATTERNS = (
+    "*.py",
+    "*.go",
+    "*.mjs",
+    "*.md",
+    "*.yaml",
+    "*.yml",
+    "*.tpl",
+    "*.txt",
+    "*.toml",
+    "Makefile",
+    "Dockerfile",
+    ".ci/run",
+)
 _NOT_CHECKED = ("CHANGELOG.md", "operator/bayplan/page/assets/vendor/")
 """History, and files of other projects."""
 

@@ -40,12 +40,15 @@ def test_a_banned_word_fails_the_check(repository: Path, capsys: pytest.CaptureF
     [
         pytest.param("module.py", f"# A {_WORD} b.\n", id="comment"),
         pytest.param("module.py", f"{_WORD} = 1\n", id="name"),
+        pytest.param("main.go", f"// A {_WORD} b.\n", id="Go"),
+        pytest.param("external.go.txt", f"// A {_WORD} b.\n", id="added Go file"),
+        pytest.param("assets/app.mjs", f"// A {_WORD} b.\n", id="JavaScript"),
         pytest.param("chart/values.yaml", f"# A {_WORD} b.\n", id="values"),
         pytest.param("Makefile", f"help: ## A {_WORD} b\n", id="target"),
     ],
 )
 def test_all_files_are_checked(repository: Path, path: str, text: str) -> None:
-    """Comments, names, charts and the Makefile are checked as well as pages."""
+    """Comments and names in all languages, charts and the Makefile are checked as well as pages."""
     (repository / path).parent.mkdir(exist_ok=True)
     (repository / path).write_text(text, encoding="utf-8")
     assert [found.path for found in findings(repository, _RULES["words"], {})] == [path]

@@ -63,20 +63,20 @@ func decodeHintCase(line []byte) (*HintCase, error) {
 	return c, decode(line, true, c, &c.Case)
 }
 
-// decode decodes a line into whole, which contains c.
-func decode(line []byte, strict bool, whole any, c *Case) error {
+// decode decodes a line into target, which contains c.
+func decode(line []byte, strict bool, target any, c *Case) error {
 	d := json.NewDecoder(bytes.NewReader(line))
 	if strict {
 		d.DisallowUnknownFields()
 	}
-	if err := d.Decode(whole); err != nil {
+	if err := d.Decode(target); err != nil {
 		if c.Name != "" {
 			err = fmt.Errorf("%s: %w", c.Name, err)
 		}
 		return err
 	}
 	if c.Pod == nil {
-		return fmt.Errorf("%s: no pod", c.Name)
+		return fmt.Errorf("%s: pod is missing", c.Name)
 	}
 	for name, on := range c.FeatureGates {
 		if utilfeature.DefaultFeatureGate.Enabled(featuregate.Feature(name)) != on {

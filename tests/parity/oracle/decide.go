@@ -160,7 +160,7 @@ func build(ctx context.Context, c *Case) (*world, error) {
 		return true, p.DeepCopy(), nil
 	})
 	w.factory = newStaticFactory(scheduler.NewInformerFactory(w.client, 0, nil), objs)
-	w.reactToClaims(w.client, c.Pod, func(rc *resourcev1.ResourceClaim) { w.factory.created(rc) })
+	w.addClaimReactors(w.client, c.Pod, func(rc *resourcev1.ResourceClaim) { w.factory.addCreated(rc) })
 	w.sched, err = scheduler.New(ctx, w.client, w.factory, nil,
 		func(string) events.EventRecorderLogger { return &recorder{w: w} },
 		scheduler.WithProfiles(cfg.Profiles...),
@@ -186,24 +186,24 @@ func build(ctx context.Context, c *Case) (*world, error) {
 	return w, w.sched.Cache.UpdateSnapshot(w.logger, w.snap)
 }
 
-// crash stores the panic of a plugin in a goroutine of the framework, which
+// pluginPanic stores the panic of a plugin in a goroutine of the framework, which
 // would terminate kube-scheduler.
-type crash struct{ what atomic.Value }
+type pluginPanic struct{ message atomic.Value }
 
-type crashKey struct{}
+type pluginPanicKey struct{}
 
 func init() {
 	utilruntime.ReallyCrash = false
-	utilruntime.PanicHandlers = []func(context.Context, interface{}){func(ctx context.Context, what interface{}) {
-		if cr, ok := ctx.Value(crashKey{}).(*crash); ok {
-			cr.what.Store(fmt.Sprint(what))
+	utilruntime.PanicHandlers = []func(context.Context, interface{}){func(ctx context.Context, value interface{}) {
+		if caught, ok := ctx.Value(pluginPanicKey{}).(*pluginPanic); ok {
+			caught.message.Store(fmt.Sprint(value))
 		}
 	}}
 }
 
 func decide(c *Case) (*Result, error) {
-	cr := &crash{}
-	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), crashKey{}, cr))
+	caught := &pluginPanic{}
+	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), pluginPanicKey{}, caught))
 	defer cancel()
 	w, err := build(ctx, c)
 	if err != nil {
@@ -239,16 +239,16 @@ func decide(c *Case) (*Result, error) {
 	now := time.Now()
 	queued := &framework.QueuedPodInfo{PodInfo: podInfo, QueueingParams: framework.QueueingParams{Timestamp: now, InitialAttemptTimestamp: &now, Attempts: 1}}
 	state := framework.NewCycleState()
-	picked, schedErr := w.sched.SchedulePod(ctx, w.fw, state, queued)
+	scheduled, schedErr := w.sched.SchedulePod(ctx, w.fw, state, queued)
 
 	// Then the same steps one by one, to record the result of each plugin.
 	steps := framework.NewCycleState()
-	if err := w.walk(steps, pod, r, schedErr == nil && picked.EvaluatedNodes == 1 && picked.FeasibleNodes == 1 &&
-		pod.Status.NominatedNodeName != "" && picked.SuggestedHost == pod.Status.NominatedNodeName); err != nil {
+	if err := w.runSteps(steps, pod, r, schedErr == nil && scheduled.EvaluatedNodes == 1 && scheduled.FeasibleNodes == 1 &&
+		pod.Status.NominatedNodeName != "" && scheduled.SuggestedHost == pod.Status.NominatedNodeName); err != nil {
 		return nil, err
 	}
-	if what := cr.what.Load(); what != nil {
-		msg := fmt.Sprintf("panic: %v", what)
+	if value := caught.message.Load(); value != nil {
+		msg := fmt.Sprintf("panic: %v", value)
 		return failed(r.Name, msg, true), nil
 	}
 	if schedErr == nil {
@@ -257,11 +257,11 @@ func decide(c *Case) (*Result, error) {
 		if !w.fw.HasScorePlugins() {
 			want = 1
 		}
-		if picked.FeasibleNodes != want || !slices.Contains(r.Feasible, picked.SuggestedHost) {
-			return nil, fmt.Errorf("the scheduling cycle found %d nodes and took %q; the steps found %v", picked.FeasibleNodes, picked.SuggestedHost, r.Feasible)
+		if scheduled.FeasibleNodes != want || !slices.Contains(r.Feasible, scheduled.SuggestedHost) {
+			return nil, fmt.Errorf("the scheduling cycle found %d feasible nodes and selected %q; the steps found %v", scheduled.FeasibleNodes, scheduled.SuggestedHost, r.Feasible)
 		}
-		if r.Error == "" && len(r.Feasible) > 1 && w.fw.HasScorePlugins() && !slices.Contains(r.Best, picked.SuggestedHost) {
-			return nil, fmt.Errorf("the scheduling cycle took %q; best by the steps: %v of %v", picked.SuggestedHost, r.Best, r.Totals)
+		if r.Error == "" && len(r.Feasible) > 1 && w.fw.HasScorePlugins() && !slices.Contains(r.Best, scheduled.SuggestedHost) {
+			return nil, fmt.Errorf("the scheduling cycle selected %q; the steps selected %v of %v", scheduled.SuggestedHost, r.Best, r.Totals)
 		}
 		if c.hasDRA() && r.Error == "" {
 			return r, c.allocations(w, r)
@@ -282,7 +282,7 @@ func decide(c *Case) (*Result, error) {
 		}
 		return r, nil
 	}
-	if err := w.sameDiagnosis(r, fit); err != nil {
+	if err := w.compareDiagnosis(r, fit); err != nil {
 		return nil, err
 	}
 	if !w.fw.HasPostFilterPlugins() {
@@ -306,8 +306,8 @@ func verdict(s *fwk.Status) Verdict {
 	return Verdict{Code: s.Code().String(), Plugin: s.Plugin(), Reasons: sorted(s.Reasons())}
 }
 
-// walk runs PreFilter, Filter, PreScore and Score.
-func (w *world) walk(state *framework.CycleState, pod *v1.Pod, r *Result, nominatedOnly bool) error {
+// runSteps runs PreFilter, Filter, PreScore and Score.
+func (w *world) runSteps(state *framework.CycleState, pod *v1.Pod, r *Result, nominatedOnly bool) error {
 	all, err := w.snap.NodeInfos().List()
 	if err != nil {
 		return err
@@ -315,7 +315,7 @@ func (w *world) walk(state *framework.CycleState, pod *v1.Pod, r *Result, nomina
 	if len(all) == 0 {
 		return nil
 	}
-	narrowed, status, narrowers := w.fw.RunPreFilterPlugins(w.ctx, state, pod)
+	preFilterResult, status, preFilterPlugins := w.fw.RunPreFilterPlugins(w.ctx, state, pod)
 	if !status.IsSuccess() {
 		r.PreFilter = &PreFilterVerdict{Status: status.Code().String(), Plugin: status.Plugin(), Reasons: sorted(status.Reasons())}
 		if !status.IsRejected() {
@@ -323,10 +323,10 @@ func (w *world) walk(state *framework.CycleState, pod *v1.Pod, r *Result, nomina
 		}
 		return nil
 	}
-	if !narrowed.AllNodes() {
-		r.PreFilterNodes = sorted(narrowed.NodeNames.UnsortedList())
+	if !preFilterResult.AllNodes() {
+		r.PreFilterNodes = sorted(preFilterResult.NodeNames.UnsortedList())
 	}
-	var fits []fwk.NodeInfo
+	var feasible []fwk.NodeInfo
 	for _, ni := range all {
 		name := ni.Node().Name
 		if nominatedOnly {
@@ -334,8 +334,8 @@ func (w *world) walk(state *framework.CycleState, pod *v1.Pod, r *Result, nomina
 				continue
 			}
 			r.NominatedOnly = true
-		} else if r.PreFilterNodes != nil && !narrowed.NodeNames.Has(name) {
-			by := sorted(narrowers.UnsortedList())
+		} else if r.PreFilterNodes != nil && !preFilterResult.NodeNames.Has(name) {
+			by := sorted(preFilterPlugins.UnsortedList())
 			r.Filter[name] = Verdict{
 				Code:    fwk.UnschedulableAndUnresolvable.String(),
 				Reasons: []string{fmt.Sprintf("node(s) didn't satisfy plugin(s) %v", by)},
@@ -344,7 +344,7 @@ func (w *world) walk(state *framework.CycleState, pod *v1.Pod, r *Result, nomina
 		}
 		s := w.fw.RunFilterPluginsWithNominatedPods(w.ctx, state, pod, ni)
 		if s.IsSuccess() {
-			fits = append(fits, ni)
+			feasible = append(feasible, ni)
 			r.Feasible = append(r.Feasible, name)
 			continue
 		}
@@ -354,23 +354,23 @@ func (w *world) walk(state *framework.CycleState, pod *v1.Pod, r *Result, nomina
 		}
 	}
 	sort.Strings(r.Feasible)
-	if len(fits) == 0 {
+	if len(feasible) == 0 {
 		return nil
 	}
 	if !w.fw.HasScorePlugins() {
 		r.Best = append(r.Best, r.Feasible...)
 		return nil
 	}
-	if s := w.fw.RunPreScorePlugins(w.ctx, state, pod, fits); !s.IsSuccess() {
+	if s := w.fw.RunPreScorePlugins(w.ctx, state, pod, feasible); !s.IsSuccess() {
 		r.Error = s.AsError().Error()
 		return nil
 	}
-	totals, s := w.fw.RunScorePlugins(w.ctx, state, pod, fits)
+	totals, s := w.fw.RunScorePlugins(w.ctx, state, pod, feasible)
 	if !s.IsSuccess() {
 		r.Error = s.AsError().Error()
 		return nil
 	}
-	if cr, ok := w.ctx.Value(crashKey{}).(*crash); ok && cr.what.Load() != nil {
+	if caught, ok := w.ctx.Value(pluginPanicKey{}).(*pluginPanic); ok && caught.message.Load() != nil {
 		return nil
 	}
 	top := int64(0)
@@ -408,11 +408,11 @@ func (w *world) walk(state *framework.CycleState, pod *v1.Pod, r *Result, nomina
 			}
 			continue
 		}
-		pl, err := w.scorer(name)
+		pl, err := w.newScorePlugin(name)
 		if err != nil {
 			return err
 		}
-		for _, ni := range fits {
+		for _, ni := range feasible {
 			raw, s := pl.Score(w.ctx, state, pod, ni)
 			if !s.IsSuccess() {
 				return fmt.Errorf("%s: score: %v", name, s.AsError())
@@ -432,9 +432,9 @@ type secondHandle struct {
 
 func (h *secondHandle) SharedInformerFactory() informers.SharedInformerFactory { return h.factory }
 
-// scorer creates a second instance of a Score plugin with the same arguments,
+// newScorePlugin creates a second instance of a Score plugin with the same arguments,
 // which can read the cycle state that PreScore of the first one wrote.
-func (w *world) scorer(name string) (fwk.ScorePlugin, error) {
+func (w *world) newScorePlugin(name string) (fwk.ScorePlugin, error) {
 	var args runtime.Object
 	for _, prof := range w.cfg.Profiles {
 		if prof.SchedulerName != w.fw.ProfileName() {
@@ -461,19 +461,19 @@ func (w *world) scorer(name string) (fwk.ScorePlugin, error) {
 	}
 	s, ok := pl.(fwk.ScorePlugin)
 	if !ok {
-		return nil, fmt.Errorf("%s does not score", name)
+		return nil, fmt.Errorf("%s is not a Score plugin", name)
 	}
 	return s, nil
 }
 
 var _ frameworkruntime.Registry = registry
 
-// sameDiagnosis compares the diagnosis of the scheduling cycle with r.
-func (w *world) sameDiagnosis(r *Result, fit *framework.FitError) error {
+// compareDiagnosis compares the diagnosis of the scheduling cycle with r.
+func (w *world) compareDiagnosis(r *Result, fit *framework.FitError) error {
 	if r.PreFilter != nil {
 		s := fit.Diagnosis.NodeToStatus.AbsentNodesStatus()
 		if s.Code().String() != r.PreFilter.Status || s.Plugin() != r.PreFilter.Plugin || !slices.Equal(sorted(s.Reasons()), r.PreFilter.Reasons) {
-			return fmt.Errorf("PreFilter: the scheduling cycle says %v, the steps %v", s, r.PreFilter)
+			return fmt.Errorf("PreFilter: the scheduling cycle returned %v, the steps %v", s, r.PreFilter)
 		}
 		return nil
 	}
@@ -481,13 +481,14 @@ func (w *world) sameDiagnosis(r *Result, fit *framework.FitError) error {
 		s := fit.Diagnosis.NodeToStatus.Get(name)
 		got := verdict(s)
 		if got.Code != v.Code || got.Plugin != v.Plugin || !slices.Equal(got.Reasons, v.Reasons) {
-			return fmt.Errorf("%s: the scheduling cycle says %+v, the steps %+v", name, got, v)
+			return fmt.Errorf("%s: the scheduling cycle returned %+v, the steps %+v", name, got, v)
 		}
 	}
 	return nil
 }
 
-func asCandidates(found []preemption.Candidate) map[string]PreemptionCandidate {
+// candidatesByNode returns the results of dry runs by node.
+func candidatesByNode(found []preemption.Candidate) map[string]PreemptionCandidate {
 	candidates := map[string]PreemptionCandidate{}
 	for _, cand := range found {
 		candidates[cand.Name()] = PreemptionCandidate{
@@ -508,8 +509,8 @@ func (w *world) preempt(c *Case, state fwk.CycleState, fit *framework.FitError, 
 	preempting := slices.ContainsFunc(w.fw.ListPlugins().PostFilter.Enabled, func(p schedconfig.Plugin) bool {
 		return p.Name == defaultpreemption.Name
 	})
-	chosen := map[string]bool{}
-	ordered := false
+	selected := map[string]bool{}
+	dependsOnOrder := false
 	if dp != nil && preempting {
 		// Dry runs on every node where preemption may help. They use copies,
 		// so PostFilter below starts from the same state.
@@ -530,11 +531,11 @@ func (w *world) preempt(c *Case, state fwk.CycleState, fit *framework.FitError, 
 				// A clone shares the state of DynamicResources, which its
 				// PostFilter reads, and PostFilter must not read changes of a
 				// dry run.
-				fresh := framework.NewCycleState()
-				if _, s, _ := w.fw.RunPreFilterPlugins(w.ctx, fresh, c.Pod); !s.IsSuccess() {
+				newState := framework.NewCycleState()
+				if _, s, _ := w.fw.RunPreFilterPlugins(w.ctx, newState, c.Pod); !s.IsSuccess() {
 					return s.AsError()
 				}
-				dry = fresh
+				dry = newState
 			}
 			found, _, err := dp.Evaluator.DryRunPreemption(w.ctx, dry, c.Pod, nodes, pdbs, 0, int32(len(nodes)))
 			if err != nil {
@@ -543,7 +544,7 @@ func (w *world) preempt(c *Case, state fwk.CycleState, fit *framework.FitError, 
 				r.Ambiguous = true
 				return nil
 			}
-			r.Candidates = asCandidates(found)
+			r.Candidates = candidatesByNode(found)
 			// The lister returns budgets in the order of a Go map, and a pod that violates a budget does not count
 			// against the later ones.
 			for shift := 0; shift < len(pdbs) && len(pdbs) > 1 && !c.hasDRA(); shift++ {
@@ -553,51 +554,51 @@ func (w *world) preempt(c *Case, state fwk.CycleState, fit *framework.FitError, 
 					if err != nil {
 						return err
 					}
-					ordered = ordered || !reflect.DeepEqual(r.Candidates, asCandidates(again))
+					dependsOnOrder = dependsOnOrder || !reflect.DeepEqual(r.Candidates, candidatesByNode(again))
 					slices.Reverse(others)
 				}
 			}
 			if len(found) > 0 {
 				for range 24 {
-					chosen[dp.Evaluator.SelectCandidate(w.ctx, found).Name()] = true
+					selected[dp.Evaluator.SelectCandidate(w.ctx, found).Name()] = true
 				}
 			}
 		}
 	}
 	varies := c.hasDRA() && w.deallocationVaries(state, c.Pod, fit.Diagnosis.NodeToStatus)
 	res, status := w.fw.RunPostFilterPlugins(w.ctx, state, c.Pod, fit.Diagnosis.NodeToStatus)
-	w.noteDeallocations(r)
-	r.Ambiguous = varies || ordered
+	w.recordDeallocations(r)
+	r.Ambiguous = varies || dependsOnOrder
 	msg := status.Message()
 	r.PreemptionMessage = &msg
 	fit.Diagnosis.PostFilterMsg = msg
-	whole := fit.Error()
-	r.Message = &whole
+	fullMessage := fit.Error()
+	r.Message = &fullMessage
 	r.PostFilterCode = status.Code().String()
 	if !status.IsSuccess() || res == nil || res.NominatingInfo == nil || res.NominatedNodeName == "" {
 		return nil
 	}
-	if err := w.settle(dp, c.Pod); err != nil {
+	if err := w.awaitPreemption(dp, c.Pod); err != nil {
 		return err
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	r.PostFilter = &Preemption{NominatedNode: res.NominatedNodeName, Victims: sorted(w.deleted)}
 	r.Cleared = sorted(w.cleared)
-	r.Ambiguous = r.Ambiguous || len(chosen) > 1
-	if dp != nil && !chosen[res.NominatedNodeName] {
-		return fmt.Errorf("PostFilter took %s; dry runs take %v", res.NominatedNodeName, chosen)
+	r.Ambiguous = r.Ambiguous || len(selected) > 1
+	if dp != nil && !selected[res.NominatedNodeName] {
+		return fmt.Errorf("PostFilter selected %s; dry runs selected %v", res.NominatedNodeName, selected)
 	}
 	return nil
 }
 
-// settle waits until the scheduler has deleted the victims in the background.
-func (w *world) settle(dp *defaultpreemption.DefaultPreemption, pod *v1.Pod) error {
+// awaitPreemption waits until the scheduler has deleted the victims in the background.
+func (w *world) awaitPreemption(dp *defaultpreemption.DefaultPreemption, pod *v1.Pod) error {
 	deadline := time.Now().Add(10 * time.Second)
 	if dp != nil {
 		for dp.Executor.IsPodRunningPreemption(pod.UID) {
 			if time.Now().After(deadline) {
-				return errors.New("preemption does not end")
+				return errors.New("preemption did not end within 10 s")
 			}
 			time.Sleep(100 * time.Microsecond)
 		}
@@ -610,7 +611,7 @@ func (w *world) settle(dp *defaultpreemption.DefaultPreemption, pod *v1.Pod) err
 			last, since = n, time.Now()
 		}
 		if time.Now().After(deadline) {
-			return errors.New("preemption does not end")
+			return errors.New("preemption did not end within 10 s")
 		}
 		time.Sleep(2 * time.Millisecond)
 	}

@@ -33,18 +33,19 @@ type HintCase struct {
 	Change Change `json:"change"`
 }
 
-// Told is an event that the scheduling queue receives, with the verdicts of the
-// plugins. Plugins that did not register for it are absent.
-type Told struct {
-	Event string            `json:"event"`
-	Kept  bool              `json:"keptFromPod,omitempty"`
-	Hints map[string]string `json:"hints"`
+// RecordedEvent is an event that the scheduling queue receives, with the verdicts of the
+// plugins. Plugins that did not register for it are absent. Excluded is set if the
+// event is only for pods of lower priority.
+type RecordedEvent struct {
+	Event    string            `json:"event"`
+	Excluded bool              `json:"keptFromPod,omitempty"`
+	Hints    map[string]string `json:"hints"`
 }
 
 // HintResult is a line of the output of -hints.
 type HintResult struct {
 	Name     string            `json:"name"`
-	Events   []Told            `json:"events"`
+	Events   []RecordedEvent   `json:"events"`
 	Verdicts map[string]string `json:"verdicts"`
 }
 
@@ -74,7 +75,7 @@ var kinds = map[string]func() runtime.Object{
 }
 
 func (c Change) objects() (before, after runtime.Object, err error) {
-	fresh, ok := kinds[c.Kind]
+	newObject, ok := kinds[c.Kind]
 	if !ok {
 		return nil, nil, fmt.Errorf("change of unknown kind %q", c.Kind)
 	}
@@ -82,7 +83,7 @@ func (c Change) objects() (before, after runtime.Object, err error) {
 		if len(text) == 0 || string(text) == "null" {
 			return nil, nil
 		}
-		o := fresh()
+		o := newObject()
 		d := json.NewDecoder(bytes.NewReader(text))
 		d.DisallowUnknownFields()
 		return o, d.Decode(o)
@@ -99,20 +100,19 @@ func (c Change) objects() (before, after runtime.Object, err error) {
 	return before, after, nil
 }
 
-// overhearing is the scheduler's queue with a record of the event handlers'
-// calls.
-type overhearing struct {
+// recordingQueue is the scheduler's queue; it records the calls of the event handlers.
+type recordingQueue struct {
 	internalqueue.SchedulingQueue
-	w         *world
-	pod       *v1.Pod
-	rejecting map[string]bool
-	out       *HintResult
-	err       error
+	w                *world
+	pod              *v1.Pod
+	rejectingPlugins map[string]bool
+	out              *HintResult
+	err              error
 }
 
-// rejecting returns the names of the plugins that can reject a pod. A profile
+// rejectingPlugins returns the names of the plugins that can reject a pod. A profile
 // can disable all extension points at which a plugin rejects pods.
-func rejecting(fw framework.Framework) map[string]bool {
+func rejectingPlugins(fw framework.Framework) map[string]bool {
 	all := fw.ListPlugins()
 	names := map[string]bool{}
 	for _, set := range []schedconfig.PluginSet{all.PreEnqueue, all.PreFilter, all.Filter, all.Reserve, all.Permit} {
@@ -123,25 +123,26 @@ func rejecting(fw framework.Framework) map[string]bool {
 	return names
 }
 
-func (q *overhearing) MoveAllToActiveOrBackoffQueue(_ klog.Logger, event fwk.ClusterEvent, before, after interface{}, check internalqueue.PreEnqueueCheck) {
-	q.note(event, q.pod, before, after, check != nil && !check(q.pod))
+func (q *recordingQueue) MoveAllToActiveOrBackoffQueue(_ klog.Logger, event fwk.ClusterEvent, before, after interface{}, check internalqueue.PreEnqueueCheck) {
+	q.record(event, q.pod, before, after, check != nil && !check(q.pod))
 }
 
 // Update records the events of a change of the waiting pod. The queue stores the
 // new version before it calls the hints.
-func (q *overhearing) Update(_ context.Context, before, after *v1.Pod) {
+func (q *recordingQueue) Update(_ context.Context, before, after *v1.Pod) {
 	if after.UID != q.pod.UID {
 		return
 	}
 	for _, event := range framework.PodSchedulingPropertiesChange(after, before, true) {
-		q.note(event, after, before, after, false)
+		q.record(event, after, before, after, false)
 	}
 }
 
-func (q *overhearing) note(event fwk.ClusterEvent, pod *v1.Pod, before, after interface{}, kept bool) {
-	told := Told{Event: event.Label(), Kept: kept, Hints: map[string]string{}}
+// record calls the hints of all registrations for an event and stores the verdicts.
+func (q *recordingQueue) record(event fwk.ClusterEvent, pod *v1.Pod, before, after interface{}, excluded bool) {
+	recorded := RecordedEvent{Event: event.Label(), Excluded: excluded, Hints: map[string]string{}}
 	for _, plugin := range q.w.fw.EnqueueExtensions() {
-		if !q.rejecting[plugin.Name()] {
+		if !q.rejectingPlugins[plugin.Name()] {
 			continue
 		}
 		registered, err := registrations(q.w.ctx, plugin)
@@ -153,17 +154,18 @@ func (q *overhearing) note(event fwk.ClusterEvent, pod *v1.Pod, before, after in
 			if !framework.MatchClusterEvents(r.Event, event) {
 				continue
 			}
-			verdict := ask(q.w.logger, r, pod, before, after)
-			raise(told.Hints, plugin.Name(), verdict)
-			if !kept {
-				raise(q.out.Verdicts, plugin.Name(), verdict)
+			verdict := callHint(q.w.logger, r, pod, before, after)
+			mergeVerdict(recorded.Hints, plugin.Name(), verdict)
+			if !excluded {
+				mergeVerdict(q.out.Verdicts, plugin.Name(), verdict)
 			}
 		}
 	}
-	q.out.Events = append(q.out.Events, told)
+	q.out.Events = append(q.out.Events, recorded)
 }
 
-func ask(logger klog.Logger, r fwk.ClusterEventWithHint, pod *v1.Pod, before, after interface{}) string {
+// callHint returns the verdict of a queueing hint; a registration without one requeues every pod.
+func callHint(logger klog.Logger, r fwk.ClusterEventWithHint, pod *v1.Pod, before, after interface{}) string {
 	if r.QueueingHintFn == nil {
 		return hintQueue
 	}
@@ -177,15 +179,14 @@ func ask(logger klog.Logger, r fwk.ClusterEventWithHint, pod *v1.Pod, before, af
 	return hintSkip
 }
 
-// raise stores a verdict unless the stored one is already Queue or Error.
-func raise(verdicts map[string]string, plugin, verdict string) {
-	if known, ok := verdicts[plugin]; !ok || known == hintSkip {
+// mergeVerdict stores a verdict unless the stored one is already Queue or Error.
+func mergeVerdict(verdicts map[string]string, plugin, verdict string) {
+	if stored, ok := verdicts[plugin]; !ok || stored == hintSkip {
 		verdicts[plugin] = verdict
 	}
 }
 
-// registrations returns a plugin's registrations as buildQueueingHintMap does:
-// an event of all pods is replaced by one for each of their three resources.
+// registrations returns a plugin's registrations as buildQueueingHintMap does.
 func registrations(ctx context.Context, plugin fwk.EnqueueExtensions) ([]fwk.ClusterEventWithHint, error) {
 	events, err := plugin.EventsToRegister(ctx)
 	if err != nil {
@@ -193,14 +194,15 @@ func registrations(ctx context.Context, plugin fwk.EnqueueExtensions) ([]fwk.Clu
 	}
 	var all []fwk.ClusterEventWithHint
 	for _, e := range events {
-		for _, event := range unrolled(e.Event) {
+		for _, event := range unrollEvent(e.Event) {
 			all = append(all, fwk.ClusterEventWithHint{Event: event, QueueingHintFn: e.QueueingHintFn})
 		}
 	}
 	return all, nil
 }
 
-func unrolled(event fwk.ClusterEvent) []fwk.ClusterEvent {
+// unrollEvent replaces an event of all pods by one for each of their three resources.
+func unrollEvent(event fwk.ClusterEvent) []fwk.ClusterEvent {
 	if event.Resource == fwk.Pod {
 		return framework.UnrollPodEvent(event)
 	}
@@ -222,15 +224,15 @@ func hints(c *HintCase) (*HintResult, error) {
 	defer w.sched.Profiles.Close()
 	inner := w.sched.SchedulingQueue
 	defer inner.Close()
-	q := &overhearing{SchedulingQueue: inner, w: w, pod: c.Pod, rejecting: rejecting(w.fw), out: &HintResult{
-		Name: c.Name, Events: []Told{}, Verdicts: map[string]string{},
+	q := &recordingQueue{SchedulingQueue: inner, w: w, pod: c.Pod, rejectingPlugins: rejectingPlugins(w.fw), out: &HintResult{
+		Name: c.Name, Events: []RecordedEvent{}, Verdicts: map[string]string{},
 	}}
 	w.sched.SchedulingQueue = q
-	shown := after
-	if shown == nil {
-		shown = before
+	changed := after
+	if changed == nil {
+		changed = before
 	}
-	if err := w.factory.change(reflect.TypeOf(shown), before, after); err != nil {
+	if err := w.factory.change(reflect.TypeOf(changed), before, after); err != nil {
 		return nil, err
 	}
 	return q.out, q.err

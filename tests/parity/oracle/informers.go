@@ -70,21 +70,21 @@ func (f *staticFactory) InformerFor(obj runtime.Object, newFunc internalinterfac
 func (f *staticFactory) deliver(first ...runtime.Object) {
 	f.mu.Lock()
 	f.started = true
-	var todo []*staticInformer
+	var pending []*staticInformer
 	for _, o := range first {
 		if inf, ok := f.byType[reflect.TypeOf(o)]; ok {
-			todo = append(todo, inf)
+			pending = append(pending, inf)
 		}
 	}
-	todo = append(todo, f.order...)
+	pending = append(pending, f.order...)
 	f.mu.Unlock()
-	for _, inf := range todo {
+	for _, inf := range pending {
 		inf.deliver()
 	}
 }
 
-// created delivers an object that the scheduler created.
-func (f *staticFactory) created(obj runtime.Object) {
+// addCreated delivers an object that the scheduler created.
+func (f *staticFactory) addCreated(obj runtime.Object) {
 	if err := f.change(reflect.TypeOf(obj), nil, obj); err != nil {
 		panic(err)
 	}
@@ -171,14 +171,14 @@ func (i *staticInformer) deliver() {
 func (i *staticInformer) add(h cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
 	i.mu.Lock()
 	i.handlers = append(i.handlers, h)
-	late := i.delivered
+	isDelivered := i.delivered
 	i.mu.Unlock()
-	if late {
+	if isDelivered {
 		for _, o := range i.objs {
 			h.OnAdd(o, true)
 		}
 	}
-	return doneAlready{}, nil
+	return alwaysSynced{}, nil
 }
 
 func (i *staticInformer) AddEventHandler(h cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
@@ -195,15 +195,15 @@ func (i *staticInformer) AddEventHandlerWithOptions(h cache.ResourceEventHandler
 
 func (i *staticInformer) RemoveEventHandler(cache.ResourceEventHandlerRegistration) error { return nil }
 func (i *staticInformer) HasSynced() bool                                                 { return true }
-func (i *staticInformer) HasSyncedChecker() cache.DoneChecker                             { return doneAlready{} }
+func (i *staticInformer) HasSyncedChecker() cache.DoneChecker                             { return alwaysSynced{} }
 func (i *staticInformer) IsStopped() bool                                                 { return false }
 
 var closed = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
 
-// doneAlready is a handler registration and a checker that are always done.
-type doneAlready struct{}
+// alwaysSynced is a handler registration and a checker that are always synced.
+type alwaysSynced struct{}
 
-func (doneAlready) HasSynced() bool                     { return true }
-func (doneAlready) HasSyncedChecker() cache.DoneChecker { return doneAlready{} }
-func (doneAlready) Name() string                        { return "static" }
-func (doneAlready) Done() <-chan struct{}               { return closed }
+func (alwaysSynced) HasSynced() bool                     { return true }
+func (alwaysSynced) HasSyncedChecker() cache.DoneChecker { return alwaysSynced{} }
+func (alwaysSynced) Name() string                        { return "static" }
+func (alwaysSynced) Done() <-chan struct{}               { return closed }

@@ -42,7 +42,8 @@ type job struct {
 	line []byte
 }
 
-type answer struct {
+// output is the result of a line of the input. One of its fields is set.
+type output struct {
 	out  []byte
 	err  error
 	skip bool
@@ -106,7 +107,7 @@ func printFeatures() {
 // run processes several cases concurrently and prints results in the order of the input.
 func run() int {
 	jobs := make(chan job)
-	type slot chan answer
+	type slot chan output
 	slots := make(chan slot, 4**flagWorkers)
 	type work struct {
 		job
@@ -152,7 +153,7 @@ func run() int {
 	}()
 	out := bufio.NewWriterSize(os.Stdout, 1<<20)
 	defer out.Flush()
-	bad, written, skipped := 0, 0, 0
+	failures, written, skipped := 0, 0, 0
 	stopped := false
 	for s := range slots {
 		a := <-s
@@ -161,7 +162,7 @@ func run() int {
 		}
 		switch {
 		case a.err != nil:
-			bad++
+			failures++
 			fmt.Fprintln(os.Stderr, "oracle:", a.err)
 		case a.skip:
 			skipped++
@@ -177,37 +178,37 @@ func run() int {
 	}
 	wg.Wait()
 	if skipped > 0 {
-		fmt.Fprintf(os.Stderr, "oracle: %d cases left out as ambiguous\n", skipped)
+		fmt.Fprintf(os.Stderr, "oracle: %d ambiguous cases omitted\n", skipped)
 	}
-	if bad > 0 {
-		fmt.Fprintf(os.Stderr, "oracle: %d of %d cases failed\n", bad, bad+written+skipped)
+	if failures > 0 {
+		fmt.Fprintf(os.Stderr, "oracle: %d of %d cases failed\n", failures, failures+written+skipped)
 		return 1
 	}
 	return 0
 }
 
-func handle(line []byte) (a answer) {
+func handle(line []byte) (a output) {
 	name := "?"
 	defer func() {
 		if r := recover(); r != nil {
 			buf := make([]byte, 1<<14)
-			a = answer{err: fmt.Errorf("%s: panic: %v\n%s", name, r, buf[:runtime.Stack(buf, false)])}
+			a = output{err: fmt.Errorf("%s: panic: %v\n%s", name, r, buf[:runtime.Stack(buf, false)])}
 		}
 	}()
 	if *flagHints {
 		return handleHints(line, &name)
 	}
 	if *flagQueue {
-		return handleQueueLife(line, &name)
+		return handleQueueSequence(line, &name)
 	}
 	c, err := decodeCase(line, *flagAdmit)
 	if err != nil {
-		return answer{err: fmt.Errorf("decoding: %w", err)}
+		return output{err: fmt.Errorf("decoding: %w", err)}
 	}
 	name = c.Name
 	if *flagAdmit {
 		if err := admit(c); err != nil {
-			return answer{err: fmt.Errorf("%s: %w", c.Name, err)}
+			return output{err: fmt.Errorf("%s: %w", c.Name, err)}
 		}
 	}
 	var caseJSON []byte
@@ -215,31 +216,31 @@ func handle(line []byte) (a answer) {
 		caseJSON = bytes.TrimSpace(line)
 		if *flagAdmit {
 			if caseJSON, err = json.Marshal(c); err != nil {
-				return answer{err: fmt.Errorf("%s: %w", c.Name, err)}
+				return output{err: fmt.Errorf("%s: %w", c.Name, err)}
 			}
 		}
 		if *flagCase {
-			return answer{out: caseJSON}
+			return output{out: caseJSON}
 		}
 	}
 	res, err := decide(c)
 	if err != nil {
-		return answer{err: fmt.Errorf("%s: %w", c.Name, err)}
+		return output{err: fmt.Errorf("%s: %w", c.Name, err)}
 	}
 	if *flagE2E {
 		if err := endToEnd(c, res); err != nil {
-			return answer{err: fmt.Errorf("%s: end to end: %w", c.Name, err)}
+			return output{err: fmt.Errorf("%s: end to end: %w", c.Name, err)}
 		}
 	}
 	if *flagSkip && (res.Ambiguous || res.Error != "" && !*flagErrors) {
-		return answer{skip: true}
+		return output{skip: true}
 	}
 	var v any = res
 	if *flagGolden {
 		v = golden{caseJSON, res}
 	}
 	out, err := marshal(v)
-	return answer{out: out, err: err}
+	return output{out: out, err: err}
 }
 
 type golden struct {
@@ -247,22 +248,22 @@ type golden struct {
 	Expect any             `json:"expect"`
 }
 
-func handleHints(line []byte, name *string) answer {
+func handleHints(line []byte, name *string) output {
 	c, err := decodeHintCase(line)
 	if err != nil {
-		return answer{err: fmt.Errorf("decoding: %w", err)}
+		return output{err: fmt.Errorf("decoding: %w", err)}
 	}
 	*name = c.Name
 	res, err := hints(c)
 	if err != nil {
-		return answer{err: fmt.Errorf("%s: %w", c.Name, err)}
+		return output{err: fmt.Errorf("%s: %w", c.Name, err)}
 	}
 	var v any = res
 	if *flagGolden {
 		v = golden{json.RawMessage(bytes.TrimSpace(line)), res}
 	}
 	out, err := marshal(v)
-	return answer{out: out, err: err}
+	return output{out: out, err: err}
 }
 
 func marshal(v any) ([]byte, error) {

@@ -14,10 +14,10 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/metrics"
 )
 
-// LifeResult is a line of the output of -queue.
-type LifeResult struct {
-	Name  string     `json:"name"`
-	Dumps []LifeDump `json:"dumps"`
+// SequenceResult is a line of the output of -queue.
+type SequenceResult struct {
+	Name  string      `json:"name"`
+	Dumps []QueueDump `json:"dumps"`
 	// Incoming has the number of pods that entered a queue, by "event queue".
 	Incoming map[string]int `json:"incoming"`
 	// UnschedulableBy has the number of waiting pods that a plugin rejected,
@@ -25,22 +25,22 @@ type LifeResult struct {
 	UnschedulableBy map[string]int `json:"unschedulableBy,omitempty"`
 }
 
-// LifeDump is the content of the queue after a step. Pods are identified by UID.
-type LifeDump struct {
-	Popped        string              `json:"popped,omitempty"`
-	Active        []string            `json:"active,omitempty"` // in the order of popping
-	Backoff       []string            `json:"backoff,omitempty"`
-	ErrorBackoff  []string            `json:"errorBackoff,omitempty"`
-	Unschedulable []string            `json:"unschedulable,omitempty"`
-	Gated         map[string]string   `json:"gated,omitempty"` // plugin by pod
-	InFlight      []string            `json:"inFlight,omitempty"`
-	Nominated     map[string][]string `json:"nominated,omitempty"`
-	Events        map[string]int      `json:"events,omitempty"` // number of events stored for attempts, by label
-	Pods          map[string]LifeOf   `json:"pods,omitempty"`   // waiting pods and pods in flight
+// QueueDump is the content of the queue after a step. Pods are identified by UID.
+type QueueDump struct {
+	Popped        string                `json:"popped,omitempty"`
+	Active        []string              `json:"active,omitempty"` // in the order of popping
+	Backoff       []string              `json:"backoff,omitempty"`
+	ErrorBackoff  []string              `json:"errorBackoff,omitempty"`
+	Unschedulable []string              `json:"unschedulable,omitempty"`
+	Gated         map[string]string     `json:"gated,omitempty"` // plugin by pod
+	InFlight      []string              `json:"inFlight,omitempty"`
+	Nominated     map[string][]string   `json:"nominated,omitempty"`
+	Events        map[string]int        `json:"events,omitempty"` // number of events stored for attempts, by label
+	Pods          map[string]PodHistory `json:"pods,omitempty"`   // waiting pods and pods in flight
 }
 
-// LifeOf is the history of a pod, with times in milliseconds since the first step.
-type LifeOf struct {
+// PodHistory is the history of a pod, with times in milliseconds since the first step.
+type PodHistory struct {
 	Attempts      int      `json:"attempts"`
 	Unschedulable int      `json:"unschedulable"`
 	Errors        int      `json:"errors"`
@@ -52,22 +52,24 @@ type LifeOf struct {
 }
 
 // The nominator stores a nomination without a node under "", which is not read.
-var lifeNodes = []string{"n0", "n1", "n2"}
+var sequenceNodes = []string{"n0", "n1", "n2"}
 
+// rejectors returns the sorted names of the plugins that rejected a pod.
 func rejectors(pInfo *framework.QueuedPodInfo) []string {
 	names := pInfo.UnschedulablePlugins.Union(pInfo.PendingPlugins).UnsortedList()
 	sort.Strings(names)
 	return names
 }
 
-func (l *life) dump(popped string) LifeDump {
-	d := LifeDump{Popped: popped, Gated: map[string]string{}, Events: l.keptEvents(), Nominated: map[string][]string{}, Pods: map[string]LifeOf{}}
-	active := l.waiting(l.queue.PodsInActiveQ())
-	sort.Slice(active, func(i, j int) bool { return lifeLess(active[i], active[j]) })
+// dump returns the content of the queue.
+func (run *sequenceRun) dump(popped string) QueueDump {
+	d := QueueDump{Popped: popped, Gated: map[string]string{}, Events: run.inFlightEvents(), Nominated: map[string][]string{}, Pods: map[string]PodHistory{}}
+	active := run.queuedInfos(run.queue.PodsInActiveQ())
+	sort.Slice(active, func(i, j int) bool { return lessInQueue(active[i], active[j]) })
 	for _, pInfo := range active {
 		d.Active = append(d.Active, d.add(pInfo, false))
 	}
-	for _, pInfo := range l.waiting(l.queue.PodsInBackoffQ()) {
+	for _, pInfo := range run.queuedInfos(run.queue.PodsInBackoffQ()) {
 		uid := d.add(pInfo, true)
 		if len(rejectors(pInfo)) == 0 {
 			d.ErrorBackoff = append(d.ErrorBackoff, uid)
@@ -75,7 +77,7 @@ func (l *life) dump(popped string) LifeDump {
 			d.Backoff = append(d.Backoff, uid)
 		}
 	}
-	for _, pInfo := range l.waiting(l.queue.UnschedulablePods()) {
+	for _, pInfo := range run.queuedInfos(run.queue.UnschedulablePods()) {
 		uid := d.add(pInfo, false)
 		if pInfo.Gated() {
 			d.Gated[uid] = pInfo.GatingPlugin
@@ -83,20 +85,20 @@ func (l *life) dump(popped string) LifeDump {
 			d.Unschedulable = append(d.Unschedulable, uid)
 		}
 	}
-	for _, pod := range l.queue.InFlightPods() {
-		if known, ok := l.world[pod.Name]; ok && known.UID == pod.UID {
+	for _, pod := range run.queue.InFlightPods() {
+		if current, ok := run.pods[pod.Name]; ok && current.UID == pod.UID {
 			d.InFlight = append(d.InFlight, string(pod.UID))
 		}
 	}
-	for _, pInfo := range l.flying {
-		if known, ok := l.world[pInfo.Pod.Name]; ok && known.UID == pInfo.Pod.UID {
-			of := history(pInfo)
-			of.Rejectors = nil
-			d.Pods[string(pInfo.Pod.UID)] = of
+	for _, pInfo := range run.attempts {
+		if current, ok := run.pods[pInfo.Pod.Name]; ok && current.UID == pInfo.Pod.UID {
+			h := history(pInfo)
+			h.Rejectors = nil
+			d.Pods[string(pInfo.Pod.UID)] = h
 		}
 	}
-	for _, node := range lifeNodes {
-		for _, pi := range l.queue.NominatedPodsForNode(node) {
+	for _, node := range sequenceNodes {
+		for _, pi := range run.queue.NominatedPodsForNode(node) {
 			d.Nominated[node] = append(d.Nominated[node], string(pi.GetPod().UID))
 		}
 	}
@@ -104,11 +106,12 @@ func (l *life) dump(popped string) LifeDump {
 	return d
 }
 
-func (l *life) waiting(pods []*v1.Pod) []*framework.QueuedPodInfo {
+// queuedInfos returns the entries of the queue for pods, sorted by UID.
+func (run *sequenceRun) queuedInfos(pods []*v1.Pod) []*framework.QueuedPodInfo {
 	sort.Slice(pods, func(i, j int) bool { return pods[i].UID < pods[j].UID })
 	var found []*framework.QueuedPodInfo
 	for _, pod := range pods {
-		if pInfo, ok := l.queue.GetPod(pod.Name, pod.Namespace, nil); ok {
+		if pInfo, ok := run.queue.GetPod(pod.Name, pod.Namespace, nil); ok {
 			found = append(found, pInfo)
 		}
 	}
@@ -118,11 +121,11 @@ func (l *life) waiting(pods []*v1.Pod) []*framework.QueuedPodInfo {
 //go:linkname listInFlightEvents k8s.io/kubernetes/pkg/scheduler/backend/queue.(*activeQueue).listInFlightEvents
 func listInFlightEvents(activeQueue unsafe.Pointer) []interface{}
 
-// keptEvents returns the number of in-flight events by label, with attempts as
+// inFlightEvents returns the number of in-flight events by label, with attempts as
 // PodPopped. The gauge of these events is written with a delay.
-func (l *life) keptEvents() map[string]int {
+func (run *sequenceRun) inFlightEvents() map[string]int {
 	counts := map[string]int{}
-	active := reflect.ValueOf(l.queue).Elem().FieldByName("activeQ").Elem()
+	active := reflect.ValueOf(run.queue).Elem().FieldByName("activeQ").Elem()
 	for _, entry := range listInFlightEvents(active.UnsafePointer()) {
 		if _, ok := entry.(*v1.Pod); ok {
 			counts[metrics.PodPoppedInFlightEvent]++
@@ -138,55 +141,57 @@ func (l *life) keptEvents() map[string]int {
 	return counts
 }
 
-func (d *LifeDump) add(pInfo *framework.QueuedPodInfo, backsOff bool) string {
-	uid, of := string(pInfo.Pod.UID), history(pInfo)
-	if backsOff {
-		of.BackoffEnds = since(pInfo.BackoffExpiration.Add(time.Second))
+// add adds the history of a waiting pod and returns the UID.
+func (d *QueueDump) add(pInfo *framework.QueuedPodInfo, isBackingOff bool) string {
+	uid, h := string(pInfo.Pod.UID), history(pInfo)
+	if isBackingOff {
+		h.BackoffEnds = milliseconds(pInfo.BackoffExpiration.Add(time.Second))
 	}
-	d.Pods[uid] = of
+	d.Pods[uid] = h
 	return uid
 }
 
-func history(pInfo *framework.QueuedPodInfo) LifeOf {
-	of := LifeOf{
+func history(pInfo *framework.QueuedPodInfo) PodHistory {
+	h := PodHistory{
 		Attempts: pInfo.Attempts, Unschedulable: pInfo.UnschedulableCount, Errors: pInfo.ConsecutiveErrorsCount,
-		Since: since(pInfo.Timestamp), First: -1, Flushed: pInfo.WasFlushedFromUnschedulable, Rejectors: rejectors(pInfo),
+		Since: milliseconds(pInfo.Timestamp), First: -1, Flushed: pInfo.WasFlushedFromUnschedulable, Rejectors: rejectors(pInfo),
 	}
 	if pInfo.InitialAttemptTimestamp != nil {
-		of.First = since(*pInfo.InitialAttemptTimestamp)
+		h.First = milliseconds(*pInfo.InitialAttemptTimestamp)
 	}
-	return of
+	return h
 }
 
-func since(t time.Time) int64 { return t.Sub(lifeStart).Milliseconds() }
+// milliseconds returns the time from the first step to t in milliseconds.
+func milliseconds(t time.Time) int64 { return t.Sub(sequenceStart).Milliseconds() }
 
-// count reads the metrics of the queue.
-func (l *life) count(res *LifeResult) error {
+// readMetrics adds the metrics of the queue to the result.
+func readMetrics(res *SequenceResult) error {
 	families, err := legacyregistry.DefaultGatherer.Gather()
 	if err != nil {
 		return err
 	}
-	into := map[string]map[string]int{"scheduler_queue_incoming_pods_total": {}, "scheduler_unschedulable_pods": {}}
+	byMetric := map[string]map[string]int{"scheduler_queue_incoming_pods_total": {}, "scheduler_unschedulable_pods": {}}
 	for _, family := range families {
-		counts, ok := into[family.GetName()]
+		counts, ok := byMetric[family.GetName()]
 		if !ok {
 			continue
 		}
 		for _, m := range family.GetMetric() {
 			// Labels are sorted by name: event before queue, plugin before profile.
-			var words []string
+			var values []string
 			for _, pair := range m.GetLabel() {
-				words = append(words, pair.GetValue())
+				values = append(values, pair.GetValue())
 			}
 			if n := int(m.GetCounter().GetValue() + m.GetGauge().GetValue()); n != 0 {
-				counts[strings.Join(words, " ")] = n
+				counts[strings.Join(values, " ")] = n
 			}
 			if m.GetGauge() != nil {
-				metrics.UnschedulableReason(words[0], words[1]).Set(0) // for the next sequence
+				metrics.UnschedulableReason(values[0], values[1]).Set(0) // for the next sequence
 			}
 		}
 	}
-	res.Incoming = into["scheduler_queue_incoming_pods_total"]
-	res.UnschedulableBy = into["scheduler_unschedulable_pods"]
+	res.Incoming = byMetric["scheduler_queue_incoming_pods_total"]
+	res.UnschedulableBy = byMetric["scheduler_unschedulable_pods"]
 	return nil
 }

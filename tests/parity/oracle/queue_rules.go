@@ -19,21 +19,21 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 )
 
-// LifeProfile has the gates of a profile and the registrations of its plugins.
-type LifeProfile struct {
-	Gates   []string                      `json:"gates"`
-	Plugins map[string][]LifeRegistration `json:"plugins"`
+// SequenceProfile has the gates of a profile and the registrations of its plugins.
+type SequenceProfile struct {
+	Gates   []string                  `json:"gates"`
+	Plugins map[string][]Registration `json:"plugins"`
 }
 
-// LifeRegistration is an event that a plugin registers for.
-type LifeRegistration struct {
+// Registration is an event that a plugin registers for.
+type Registration struct {
 	Resource string   `json:"resource"`
 	Actions  []string `json:"actions"`
 	Hint     string   `json:"hint"`
 }
 
-// LifePod has the fields of a pod that the fake plugins read.
-type LifePod struct {
+// SequencePod has the fields of a pod that the fake plugins read.
+type SequencePod struct {
 	Name        string            `json:"name"`
 	Profile     string            `json:"profile"`
 	Priority    int32             `json:"priority"`
@@ -45,9 +45,9 @@ type LifePod struct {
 	Note        string            `json:"note"`
 }
 
-// LifeEvent is a change of an object, of which only the labels matter. Old is
+// SequenceEvent is a change of an object, of which only the labels matter. Old is
 // absent for an addition, New for a deletion.
-type LifeEvent struct {
+type SequenceEvent struct {
 	Resource string             `json:"resource"`
 	Action   string             `json:"action"`
 	Old      *map[string]string `json:"old,omitempty"`
@@ -55,20 +55,22 @@ type LifeEvent struct {
 }
 
 const (
-	lifeNamespace = "default"
-	colour        = "colour"
-	held          = "held"
+	sequenceNamespace = "default"
+	colourLabel       = "colour"
+	heldLabel         = "held"
 )
 
-func (p LifePod) pod(birth int) *v1.Pod {
+// pod returns the Kubernetes object. The UID contains the generation, which is the
+// number of pods created with this name.
+func (p SequencePod) pod(generation int) *v1.Pod {
 	lbls := make(map[string]string, len(p.Labels))
 	for key, value := range p.Labels {
 		lbls[key] = value
 	}
 	pod := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: p.Name, Namespace: lifeNamespace, Labels: lbls,
-			UID: types.UID(fmt.Sprintf("%s.%d", p.Name, birth)),
+			Name: p.Name, Namespace: sequenceNamespace, Labels: lbls,
+			UID: types.UID(fmt.Sprintf("%s.%d", p.Name, generation)),
 		},
 		Spec: v1.PodSpec{
 			SchedulerName: p.Profile, Priority: &p.Priority,
@@ -90,16 +92,16 @@ func (p LifePod) pod(birth int) *v1.Pod {
 	return pod
 }
 
-func (e LifeEvent) clusterEvent() fwk.ClusterEvent {
-	return fwk.ClusterEvent{Resource: fwk.EventResource(e.Resource), ActionType: lifeActions[e.Action]}
+func (e SequenceEvent) clusterEvent() fwk.ClusterEvent {
+	return fwk.ClusterEvent{Resource: fwk.EventResource(e.Resource), ActionType: actionTypes[e.Action]}
 }
 
-func (e LifeEvent) objects() (before, after interface{}) {
+func (e SequenceEvent) objects() (before, after interface{}) {
 	object := func(lbls *map[string]string) interface{} {
 		if lbls == nil {
 			return nil
 		}
-		meta := metav1.ObjectMeta{Name: "it", Namespace: lifeNamespace, UID: "it", Labels: *lbls}
+		meta := metav1.ObjectMeta{Name: "it", Namespace: sequenceNamespace, UID: "it", Labels: *lbls}
 		switch e.Resource {
 		case "AssignedPod":
 			return &v1.Pod{ObjectMeta: meta, Spec: v1.PodSpec{NodeName: "n0"}}
@@ -113,7 +115,7 @@ func (e LifeEvent) objects() (before, after interface{}) {
 	return object(e.Old), object(e.New)
 }
 
-var lifeActions = map[string]fwk.ActionType{
+var actionTypes = map[string]fwk.ActionType{
 	"Add":                                fwk.Add,
 	"Delete":                             fwk.Delete,
 	"Update":                             fwk.Update,
@@ -127,9 +129,9 @@ var lifeActions = map[string]fwk.ActionType{
 	"UpdatePodSchedulingGatesEliminated": fwk.UpdatePodSchedulingGatesEliminated,
 }
 
-// lifeLess is PrioritySort with ties broken by UID, so that the order does not
+// lessInQueue is PrioritySort with ties broken by UID, so that the order does not
 // depend on the structure of the heap.
-func lifeLess(a, b fwk.QueuedEntityInfo) bool {
+func lessInQueue(a, b fwk.QueuedEntityInfo) bool {
 	first, second := a.(*framework.QueuedPodInfo).Pod, b.(*framework.QueuedPodInfo).Pod
 	if *first.Spec.Priority != *second.Spec.Priority {
 		return *first.Spec.Priority > *second.Spec.Priority
@@ -140,38 +142,39 @@ func lifeLess(a, b fwk.QueuedEntityInfo) bool {
 	return first.UID < second.UID
 }
 
-// lifeGate rejects the pods for which holds returns true. At most one gate of a
+// sequenceGate rejects the pods for which isClosed returns true. At most one gate of a
 // pod is closed at a time, because the queue calls gates in random order.
-type lifeGate struct {
-	name  string
-	holds func(*v1.Pod) bool
-	fails bool
+type sequenceGate struct {
+	name         string
+	isClosed     func(*v1.Pod) bool
+	returnsError bool
 }
 
-func (g lifeGate) Name() string { return g.name }
+func (g sequenceGate) Name() string { return g.name }
 
-func (g lifeGate) PreEnqueue(_ context.Context, pod *v1.Pod) *fwk.Status {
+func (g sequenceGate) PreEnqueue(_ context.Context, pod *v1.Pod) *fwk.Status {
 	switch {
-	case !g.holds(pod):
+	case !g.isClosed(pod):
 		return nil
-	case g.fails:
-		return fwk.AsStatus(errors.New("no answer"))
+	case g.returnsError:
+		return fwk.AsStatus(errors.New("fake gate error"))
 	}
-	return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "held")
+	return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "gate is closed")
 }
 
-func (l *life) gates() map[string]map[string]fwk.PreEnqueuePlugin {
-	bySpec := func(pod *v1.Pod) bool { return len(pod.Spec.SchedulingGates) > 0 }
-	byLabel := func(pod *v1.Pod) bool { return !bySpec(pod) && pod.Labels[held] != "" }
-	byOthers := func(pod *v1.Pod) bool { return !bySpec(pod) && !byLabel(pod) && l.closed[pod.Name] }
-	all := map[string]lifeGate{
-		"SpecGate":  {"SpecGate", bySpec, false},
-		"LabelGate": {"LabelGate", byLabel, false},
-		"OuterGate": {"OuterGate", byOthers, false},
-		"FaultGate": {"FaultGate", byOthers, true},
+// gates returns the gates by profile and name.
+func (run *sequenceRun) gates() map[string]map[string]fwk.PreEnqueuePlugin {
+	closedBySpec := func(pod *v1.Pod) bool { return len(pod.Spec.SchedulingGates) > 0 }
+	closedByLabel := func(pod *v1.Pod) bool { return !closedBySpec(pod) && pod.Labels[heldLabel] != "" }
+	closedByStep := func(pod *v1.Pod) bool { return !closedBySpec(pod) && !closedByLabel(pod) && run.closed[pod.Name] }
+	all := map[string]sequenceGate{
+		"SpecGate":  {"SpecGate", closedBySpec, false},
+		"LabelGate": {"LabelGate", closedByLabel, false},
+		"OuterGate": {"OuterGate", closedByStep, false},
+		"FaultGate": {"FaultGate", closedByStep, true},
 	}
 	gates := map[string]map[string]fwk.PreEnqueuePlugin{}
-	for name, profile := range l.profiles {
+	for name, profile := range run.profiles {
 		gates[name] = map[string]fwk.PreEnqueuePlugin{}
 		for _, gate := range profile.Gates {
 			gates[name][gate] = all[gate]
@@ -180,42 +183,44 @@ func (l *life) gates() map[string]map[string]fwk.PreEnqueuePlugin {
 	return gates
 }
 
-func (l *life) hints() internalqueue.QueueingHintMapPerProfile {
+// hints returns the registered queueing hints by profile and event.
+func (run *sequenceRun) hints() internalqueue.QueueingHintMapPerProfile {
 	hints := internalqueue.QueueingHintMapPerProfile{}
-	for name, profile := range l.profiles {
-		of := internalqueue.QueueingHintMap{}
+	for name, profile := range run.profiles {
+		byEvent := internalqueue.QueueingHintMap{}
 		for plugin, registered := range profile.Plugins {
 			for _, r := range registered {
 				event := fwk.ClusterEvent{Resource: fwk.EventResource(r.Resource)}
 				for _, action := range r.Actions {
-					event.ActionType |= lifeActions[action]
+					event.ActionType |= actionTypes[action]
 				}
-				for _, one := range unrolled(event) {
-					of[one] = append(of[one], &internalqueue.QueueingHintFunction{PluginName: plugin, QueueingHintFn: lifeHint(r.Hint)})
+				for _, e := range unrollEvent(event) {
+					byEvent[e] = append(byEvent[e], &internalqueue.QueueingHintFunction{PluginName: plugin, QueueingHintFn: sequenceHint(r.Hint)})
 				}
 			}
 		}
-		hints[name] = of
+		hints[name] = byEvent
 	}
 	return hints
 }
 
-func lifeHint(kind string) fwk.QueueingHintFn {
+// sequenceHint returns the queueing hint of a kind.
+func sequenceHint(kind string) fwk.QueueingHintFn {
 	return func(_ klog.Logger, pod *v1.Pod, before, after interface{}) (fwk.QueueingHint, error) {
 		queue := false
-		shown, _ := after.(metav1.Object)
-		if shown == nil {
-			shown, _ = before.(metav1.Object)
+		changed, _ := after.(metav1.Object)
+		if changed == nil {
+			changed, _ = before.(metav1.Object)
 		}
 		switch kind {
 		case "error":
-			return fwk.QueueSkip, errors.New("no idea")
+			return fwk.QueueSkip, errors.New("fake hint error")
 		case "queue":
 			queue = true
 		case "colour":
-			queue = shown != nil && shown.GetLabels()[colour] == pod.Labels[colour]
+			queue = changed != nil && changed.GetLabels()[colourLabel] == pod.Labels[colourLabel]
 		case "own":
-			queue = shown != nil && shown.GetUID() == pod.UID
+			queue = changed != nil && changed.GetUID() == pod.UID
 		case "freed":
 			queue = after == nil
 		}
@@ -226,16 +231,18 @@ func lifeHint(kind string) fwk.QueueingHintFn {
 	}
 }
 
-// lifeLister lists the API server's pods for the nominator.
-type lifeLister struct{ l *life }
+// podLister lists the API server's pods for the nominator.
+type podLister struct{ run *sequenceRun }
 
-func (s lifeLister) List(labels.Selector) ([]*v1.Pod, error)  { return nil, errors.New("not asked for") }
-func (s lifeLister) Pods(string) listersv1.PodNamespaceLister { return lifeNamespaceLister{s} }
+func (p podLister) List(labels.Selector) ([]*v1.Pod, error) {
+	return nil, errors.New("List is not implemented")
+}
+func (p podLister) Pods(string) listersv1.PodNamespaceLister { return podNamespaceLister{p} }
 
-type lifeNamespaceLister struct{ lifeLister }
+type podNamespaceLister struct{ podLister }
 
-func (s lifeNamespaceLister) Get(name string) (*v1.Pod, error) {
-	if pod, ok := s.l.world[name]; ok {
+func (p podNamespaceLister) Get(name string) (*v1.Pod, error) {
+	if pod, ok := p.run.pods[name]; ok {
 		return pod, nil
 	}
 	return nil, apierrors.NewNotFound(v1.Resource("pods"), name)

@@ -15,9 +15,10 @@ const READER = ['wheel', 'keydown', 'touchstart', 'pointerdown'];
 /**
  * Show the page in an element.
  *
- * The source has `stream(panels, onEvent, onState)`, which returns a function that ends it, and `read(path)`, which returns
- * a promise of a document. `login(token)`, `retry()` and `title` are optional. `isStatic` marks a source whose documents never change,
- * and which nothing else can be requested from; its `taken` is the time for which their ages hold, "" if they have none.
+ * The source has `stream(panels, onEvent, onState)`, which returns a function that ends it, and the asynchronous
+ * `read(path)`, which returns a document. `login(token)`, `retry()` and `title` are optional. `isStatic` marks a source whose
+ * documents never change, and which nothing else can be requested from; its `taken` is the time for which their ages hold, "" if
+ * they have none.
  * The panels are components by name; only these are shown.
  */
 export function mount(root, source, panels) {

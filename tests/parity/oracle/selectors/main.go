@@ -34,7 +34,8 @@ type attribute struct {
 	Versions *[]string `json:"versions"`
 }
 
-type question struct {
+// selectorCase is one line of the input: an expression and a device.
+type selectorCase struct {
 	Expression               string               `json:"expression"`
 	Driver                   string               `json:"driver"`
 	AllowMultipleAllocations bool                 `json:"allowMultipleAllocations"`
@@ -43,7 +44,8 @@ type question struct {
 	Derived                  bool                 `json:"derived"` // whether it is the expression of a derived attribute
 }
 
-type answer struct {
+// evaluation is one line of the output.
+type evaluation struct {
 	Match        *bool   `json:"match,omitempty"`
 	Value        any     `json:"value,omitempty"`
 	CompileError string  `json:"compileError,omitempty"`
@@ -68,38 +70,38 @@ func (a attribute) value() resourceapi.DeviceAttribute {
 	return result
 }
 
-func (q question) device() dracel.Device {
+func (c selectorCase) device() dracel.Device {
 	device := dracel.Device{
-		Driver:                   q.Driver,
-		AllowMultipleAllocations: &q.AllowMultipleAllocations,
+		Driver:                   c.Driver,
+		AllowMultipleAllocations: &c.AllowMultipleAllocations,
 		Attributes:               map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{},
 		Capacity:                 map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{},
 	}
-	for name, value := range q.Attributes {
+	for name, value := range c.Attributes {
 		device.Attributes[resourceapi.QualifiedName(name)] = value.value()
 	}
-	for name, value := range q.Capacity {
+	for name, value := range c.Capacity {
 		device.Capacity[resourceapi.QualifiedName(name)] = resourceapi.DeviceCapacity{Value: resource.MustParse(value)}
 	}
 	return device
 }
 
-// evaluate evaluates a question. A panic is returned as a runtime error.
-func evaluate(q question) (result answer) {
+// evaluate evaluates a case. A panic is returned as a runtime error.
+func evaluate(c selectorCase) (result evaluation) {
 	defer func() {
 		if r := recover(); r != nil {
-			result = answer{RuntimeError: fmt.Sprintf("panic: %v", r)}
+			result = evaluation{RuntimeError: fmt.Sprintf("panic: %v", r)}
 		}
 	}()
 	// These are the features of the default configuration. Stored expressions ignore them.
 	features := dracel.Features{EnableConsumableCapacity: true}
-	options := dracel.Options{DisableCostEstimation: true, DerivedAttribute: q.Derived}
-	compiled := dracel.GetCompiler(features).CompileCELExpression(q.Expression, options)
+	options := dracel.Options{DisableCostEstimation: true, DerivedAttribute: c.Derived}
+	compiled := dracel.GetCompiler(features).CompileCELExpression(c.Expression, options)
 	if compiled.Error != nil {
-		return answer{CompileError: compiled.Error.Error()}
+		return evaluation{CompileError: compiled.Error.Error()}
 	}
-	if q.Derived {
-		value, details, err := compiled.EvaluateDerivedAttribute(context.Background(), q.device())
+	if c.Derived {
+		value, details, err := compiled.EvaluateDerivedAttribute(context.Background(), c.device())
 		if details != nil {
 			result.Cost = details.ActualCost()
 		}
@@ -110,7 +112,7 @@ func evaluate(q question) (result answer) {
 		result.Value = value
 		return result
 	}
-	match, details, err := compiled.DeviceMatches(context.Background(), q.device())
+	match, details, err := compiled.DeviceMatches(context.Background(), c.device())
 	if details != nil {
 		result.Cost = details.ActualCost()
 	}
@@ -166,12 +168,12 @@ func main() {
 	lines := bufio.NewScanner(os.Stdin)
 	lines.Buffer(nil, 64<<20)
 	for lines.Scan() {
-		var q question
-		if err := json.Unmarshal(lines.Bytes(), &q); err != nil {
+		var c selectorCase
+		if err := json.Unmarshal(lines.Bytes(), &c); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
-		if err := out.Encode(evaluate(q)); err != nil {
+		if err := out.Encode(evaluate(c)); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
