@@ -29,11 +29,16 @@ class NodeSpec(Struct, gc=False, frozen=True, rename="camel"):
         return policy is not None and bool(policy.disable_resize_preemption)
 
 
-class ContainerImage(Struct, gc=False, frozen=True, rename="camel"):
-    """An image on a node, with all its names; the size in bytes."""
+class ContainerImage(Struct, gc=False, frozen=True, rename={"name_list": "names", "size_bytes": "sizeBytes"}):
+    """An image on a node; ``name_list`` is None, null on the wire, for an image without a name; the size in bytes."""
 
-    names: tuple[str, ...] = ()
+    name_list: tuple[str, ...] | None = ()
     size_bytes: int = 0
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names of the image."""
+        return self.name_list or ()
 
 
 class NodeStatus(Struct, gc=False, frozen=True, rename="camel"):

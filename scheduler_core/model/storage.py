@@ -214,10 +214,15 @@ class CsiNodeDriver(Struct, gc=False, frozen=True, rename="camel"):
         return None if self.allocatable is None else self.allocatable.count
 
 
-class CsiNodeSpec(Struct, gc=False, frozen=True, rename="camel"):
-    """``spec`` of a CSINode."""
+class CsiNodeSpec(Struct, gc=False, frozen=True, rename={"driver_list": "drivers"}):
+    """``spec`` of a CSINode; ``driver_list`` is None, null on the wire, for a node without drivers."""
 
-    drivers: tuple[CsiNodeDriver, ...] = ()
+    driver_list: tuple[CsiNodeDriver, ...] | None = ()
+
+    @property
+    def drivers(self) -> tuple[CsiNodeDriver, ...]:
+        """The drivers on the node."""
+        return self.driver_list or ()
 
 
 class CsiNode(Struct, gc=False, frozen=True, rename="camel"):

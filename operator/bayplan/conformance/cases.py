@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, cast
 
 import msgspec
 
+from bayplan.kube.http.deep_json import ObjectJsonDecoder
 from scheduler_core.config.plugin_set_types import Plugins, PluginSet
 from scheduler_core.config.plugins_without_effect import BUILT_IN_BEHAVIOUR
 from scheduler_core.config.profile_config import ProfileConfig
@@ -178,7 +179,7 @@ def decode_case(line: bytes) -> Case:
 
 
 _LINES = msgspec.json.Decoder(_Line)
-_CASES = msgspec.json.Decoder(Case)
+_CASES = ObjectJsonDecoder(Case)
 
 
 def profile_of(case: Case, registry: Registry) -> CaseProfile:

@@ -22,7 +22,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from bayplan.kube.http.connection import ApiConnection, ApiRequest, Lane
-from bayplan.kube.http.deep_json import DeepDecoder
+from bayplan.kube.http.deep_json import DeepDecoder, ObjectJsonDecoder
 from bayplan.kube.watches.informer import Informer
 from bayplan.kube.watches.object_lists import ListPage
 from bayplan.kube.watches.watch_stream import KubeObject, ObjectIdentity
@@ -44,8 +44,8 @@ class _Identified(Struct, frozen=True):
     metadata: ObjectIdentity
 
 
-_PAGES = DeepDecoder(ListPage[Raw])
-_IDENTIFIED = DeepDecoder(_Identified)
+_PAGES = ObjectJsonDecoder(ListPage[Raw])
+_IDENTIFIED = ObjectJsonDecoder(_Identified)
 
 
 class RawResource(Struct, frozen=True):

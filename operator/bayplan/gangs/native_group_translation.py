@@ -23,6 +23,7 @@ from bayplan.gangs.foreign_group_models import (
     NativeSpecV1Beta1,
 )
 from scheduler_core.errors import ConfigError, Problem
+from scheduler_core.model.nullable_forms import convert
 from scheduler_core.model.pod import ResourceClaimReference
 from scheduler_core.model.pod_group import CompositePodGroup, GroupKey, GroupSource, GroupTopology, PodGroup
 
@@ -138,7 +139,7 @@ def from_native(
     """
     rules, metadata = NATIVE_VERSIONS[version], resource.metadata
     try:
-        spec = msgspec.convert(resource.spec, rules.spec)
+        spec = convert(resource.spec, rules.spec)
     except msgspec.ValidationError as error:
         raise _decoding_error(error) from error
     problems: list[Problem] = []
@@ -184,7 +185,7 @@ def from_composite(resource: NativeGroup, version: str) -> CompositePodGroup:
     """
     metadata = resource.metadata
     try:
-        spec = msgspec.convert(resource.spec, CompositeSpec)
+        spec = convert(resource.spec, CompositeSpec)
     except msgspec.ValidationError as error:
         raise _decoding_error(error) from error
     problems: list[Problem] = []
@@ -219,7 +220,7 @@ def _claims(entries: Sequence[Mapping[str, Any]], problems: list[Problem]) -> tu
             )
             continue
         try:
-            reference = msgspec.convert(entry, ResourceClaimReference)
+            reference = convert(entry, ResourceClaimReference)
         except msgspec.ValidationError as error:
             problems.append(Problem(path, f"{error}; correct it"))
             continue

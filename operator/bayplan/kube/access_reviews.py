@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from bayplan.kube.http.connection import ApiConnection, ApiRequest, Lane
+from bayplan.kube.http.deep_json import ObjectJsonDecoder
 from scheduler_core.errors import ClusterWriteError
 
 _TOKENS = "/apis/authentication.k8s.io/v1/tokenreviews"
@@ -73,8 +74,8 @@ class AccessReviews:
 
     def __init__(self, connection: ApiConnection) -> None:
         self._connection = connection
-        self._tokens = msgspec.json.Decoder(_TokenReview)
-        self._access = msgspec.json.Decoder(_AccessReview)
+        self._tokens = ObjectJsonDecoder(_TokenReview)
+        self._access = ObjectJsonDecoder(_AccessReview)
 
     async def user_of(self, token: str, audience: str = "") -> User | None:
         """Return the user of a token; None for a token that the API server does not accept.
@@ -127,7 +128,7 @@ class AccessReviews:
         return (await self._review(_ACCESS, "authorization.k8s.io/v1", kind, spec, self._access)).status
 
     async def _review(
-        self, path: str, version: str, kind: str, spec: dict[str, Any], decoder: msgspec.json.Decoder[R]
+        self, path: str, version: str, kind: str, spec: dict[str, Any], decoder: ObjectJsonDecoder[R]
     ) -> R:
         body = msgspec.json.encode({"apiVersion": version, "kind": kind, "spec": spec})
         request = ApiRequest("POST", path, body, timeout=_SECONDS, lane=Lane.REVIEWS, changes_nothing=True)

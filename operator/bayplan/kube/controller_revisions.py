@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from bayplan.kube.http.connection import MERGE_PATCH, ApiConnection, ApiRequest, Lane
-from bayplan.kube.http.deep_json import DeepDecoder
+from bayplan.kube.http.deep_json import ObjectJsonDecoder
 from scheduler_core.errors import ClusterWriteError, NotFoundError
 from scheduler_core.model.meta import AnnotatedMeta, OwnerReference
 
@@ -31,8 +31,8 @@ class _RevisionList(Struct, frozen=True):
     items: list[ControllerRevision] = []
 
 
-_ONE = DeepDecoder(ControllerRevision)
-_MANY = DeepDecoder(_RevisionList)
+_ONE = ObjectJsonDecoder(ControllerRevision)
+_MANY = ObjectJsonDecoder(_RevisionList)
 
 
 class ControllerRevisions:

@@ -13,13 +13,13 @@ import msgspec
 from msgspec import Struct
 
 from bayplan.kube.http.connection import MERGE_PATCH, METADATA_ONLY, ApiConnection, ApiRequest, Lane
-from bayplan.kube.http.deep_json import DeepDecoder
+from bayplan.kube.http.deep_json import ObjectJsonDecoder
 from bayplan.kube.watches.object_lists import ListPage
 from bayplan.resources.resource_model import GROUP, VERSION
 from scheduler_core.errors import ClusterWriteError
 
 _PAGE_LIMIT = 500
-_LIST = DeepDecoder(ListPage[dict[str, Any]])
+_LIST = ObjectJsonDecoder(ListPage[dict[str, Any]])
 
 
 class ObjectPath(Struct, frozen=True):

@@ -107,28 +107,33 @@ class _Record(Struct, frozen=True):
 
     @property
     def holder(self) -> str:
-        return str(self._spec.get("holderIdentity") or "")
+        return str(self.spec.get("holderIdentity") or "")
 
     @property
     def version(self) -> str:
-        return str(self.document.get("metadata", {}).get("resourceVersion") or "")
+        return str(self.metadata.get("resourceVersion") or "")
 
     @property
     def transitions(self) -> int:
-        return int(self._spec.get("leaseTransitions") or 0)
+        return int(self.spec.get("leaseTransitions") or 0)
 
     @property
     def free_at(self) -> float:
         """When it expires; by its own duration, because its holder may have other settings."""
-        return self.seen_at + float(self._spec.get("leaseDurationSeconds") or 0)
+        return self.seen_at + float(self.spec.get("leaseDurationSeconds") or 0)
 
     @property
     def annotations(self) -> dict[str, Any]:
-        annotations = self.document.get("metadata", {}).get("annotations")
+        annotations = self.metadata.get("annotations")
         return annotations if isinstance(annotations, dict) else {}
 
     @property
-    def _spec(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
+        metadata = self.document.get("metadata")
+        return metadata if isinstance(metadata, dict) else {}
+
+    @property
+    def spec(self) -> dict[str, Any]:
         spec = self.document.get("spec")
         return spec if isinstance(spec, dict) else {}
 
@@ -336,7 +341,7 @@ class LeaderElection:
 
     def _renewed(self, record: _Record) -> dict[str, Any]:
         spec = self._spec(self.identity, record.transitions)
-        acquired = record.document.get("spec", {}).get("acquireTime")
+        acquired = record.spec.get("acquireTime")
         return {**spec, "acquireTime": acquired or spec["acquireTime"]}
 
     async def _read(self) -> _Record | None:
@@ -357,12 +362,11 @@ class LeaderElection:
         await self._send("POST", self._path, {**document, "spec": self._spec(self.identity, 0)})
 
     async def _write(self, record: _Record, spec: dict[str, Any]) -> bool:
-        previous = record.document.get("spec")
         annotations = self._announced(spec["holderIdentity"], record.annotations)
         document = {
             **record.document,
-            "metadata": {**record.document.get("metadata", {}), "annotations": annotations},
-            "spec": {**(previous if isinstance(previous, dict) else {}), **spec},
+            "metadata": {**record.metadata, "annotations": annotations},
+            "spec": {**record.spec, **spec},
         }
         await self._send("PUT", f"{self._path}/{quote(self._options.name, safe='')}", document)
         return True

@@ -30,6 +30,7 @@ from scheduler_core.framework.object_reads import DecodedTypes
 from scheduler_core.model.device_claims import ResourceClaim, ResourceClaimTemplate
 from scheduler_core.model.devices import DeviceClass, DeviceTaintRule, ResourceSlice
 from scheduler_core.model.node import Node
+from scheduler_core.model.nullable_forms import convert
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.model.storage import (
@@ -249,7 +250,7 @@ def _flattened(document: Any, place: Place) -> Iterator[Placed[Any]]:
 
 
 def _take(placed: Placed[Any], files: ClusterFiles, problems: list[Problem], ignored: Counter[str]) -> None:
-    body, place = _without_nulls(placed.object), placed.place
+    body, place = placed.object, placed.place
     if not isinstance(body, dict) or not isinstance(body.get("kind"), str):
         problems.append(Problem(str(place), "is not a Kubernetes object; give it apiVersion, kind and metadata"))
         return
@@ -259,7 +260,7 @@ def _take(placed: Placed[Any], files: ClusterFiles, problems: list[Problem], ign
         attribute, model = _DECODED[key]
         model = {Node: files.decoded.node, Pod: files.decoded.pod}.get(model, model)
         try:
-            decoded: Any = msgspec.convert(body, model)
+            decoded: Any = convert(body, model)
         except msgspec.ValidationError as error:
             problem = decoding_problem(error, body)
             problems.append(Problem(f"{place} ({describe(body)}): {problem.path}", problem.message))
@@ -269,7 +270,7 @@ def _take(placed: Placed[Any], files: ClusterFiles, problems: list[Problem], ign
         if kind not in _NAMELESS and not _has_name(body):
             problems.append(Problem(f"{place} ({kind}): metadata.name", "is required; add it"))
             return
-        getattr(files, _RAW[key]).append(Placed(body, place))
+        getattr(files, _RAW[key]).append(Placed(_without_nulls(body), place))
     else:
         known = [version for version, name in (*_DECODED, *_RAW) if name == kind]
         ignored[f"{kind} ({key[0] or 'no apiVersion'}, not {' or '.join(known)})" if known else kind] += 1

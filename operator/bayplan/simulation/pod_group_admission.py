@@ -22,6 +22,7 @@ from bayplan.simulation.cluster_files import Placed
 from bayplan.simulation.decoding_problems import decoding_problem
 from bayplan.simulation.storage_admission import DEFAULT_NAMESPACE, uid_of
 from scheduler_core.errors import ConfigError, Problem
+from scheduler_core.model.nullable_forms import convert
 from scheduler_core.model.pod_group import CompositePodGroup, GroupKey, GroupSource, PodGroup
 
 _GATE = "CompositePodGroups are simulated as with feature gate CompositePodGroups, which is off by default"
@@ -117,16 +118,16 @@ def _bayplan(body: Mapping[str, Any], priority_of: PriorityOf) -> PodGroup:
 
 def _scheduler_plugins(body: Mapping[str, Any], priority_of: PriorityOf) -> PodGroup:
     del priority_of
-    return from_scheduler_plugins(msgspec.convert(body, SchedulerPluginsGroup))
+    return from_scheduler_plugins(convert(body, SchedulerPluginsGroup))
 
 
 def _native(body: Mapping[str, Any], priority_of: PriorityOf) -> PodGroup:
-    group = msgspec.convert(_with_priority(body, priority_of), NativeGroup)
+    group = convert(_with_priority(body, priority_of), NativeGroup)
     return from_native(group, _version(body), are_trees_read=True)
 
 
 def _composite(body: Mapping[str, Any], priority_of: PriorityOf) -> CompositePodGroup:
-    return from_composite(msgspec.convert(_with_priority(body, priority_of), NativeGroup), _version(body))
+    return from_composite(convert(_with_priority(body, priority_of), NativeGroup), _version(body))
 
 
 def _version(body: Mapping[str, Any]) -> str:

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from bayplan.kube.http.connection import ApiConnection, ApiRequest, Lane
+from bayplan.kube.http.deep_json import ObjectJsonDecoder
 from scheduler_core.errors import ClusterWriteError, NotFoundError
 
 T = TypeVar("T")
@@ -45,7 +46,7 @@ async def discovered(connection: ApiConnection, path: str, kind: type[T]) -> T |
         ClusterWriteError: The request failed, or the response cannot be decoded.
     """
     try:
-        return msgspec.json.decode(await connection.request(ApiRequest("GET", path, lane=Lane.READS)), type=kind)
+        return ObjectJsonDecoder(kind).decode(await connection.request(ApiRequest("GET", path, lane=Lane.READS)))
     except NotFoundError:
         return None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from bayplan.kube.http.deep_json import ObjectJsonDecoder
 from scheduler_core.errors import (
     ClusterWriteError,
     ConflictError,
@@ -46,7 +47,7 @@ class ApiStatus(msgspec.Struct, frozen=True, gc=False):
     code: int = 0
 
 
-_STATUS = msgspec.json.Decoder(ApiStatus)
+_STATUS = ObjectJsonDecoder(ApiStatus)
 
 _BY_STATUS: dict[int, type[ClusterWriteError]] = {
     401: UnauthorizedError,

@@ -9,9 +9,11 @@ so validation rejects a cut object and does not use a part of it.
 from __future__ import annotations
 
 import re
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
+
+from scheduler_core.model.nullable_forms import nullable_form, second_try
 
 T = TypeVar("T")
 
@@ -76,3 +78,32 @@ class DeepDecoder(Generic[T]):
             return self._decoder.decode(text)
         except RecursionError:
             return self._decoder.decode(shallow(bytes(text)))
+
+
+class ObjectJsonDecoder(DeepDecoder[T]):
+    """Decoder of JSON that a Go program wrote: null is read as in :mod:`scheduler_core.model.nullable_forms`.
+
+    Args:
+        kind: Struct type to decode.
+    """
+
+    __slots__ = ("_kind", "_nullable")
+
+    def __init__(self, kind: type[T]) -> None:
+        super().__init__(kind)
+        self._kind = kind
+        self._nullable: DeepDecoder[Any] | None = None
+
+    def decode(self, text: bytes | bytearray | msgspec.Raw) -> T:
+        """Decode JSON.
+
+        Raises:
+            DecodeError: The text is not JSON, or not of the type.
+        """
+        try:
+            return super().decode(text)
+        except msgspec.ValidationError as error:
+            form = nullable_form(self._kind)
+            # Derived when it is needed first: most types are never sent with null.
+            decoder = self._nullable = self._nullable or DeepDecoder(form.kind)
+            return second_try(form, lambda: decoder.decode(text), error)

@@ -23,7 +23,7 @@ from msgspec import Raw, Struct
 from bayplan.kube.backoff import Backoff
 from bayplan.kube.http.api_errors import InvalidRequestError, ResourceExpiredError
 from bayplan.kube.http.connection import ApiConnection, ApiRequest, Lane
-from bayplan.kube.http.deep_json import DeepDecoder
+from bayplan.kube.http.deep_json import ObjectJsonDecoder
 from bayplan.kube.watches.object_lists import ListPage
 from bayplan.kube.watches.watch_failures import WatchOutages, watch_failure
 from bayplan.kube.watches.watch_stream import (
@@ -43,7 +43,7 @@ from scheduler_core.ports import Clock
 _logger = logging.getLogger(__name__)
 
 _SETTLED_SECONDS = 1.0  # a stream that lasted this long, or delivered an event, counts as a success
-_PAGES = DeepDecoder(ListPage[Raw])
+_PAGES = ObjectJsonDecoder(ListPage[Raw])
 _STREAMED_LIST_TRIES = 3  # a server that ignores the request for a streamed list never ends it
 
 T = TypeVar("T", bound=KubeObject)

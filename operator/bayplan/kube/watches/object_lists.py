@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from bayplan.kube.http.connection import ApiConnection, ApiRequest, Lane
-from bayplan.kube.http.deep_json import DeepDecoder
+from bayplan.kube.http.deep_json import ObjectJsonDecoder
 from bayplan.kube.watches.watch_stream import KubeObject
 from scheduler_core.errors import ClusterWriteError
 
@@ -46,7 +46,7 @@ class ListPage(Struct, Generic[Item], frozen=True, gc=False):
     items: list[Item] | None = None
 
 
-_PAGES = DeepDecoder(ListPage[Raw])
+_PAGES = ObjectJsonDecoder(ListPage[Raw])
 
 
 async def list_objects(connection: ApiConnection, path: str, kind: type[T]) -> tuple[list[T], int]:
@@ -63,7 +63,7 @@ async def list_objects(connection: ApiConnection, path: str, kind: type[T]) -> t
     Raises:
         ClusterWriteError: The request failed, or the response is not a list; see :meth:`ApiConnection.request`.
     """
-    decoder = DeepDecoder(kind)
+    decoder = ObjectJsonDecoder(kind)
     objects: list[T] = []
     unreadable, token = 0, ""
     while True:

@@ -5,14 +5,13 @@ The stream's ``readline`` is not used: it rejects lines above 128 KiB, and an ob
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
 
 from bayplan.kube.http.api_errors import ApiStatus, ResourceExpiredError, ServerFailedError
-from bayplan.kube.http.deep_json import DeepDecoder
+from bayplan.kube.http.deep_json import DeepDecoder, ObjectJsonDecoder
 from scheduler_core.errors import SchedulerCoreError
 
 ADDED = "ADDED"
@@ -60,7 +59,6 @@ class ObjectIdentity(Struct, frozen=True, gc=False, rename="camel"):
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
-    creation_timestamp: datetime | None = None
 
 
 class WatchEvent(Struct, Generic[T], frozen=True, gc=False):
@@ -80,12 +78,20 @@ class Bookmark(Struct, frozen=True, gc=False):
     ends_list: bool
 
 
-class Undecodable(Struct, frozen=True, gc=False):
-    """An object that does not match the expected type."""
+class Undecodable(Struct, frozen=True):
+    """An object that does not match the expected type.
+
+    Attributes:
+        type: Type of the event.
+        metadata: Its identity as far as it can be read.
+        reason: Why it cannot be decoded, with the field's path.
+        content: Its JSON as Python values.
+    """
 
     type: str
     metadata: ObjectIdentity
     reason: str
+    content: dict[str, Any]
 
 
 class StreamEndedError(ServerFailedError):
@@ -103,10 +109,6 @@ class _BookmarkMeta(Struct, frozen=True, gc=False, rename="camel"):
 
 class _BookmarkObject(Struct, frozen=True, gc=False):
     metadata: _BookmarkMeta
-
-
-class _IdentifiedObject(Struct, frozen=True, gc=False):
-    metadata: ObjectIdentity = ObjectIdentity()
 
 
 class _RawEvent(Struct, frozen=True, gc=False):
@@ -147,15 +149,15 @@ class LineSplitter:
 class ObjectDecoder(Generic[T]):
     """Decodes lines of a watch, and single objects of a list, to structs of one type."""
 
-    __slots__ = ("_bookmarks", "_events", "_identities", "_objects", "_raw_events", "_statuses")
+    __slots__ = ("_bookmarks", "_events", "_objects", "_plain", "_raw_events", "_statuses")
 
     def __init__(self, kind: type[T]) -> None:
         self._events: DeepDecoder[WatchEvent[T]] = DeepDecoder(WatchEvent[kind])  # type: ignore[valid-type]  # the type is a value here
-        self._objects: DeepDecoder[T] = DeepDecoder(kind)
+        self._objects: DeepDecoder[T] = ObjectJsonDecoder(kind)
         self._raw_events = DeepDecoder(_RawEvent)
-        self._bookmarks = DeepDecoder(_BookmarkObject)
-        self._identities = DeepDecoder(_IdentifiedObject)
-        self._statuses = msgspec.json.Decoder(ApiStatus)
+        self._bookmarks = ObjectJsonDecoder(_BookmarkObject)
+        self._plain: DeepDecoder[Any] = DeepDecoder(Any)
+        self._statuses = ObjectJsonDecoder(ApiStatus)
 
     def line(self, line: bytes) -> WatchEvent[T] | Bookmark | Undecodable:
         """Decode one line of a watch.
@@ -169,8 +171,8 @@ class ObjectDecoder(Generic[T]):
         if line[9:10] in b"AMD" and line.startswith(b'{"type":"'):
             try:
                 return self._events.decode(line)
-            except msgspec.ValidationError as error:
-                return self._undecodable(line, str(error))
+            except msgspec.ValidationError:
+                return self._nullable_line(line)
             except msgspec.DecodeError as error:
                 raise MalformedStreamError(f"The watch sent no JSON ({error}); it is opened again.") from error
         return self._uncommon_line(line)
@@ -185,18 +187,24 @@ class ObjectDecoder(Generic[T]):
                 raise _stream_error(self._statuses.decode(event.object))
         except msgspec.DecodeError as error:
             raise MalformedStreamError(f"The watch sent no event ({error}); it is opened again.") from error
-        try:
-            return self._events.decode(line)
-        except msgspec.ValidationError as error:
-            return self._undecodable(line, str(error))
+        return self._decoded(event.type, event.object)
 
-    def _undecodable(self, line: bytes, reason: str) -> Undecodable:
+    def _nullable_line(self, line: bytes) -> WatchEvent[T] | Undecodable:
+        """Decode an object that has null where its struct has none, or does not match it at all."""
         try:
             event = self._raw_events.decode(line)
-            identity = self._identities.decode(event.object).metadata
         except msgspec.DecodeError as error:
             raise MalformedStreamError(f"The watch sent no object ({error}); it is opened again.") from error
-        return Undecodable(event.type, identity, reason)
+        return self._decoded(event.type, event.object)
+
+    def _decoded(self, event_type: str, raw: Raw) -> WatchEvent[T] | Undecodable:
+        try:
+            return WatchEvent(event_type, self._objects.decode(raw))
+        except msgspec.ValidationError as error:
+            content = self._plain.decode(raw)
+            if not isinstance(content, dict):
+                raise MalformedStreamError(f"The API server sent no object ({error}); it is read again.") from error
+            return Undecodable(event_type, _identity(content), str(error), content)
 
     def raw(self, line: bytes) -> Raw:
         """Return the JSON of the object in a line that :meth:`line` has decoded; a view, which keeps the line alive."""
@@ -204,14 +212,15 @@ class ObjectDecoder(Generic[T]):
 
     def listed(self, raw: Raw) -> WatchEvent[T] | Undecodable:
         """Decode one item of a list to an ADDED event."""
-        try:
-            return WatchEvent(ADDED, self._objects.decode(raw))
-        except msgspec.ValidationError as error:
-            try:
-                identity = self._identities.decode(raw).metadata
-            except msgspec.ValidationError:
-                identity = ObjectIdentity()
-            return Undecodable(ADDED, identity, str(error))
+        return self._decoded(ADDED, raw)
+
+
+def _identity(content: dict[str, Any]) -> ObjectIdentity:
+    """Return the identity of an object of which any field may have a wrong type."""
+    metadata = content.get("metadata")
+    found = metadata if isinstance(metadata, dict) else {}
+    texts = [found.get(name) for name in ("name", "namespace", "uid", "resourceVersion")]
+    return ObjectIdentity(*(text if isinstance(text, str) else "" for text in texts))
 
 
 def _stream_error(status: ApiStatus) -> ResourceExpiredError | StreamEndedError:

@@ -17,7 +17,7 @@ import msgspec
 from bayplan.kube.http.api_errors import ResponseLostError, ServerFailedError
 from bayplan.kube.http.api_request import path_part
 from bayplan.kube.http.connection import ApiConnection, ApiRequest, Lane
-from bayplan.kube.http.deep_json import DeepDecoder
+from bayplan.kube.http.deep_json import ObjectJsonDecoder
 from bayplan.kube.http.request_limits import Slots
 from bayplan.kube.system_clock import SystemClock
 from bayplan.kube.writes.write_metrics import POD_BINDING, WriteMetrics
@@ -32,7 +32,7 @@ from scheduler_core.errors import (
 from scheduler_core.model.pod import Pod
 from scheduler_core.ports import Binding
 
-_PODS = DeepDecoder(Pod)
+_PODS = ObjectJsonDecoder(Pod)
 _text = msgspec.json.Encoder().encode
 
 

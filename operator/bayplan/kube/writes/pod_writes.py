@@ -21,7 +21,7 @@ import msgspec
 
 from bayplan.kube.http.api_errors import InvalidRequestError, ServerFailedError
 from bayplan.kube.http.connection import JSON, METADATA_ONLY, STRATEGIC_MERGE_PATCH, ApiConnection, ApiRequest
-from bayplan.kube.http.deep_json import DeepDecoder
+from bayplan.kube.http.deep_json import ObjectJsonDecoder
 from bayplan.kube.writes.binds import pod_path
 from scheduler_core.errors import ConflictError, NotFoundError, WriteTimeoutError
 from scheduler_core.model.pod import Pod, PodCondition
@@ -196,7 +196,7 @@ class _WithUid(msgspec.Struct, frozen=True, gc=False):
     metadata: _Uid
 
 
-_UIDS = DeepDecoder(_WithUid)
+_UIDS = ObjectJsonDecoder(_WithUid)
 
 
 class _PodSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -207,7 +207,7 @@ class _MaybeBound(msgspec.Struct, frozen=True, gc=False):
     spec: _PodSpec = _PodSpec()
 
 
-_BOUND = DeepDecoder(_MaybeBound)
+_BOUND = ObjectJsonDecoder(_MaybeBound)
 
 
 def merged(earlier: PodStatusPatch, later: PodStatusPatch) -> PodStatusPatch | None:

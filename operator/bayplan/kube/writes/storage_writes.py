@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from bayplan.kube.http.connection import MERGE_PATCH, ApiConnection, ApiRequest
-from bayplan.kube.http.deep_json import DeepDecoder
+from bayplan.kube.http.deep_json import ObjectJsonDecoder
 from scheduler_core.model.storage import (
     BOUND_BY_CONTROLLER,
     SELECTED_NODE,
@@ -18,8 +18,8 @@ from scheduler_core.model.storage import (
 )
 
 _ENCODER = msgspec.json.Encoder()
-_VOLUMES = DeepDecoder(PersistentVolume)
-_CLAIMS = DeepDecoder(PersistentVolumeClaim)
+_VOLUMES = ObjectJsonDecoder(PersistentVolume)
+_CLAIMS = ObjectJsonDecoder(PersistentVolumeClaim)
 
 
 class StorageWrites:
