@@ -197,7 +197,8 @@ class Search:
         self._pre_filter = outcome = run_pre_filters(attempt.instance, state, info, nodes)
         state.recorder.leave(_PRE_FILTER, outcome.status.code)
         self._narrowed = narrowed_status(outcome.narrowing)
-        self._statuses: list[Status] = []
+        self._own_verdicts: dict[Status, int] = {}
+        self._own_statuses: list[Status] = []
         self._own_row, self._own_verdict = NO_ROW, 0
         self._nominated: dict[int, int] | None = None
         self._reserved_for: set[GroupKey] = set()
@@ -212,7 +213,7 @@ class Search:
         if verdict == NARROWED:
             return self._narrowed
         if verdict <= _FIRST_OWN_VERDICT:
-            return self._statuses[_FIRST_OWN_VERDICT - verdict]
+            return self._own_statuses[_FIRST_OWN_VERDICT - verdict]
         return decode_verdict(self._attempt.instance, self._attempt.state, self._attempt.info, verdict)
 
     def _filter(self, rows: Rows) -> Verdicts:
@@ -340,9 +341,11 @@ class Search:
 
     def _verdict(self, status: Status) -> int:
         """Return the verdict that stands for a status of no plugin."""
-        if status not in self._statuses:
-            self._statuses.append(status)
-        return _FIRST_OWN_VERDICT - self._statuses.index(status)
+        verdict = self._own_verdicts.get(status)
+        if verdict is None:
+            verdict = self._own_verdicts[status] = _FIRST_OWN_VERDICT - len(self._own_statuses)
+            self._own_statuses.append(status)
+        return verdict
 
 
 def _note_rejection(diagnosis: Diagnosis, status: Status) -> None:

@@ -60,6 +60,7 @@ class NodeRanking:
         feasible_count: Rows on which they fit.
         normalized: Score plugins, with weights, whose scores are normalised over the feasible rows and added for each
             pod.
+        nbytes: Memory that the arrays take, in bytes.
         raw: int64 per row: the scores before normalisation of those that read Node objects alone, by plugin.
     """
 
@@ -74,6 +75,7 @@ class NodeRanking:
         "_version",
         "feasible_count",
         "keys",
+        "nbytes",
         "normalized",
         "raw",
         "verdicts",
@@ -103,12 +105,8 @@ class NodeRanking:
         self.verdicts: Verdicts = np.zeros(nodes.size, dtype=np.int32)
         self.keys: NDArray[np.int64] = np.full(nodes.size, INFEASIBLE, dtype=np.int64)
         self._refresh_rows(instance, nodes, np.flatnonzero(nodes.alive))
-
-    @property
-    def nbytes(self) -> int:
-        """Memory that the arrays take, in bytes."""
-        verdicts = self.verdicts.nbytes + self._node_verdicts.nbytes
-        return verdicts + self.keys.nbytes + self._node_keys.nbytes + sum(raw.nbytes for raw in self.raw.values())
+        arrays = (self.verdicts, self._node_verdicts, self.keys, self._node_keys, *self.raw.values())
+        self.nbytes = sum(array.nbytes for array in arrays)
 
     def refresh(self, instance: FrameworkInstance, nodes: NodeColumns) -> bool:
         """Filter and score the rows that changed since the last call.

@@ -47,7 +47,7 @@ class ReuseBounds(Struct, frozen=True):
 
     Attributes:
         classes: Classes; the least recently used one is dropped first.
-        ranking_bytes: Memory of all rankings, in bytes; as above.
+        ranking_bytes: Memory of all rankings, in bytes; as above. A ranking that is larger by itself is not stored.
         seen_keys: Keys of classes of which one pod was seen, for each looseness; the oldest is dropped first.
     """
 
@@ -265,7 +265,11 @@ class PodClasses:
             key = class_key(info, looseness)
             found = self._classes.pop(key, None)
             if found is not None:
-                if not found.is_current(instance, nodes):
+                former = found.ranking
+                is_current = found.is_current(instance, nodes)
+                if found.ranking is not former and is_current:
+                    is_current = self._make_room_for(found)
+                if not is_current:
                     self._see(seen, key)
                     return None
                 self._classes[key] = found
@@ -292,7 +296,8 @@ class PodClasses:
                 return
             if key in seen:
                 del seen[key]
-                self._make_room(nodes)
+                while len(self._classes) >= max(1, self._bounds.classes):
+                    self._drop_oldest()
                 self._classes[key] = _class_of_cycle(instance, info, state, nodes, LOOSENESS[looseness])
                 return
             self._see(seen, key)
@@ -306,15 +311,21 @@ class PodClasses:
         if len(seen) > self._bounds.seen_keys:
             del seen[next(iter(seen))]
 
-    def _make_room(self, nodes: NodeColumns) -> None:
-        """Drop the least recently used classes until another ranking fits."""
-        rankings = [each.ranking for each in self._classes.values() if each.ranking is not None]
-        used = sum(ranking.nbytes for ranking in rankings)
-        typical = nodes.size * 24
-        bounds = self._bounds
-        while self._classes and (len(self._classes) >= bounds.classes or used + typical > bounds.ranking_bytes):
-            dropped = self._classes.pop(next(iter(self._classes))).ranking
+    def _make_room_for(self, built: PodClass) -> bool:
+        """Drop the least recently used classes until a ranking that was just built fits; return whether it does.
+
+        Rankings are built after their classes are stored, so their memory is bounded here.
+        """
+        assert built.ranking is not None
+        left = self._bounds.ranking_bytes - built.ranking.nbytes
+        used = sum(each.ranking.nbytes for each in self._classes.values() if each.ranking is not None)
+        while self._classes and used > left:
+            dropped = self._drop_oldest().ranking
             used -= 0 if dropped is None else dropped.nbytes
+        return used <= left
+
+    def _drop_oldest(self) -> PodClass:
+        return self._classes.pop(next(iter(self._classes)))
 
 
 def _class_of_cycle(

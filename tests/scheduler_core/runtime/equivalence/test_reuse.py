@@ -110,3 +110,22 @@ def test_keys_of_dropped_classes_are_not_reused() -> None:
         assert made.decide() is not None
         made.add(_selecting(1000 + number, f"none{number % 5}"))
         assert made.decide() is None
+
+
+@pytest.mark.parametrize(
+    "rankings", [pytest.param(0.5, id="none"), pytest.param(1, id="one"), pytest.param(5, id="five")]
+)
+def test_rankings_take_no_more_memory_than_bounded(rankings: float) -> None:
+    """Rankings, which are built after their classes are stored, never take more than ``ranking_bytes`` together."""
+    bound = int(rankings * len(_zoned()) * 24)
+    made = _made(bounds=ReuseBounds(ranking_bytes=bound))
+    (instance,) = made.context.profiles
+    most = 0
+    for number in range(120):
+        made.add(_selecting(number, namespace=f"of-class-{number % 12 if number % 3 else number % 4}"))
+        assert made.decide() is not None
+        assert instance.pod_classes is not None
+        built = [each.ranking.nbytes for each in instance.pod_classes.stored() if each.ranking is not None]
+        assert sum(built) <= bound
+        most = max(most, len(built))
+    assert most == int(rankings)
