@@ -153,12 +153,13 @@ class GangViews:
         gangs = self._queue.gangs
         found: list[GroupView] = []
         joined: dict[GroupKey, CompositePodGroup] = {}
+        highest_above = gangs.forest.highest_disrupted_whole()
         for gang in gangs:
             if not gang.placed or gang.group is None:
                 continue
-            whole = [each for each in gangs.forest.above(gang) if each.disrupts_whole]
-            if whole:
-                joined[whole[-1].key] = whole[-1]
+            highest = highest_above(gang)
+            if highest is not None:
+                joined[highest.key] = highest
             elif gang.group.disrupts_whole:
                 found.append(self._view(gang))
         for key, composite in joined.items():

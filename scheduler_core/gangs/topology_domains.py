@@ -152,7 +152,7 @@ class GroupDomains:
 
     Attributes:
         key: The group.
-        topology: Its topology; None for the nodes of its parent.
+        topology: Its topology.
         gangs: The gangs below the group, or itself.
         members: Their members to schedule.
         needed: How many of them must be scheduled.
@@ -160,7 +160,7 @@ class GroupDomains:
     """
 
     key: GroupKey
-    topology: GroupTopology | None
+    topology: GroupTopology
     gangs: Sequence[Gang]
     members: Sequence[PodInfo]
     needed: int
@@ -172,8 +172,6 @@ class GroupDomains:
         Args:
             cache: The nodes, and the members that are scheduled; none of these gangs has assumed members.
         """
-        if self.topology is None:
-            return
         placed = scheduled_members(cache, self.gangs)
         found = candidate_domains(
             cache.columns, self.topology, self.members, self.needed, placed=placed, within=self.within.among

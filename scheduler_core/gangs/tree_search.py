@@ -16,8 +16,9 @@ Follows kube-scheduler v1.37.1, ``schedule_one_podgroup.go``, which chooses rand
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 from scheduler_core.cycle.assume_and_reserve import AssumedPods
 from scheduler_core.cycle.attempt import Attempt
@@ -30,6 +31,12 @@ from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.queueing.group_trees import GangTree
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.snapshot.cluster_cache import ClusterCache
+
+Steps: TypeAlias = Generator["Steps | Awaitable[None]", bool, bool]
+"""A part of the search: yields parts whose results it needs, and what must be awaited; returns whether it succeeds.
+
+Users choose the depth of trees, so the parts are run from a stack of their own instead of Python's.
+"""
 
 
 @dataclass(slots=True)
@@ -44,6 +51,7 @@ class TreeCycle:
         trial: Receives the assumed members, the failures, and what each group lacks.
         is_broken: Whether a member met an error.
         is_minimal: Whether only the members and groups that the quorums need are placed.
+        needed_below: How many waiting members the gangs below each group need together.
     """
 
     tree: GangTree
@@ -53,6 +61,7 @@ class TreeCycle:
     trial: GangTrial = field(default_factory=lambda: GangTrial(ANYWHERE))
     is_broken: bool = False
     is_minimal: bool = False
+    needed_below: dict[GroupKey, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, tree: GangTree, instance: FrameworkInstance, members: Sequence[QueuedPod]) -> TreeCycle:
@@ -104,7 +113,7 @@ class TreeSearch:
         try:
             if await self._is_met(cycle):
                 return True
-            lacks, cycle.is_minimal = trial.lacks, True
+            lacks, cycle.is_minimal, cycle.needed_below = trial.lacks, True, tree.needed_below()
             # Members and groups beyond the quorums may have taken the room of those that they need.
             if not cycle.is_broken and await self._is_met(cycle):
                 return True
@@ -115,38 +124,39 @@ class TreeSearch:
         key = tree.key if tree.key in trial.lacks else next(iter(trial.lacks), tree.key)
         kind = "composite pod group" if key.source is GroupSource.COMPOSITE else "pod group"
         trial.lack = f'{kind} "{key.name}": {trial.lacks.get(key, "no member waits")}'
+        inherited: dict[GroupKey, str] = {}
+        for each in tree.from_above():
+            above = tree.forest.parent_of(each)
+            inherited[each] = trial.lacks.get(each) or ("" if above is None else inherited.get(above, ""))
         for leaf in tree.parts:
-            above = (each.key for each in tree.forest.above(leaf))
-            trial.lacks.setdefault(leaf.key, next((trial.lacks[key] for key in above if key in trial.lacks), ""))
+            trial.lacks.setdefault(leaf.key, inherited.get(leaf.key, ""))
         return False
 
     async def _is_met(self, cycle: TreeCycle) -> bool:
         """Return whether the root meets its quorum and a member is assumed; otherwise nothing is assumed."""
         trial = cycle.trial
         trial.lacks = {}
-        if await self._try(cycle, cycle.tree.key, ANYWHERE) and trial.placed:
+        if await _run(self._try(cycle, cycle.tree.key, ANYWHERE)) and trial.placed:
             return True
         self._undo(trial, 0)
         return False
 
-    async def _try(self, cycle: TreeCycle, key: GroupKey, within: Where) -> bool:
+    def _try(self, cycle: TreeCycle, key: GroupKey, within: Where) -> Steps:
         """Try one group on some nodes; return whether it meets its quorum, with nothing of it assumed otherwise."""
         leaf, composite = cycle.tree.leaves.get(key), cycle.tree.forest.get(key)
         cycle.trial.lacks.pop(key, None)
         if leaf is not None and leaf.group is not None:
-            return await self._try_leaf(cycle, leaf, within)
+            return (yield self._try_leaf(cycle, leaf, within))
         if composite is None:
             return False
+        if composite.topology is None:
+            return (yield self._try_children(cycle, composite, within))
         below = [leaf for leaf in cycle.tree.forest.leaves_below(key) if leaf.key in cycle.needed]
         group = _domains_of(cycle, key, composite.topology, below, within)
-        return await self._try_domains(cycle, group, lambda where: self._try_children(cycle, composite, where))
+        return (yield self._try_domains(cycle, group, lambda where: self._try_children(cycle, composite, where)))
 
-    async def _try_domains(
-        self, cycle: TreeCycle, group: GroupDomains, try_in: Callable[[Where], Awaitable[bool]]
-    ) -> bool:
+    def _try_domains(self, cycle: TreeCycle, group: GroupDomains, try_in: Callable[[Where], Steps]) -> Steps:
         """Try one group in all of its domains, and assume its members in the one that scores best."""
-        if group.topology is None:
-            return await try_in(group.within)
         trial, begun, lacks = cycle.trial, len(cycle.trial.placed), dict(cycle.trial.lacks)
         found: list[_Placement] = []
         first_lacks: dict[GroupKey, str] | None = None
@@ -157,7 +167,7 @@ class TreeSearch:
             if found and domain.room < group.needed:
                 trial.has_untried_domains = True
                 continue
-            if await try_in(where):
+            if (yield try_in(where)):
                 found.append(self._taken_back(cycle, group, begun, domain))
                 continue
             if cycle.is_broken:
@@ -194,13 +204,13 @@ class TreeSearch:
         trial.lacks = placement.lacks
         return True
 
-    async def _try_children(self, cycle: TreeCycle, composite: CompositePodGroup, where: Where) -> bool:
+    def _try_children(self, cycle: TreeCycle, composite: CompositePodGroup, where: Where) -> Steps:
         children, trial = cycle.tree.forest.children(composite.key), cycle.trial
         begun, met, remaining = len(trial.placed), 0, len(children)
-        for child in sorted(children, key=cycle.tree.needed_below) if cycle.is_minimal else children:
+        for child in sorted(children, key=cycle.needed_below.__getitem__) if cycle.is_minimal else children:
             if met + remaining < composite.min_groups or (cycle.is_minimal and met >= composite.min_groups):
                 break
-            met += await self._try(cycle, child, where)
+            met += yield self._try(cycle, child, where)
             remaining -= 1
             if cycle.is_broken:
                 break
@@ -211,7 +221,7 @@ class TreeSearch:
         trial.lacks[composite.key] = lack
         return False
 
-    async def _try_leaf(self, cycle: TreeCycle, leaf: Gang, within: Where) -> bool:
+    def _try_leaf(self, cycle: TreeCycle, leaf: Gang, within: Where) -> Steps:
         assert leaf.group is not None
         needed, members = cycle.needed[leaf.key], cycle.members.get(leaf.key, [])
         if not members and not needed:
@@ -219,15 +229,17 @@ class TreeSearch:
         if len(members) < needed:
             _note_lack(cycle, leaf, 0, len(members))
             return False
+        if leaf.group.topology is None:
+            return (yield self._try_members(cycle, leaf, within))
         group = _domains_of(cycle, leaf.key, leaf.group.topology, [leaf], within)
-        return await self._try_domains(cycle, group, lambda where: self._try_members(cycle, leaf, where))
+        return (yield self._try_domains(cycle, group, lambda where: self._try_members(cycle, leaf, where)))
 
-    async def _try_members(self, cycle: TreeCycle, leaf: Gang, where: Where) -> bool:
+    def _try_members(self, cycle: TreeCycle, leaf: Gang, where: Where) -> Steps:
         trial, needed = cycle.trial, cycle.needed[leaf.key]
         for order in member_orders(cycle.members.get(leaf.key, [])):
             part = GangTrial(where)
             try:
-                await self._trials.try_members(cycle.instance, order, needed, part)
+                yield self._trials.try_members(cycle.instance, order, needed, part)
             except BaseException:
                 part.undo(self._assumed)
                 raise
@@ -252,8 +264,39 @@ class TreeSearch:
         del trial.placed[begun:]
 
 
+async def _run(first: Steps) -> bool:
+    """Run a part of the search with all parts that it yields, each from the same depth of Python's stack."""
+    running = [first]
+    result: Any = None
+    error: BaseException | None = None
+    while True:
+        part = running[-1]
+        try:
+            step = part.send(result) if error is None else part.throw(error)
+        except StopIteration as end:
+            running.pop()
+            result, error = end.value, None
+            if not running:
+                return bool(result)
+            continue
+        except BaseException as raised:
+            running.pop()
+            if not running:
+                raise
+            error = raised
+            continue
+        result = error = None
+        if isinstance(step, Generator):
+            running.append(step)
+            continue
+        try:
+            await step
+        except BaseException as raised:
+            error = raised
+
+
 def _domains_of(
-    cycle: TreeCycle, key: GroupKey, topology: GroupTopology | None, gangs: Sequence[Gang], within: Where
+    cycle: TreeCycle, key: GroupKey, topology: GroupTopology, gangs: Sequence[Gang], within: Where
 ) -> GroupDomains:
     infos = [pod.info for gang in gangs for pod in cycle.members.get(gang.key, ())]
     # A group of several gangs may meet its quorum without some of them.

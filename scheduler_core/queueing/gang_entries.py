@@ -27,6 +27,7 @@ from scheduler_core.ports import Clock
 from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.queueing.gang_registry import Gangs
 from scheduler_core.queueing.gates_and_hints import Requeue
+from scheduler_core.queueing.group_trees import GangTree
 from scheduler_core.queueing.moves_and_backoff import ATTEMPT_FAILED, Moves, RulesLookup
 
 QUORUM_EXISTS = "GangQuorum"
@@ -243,8 +244,8 @@ class GangEntries:
         unit = gang.unit
         if unit.entry is not None and unit.entry.place is _IN_FLIGHT:
             return
-        if gang.is_tree:
-            for leaf in gang.parts:
+        if isinstance(gang, GangTree):
+            for leaf in gang.take_unreviewed():
                 self._review_members(leaf, label)
             self._review_entry(gang, label)
             return

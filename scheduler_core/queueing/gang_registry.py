@@ -53,7 +53,7 @@ class Gangs:
             source: f"the {source.kind}s of {source.api_group} have not been listed yet" for source in GroupSource
         }
         self._refused: dict[GroupKey, str] = {}
-        self.forest = GroupForest(self._gangs, clock.now)
+        self.forest = GroupForest(self._gangs, clock.now, self.of_uid)
         self.on_change: list[Callable[[Gang], None]] = []
         self.on_gated: list[Callable[[QueuedPod], None]] = []
 

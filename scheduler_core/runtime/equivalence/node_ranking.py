@@ -105,8 +105,9 @@ class NodeRanking:
         self.verdicts: Verdicts = np.zeros(nodes.size, dtype=np.int32)
         self.keys: NDArray[np.int64] = np.full(nodes.size, INFEASIBLE, dtype=np.int64)
         self._refresh_rows(instance, nodes, np.flatnonzero(nodes.alive))
-        arrays = (self.verdicts, self._node_verdicts, self.keys, self._node_keys, *self.raw.values())
-        self.nbytes = sum(array.nbytes for array in arrays)
+        verdicts = self.verdicts.nbytes + self._node_verdicts.nbytes
+        scores = self.keys.nbytes + self._node_keys.nbytes + sum(raw.nbytes for raw in self.raw.values())
+        self.nbytes = verdicts + scores
 
     def refresh(self, instance: FrameworkInstance, nodes: NodeColumns) -> bool:
         """Filter and score the rows that changed since the last call.
