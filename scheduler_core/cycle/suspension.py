@@ -29,12 +29,14 @@ class Suspension:
     Attributes:
         is_on: Whether a cycle is suspended now: no state that cycles read may change, and no dry run may start.
         reported: Number of changes that were applied.
+        on_error: Called if the change that is reported next is buffered and fails when it is applied; None for nothing.
     """
 
     def __init__(self) -> None:
         self.is_on = False
         self.reported = 0
-        self._deferred: deque[Callable[[], None]] = deque()
+        self.on_error: Callable[[], None] | None = None
+        self._deferred: deque[tuple[Callable[[], None], Callable[[], None] | None]] = deque()
         self._over = asyncio.Event()
         self._waiting = 0
 
@@ -46,7 +48,7 @@ class Suspension:
     def report(self, take: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
         """Call a function at once, or after the suspended cycle and all calls buffered before."""
         if self.is_on:
-            self._deferred.append(partial(take, *args, **kwargs))
+            self._deferred.append((partial(take, *args, **kwargs), self.on_error))
         else:
             self.reported += 1
             take(*args, **kwargs)
@@ -78,7 +80,7 @@ class Suspension:
         """Apply the buffered changes."""
         self.is_on = False
         while self._deferred:
-            take = self._deferred.popleft()
+            take, on_error = self._deferred.popleft()
             self.reported += 1
             try:
                 take()
@@ -86,4 +88,6 @@ class Suspension:
                 log.exception(
                     "a change that arrived while a cycle was suspended could not be applied; please report it"
                 )
+                if on_error is not None:
+                    on_error()
         self._over.set()

@@ -38,7 +38,7 @@ _INFORMER_COUNTERS = (
     ("restarts", "Watches that ended and were restarted."),
     ("relists", "Lists after the first one."),
     ("decode_errors", "Objects that could not be decoded and were skipped."),
-    ("sink_errors", "Changes that the scheduler failed to process."),
+    ("sink_errors", "Changes that the scheduler failed to process; each is delivered again."),
 )
 _DIFFERENCES = {"OtherNode": "other_node", "WouldReject": "would_reject", "WouldPlace": "would_place"}
 _STATUSES = ("True", "False", "Unknown")

@@ -169,6 +169,7 @@ class ClusterInformers:
     ) -> None:
         self._connection = connection
         self._clock = clock
+        self._suspension = scheduler.context.suspension
         self._options = options
         self._outages = WatchOutages(clock)
         self._readiness = readiness or Readiness(())
@@ -225,7 +226,14 @@ class ClusterInformers:
         if options.seed is not None:
             options = replace(options, seed=options.seed + len(self.by_resource))
         informer: Informer[T] = Informer(
-            self._connection, Resource(path), kind, sink, self._clock, options=options, outages=self._outages
+            self._connection,
+            Resource(path),
+            kind,
+            sink,
+            self._clock,
+            options=options,
+            outages=self._outages,
+            deferral=self._suspension,
         )
         self.by_resource[name] = informer
         if name not in self._joined_later:

@@ -5,7 +5,8 @@
         +------------------------ 410, or an ERROR event -----------+
 
 The sink always gets a consistent sequence of adds, updates and deletes: after a relist only the differences are
-delivered. Follows client-go v0.37.1 ``tools/cache/reflector.go`` (WatchList with the paged list as fallback), but
+delivered. Deliveries are at least once: :mod:`bayplan.kube.watches.undelivered_changes` repeats what a sink failed to
+handle. Follows client-go v0.37.1 ``tools/cache/reflector.go`` (WatchList with the paged list as fallback), but
 delivers a streamed list while it arrives, which needs no second copy.
 """
 
@@ -14,7 +15,6 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
@@ -25,6 +25,7 @@ from bayplan.kube.http.api_errors import InvalidRequestError, ResourceExpiredErr
 from bayplan.kube.http.connection import ApiConnection, ApiRequest, Lane
 from bayplan.kube.http.deep_json import ObjectJsonDecoder
 from bayplan.kube.watches.object_lists import ListPage
+from bayplan.kube.watches.undelivered_changes import Deferral, UndeliveredChanges
 from bayplan.kube.watches.watch_failures import WatchOutages, watch_failure
 from bayplan.kube.watches.watch_stream import (
     DELETED,
@@ -51,7 +52,10 @@ S_contra = TypeVar("S_contra", contravariant=True)
 
 
 class Sink(Protocol[S_contra]):
-    """Receiver of an informer's events; called on the loop, one call at a time, never twice with the same version."""
+    """Receiver of an informer's events; called on the loop, one call at a time.
+
+    After an exception the same object is delivered again, perhaps in a newer version, until a call succeeds.
+    """
 
     def on_add(self, obj: S_contra) -> None:
         """Handle an object that was not known."""
@@ -126,7 +130,8 @@ class InformerOptions(Struct, frozen=True):
 class Informer(Generic[T]):
     """Keeps ``known`` up to date and calls ``sink``; :meth:`run` runs until cancelled.
 
-    ``outages`` is the log of outages that several informers share.
+    ``outages`` is the log of outages that several informers share; ``deferral`` is set if the sink may handle changes
+    later than it is called.
 
     Attributes:
         path: Path of the collection.
@@ -137,7 +142,7 @@ class Informer(Generic[T]):
         relists: Number of lists after the first.
         events: Number of events applied, those of lists included.
         decode_errors: Number of objects that were skipped, and of lines that were not JSON.
-        sink_errors: Number of exceptions raised by the sink.
+        undelivered: Changes that the sink has not handled yet.
         last_event_time: ``clock.now()`` of the last event or bookmark.
         last_error: Reason of the last restart with its remedy, empty after a success.
     """
@@ -152,6 +157,7 @@ class Informer(Generic[T]):
         *,
         options: InformerOptions | None = None,
         outages: WatchOutages | None = None,
+        deferral: Deferral | None = None,
     ) -> None:
         self._connection = connection
         self._resource = resource
@@ -169,13 +175,13 @@ class Informer(Generic[T]):
         self._opened = False
         self._raw_handler: RawHandler[T] | None = None
         self.known: dict[str, T] = {}
+        self.undelivered: UndeliveredChanges[T] = UndeliveredChanges(resource.path, sink, self.known, clock, deferral)
         self.resource_version = ""
         self.synced = False
         self.restarts = 0
         self.relists = 0
         self.events = 0
         self.decode_errors = 0
-        self.sink_errors = 0
         self.last_event_time = 0.0
         self.last_error = ""
 
@@ -185,6 +191,12 @@ class Informer(Generic[T]):
 
     async def run(self) -> None:
         """List, watch and start over as needed, until cancelled."""
+        try:
+            await self._run()
+        finally:
+            self.undelivered.stop()
+
+    async def _run(self) -> None:
         while True:
             began, events = self._clock.now(), self.events
             failed = True
@@ -210,6 +222,11 @@ class Informer(Generic[T]):
                 await self._clock.sleep(self._backoff.next_delay())
 
     @property
+    def sink_errors(self) -> int:
+        """Number of exceptions raised by the sink."""
+        return self.undelivered.errors
+
+    @property
     def reads_pages(self) -> bool:
         """Whether the API server does not stream lists, so that they are read in pages."""
         return not self._use_streamed_list or self._streamed_list_failures >= _STREAMED_LIST_TRIES
@@ -217,7 +234,11 @@ class Informer(Generic[T]):
     def _note_error(self, error: SchedulerCoreError) -> None:
         self._outages.broke(self._resource.path, error)
         self.last_error = watch_failure(self._resource.path, error)
-        self._sink.on_trouble(self.last_error)
+        try:
+            self._sink.on_trouble(self.last_error)
+        except Exception:
+            self.undelivered.errors += 1
+            _logger.exception("Handling an error of the watch of %s failed; the watch continues", self._resource.path)
 
     def _stream_refused(self, error: InvalidRequestError) -> None:
         if not self.resource_version and self._use_streamed_list:
@@ -359,7 +380,7 @@ class Informer(Generic[T]):
         self.resource_version = resource_version
         if not self.synced:
             self.synced = True
-            self._deliver("all", self._sink.on_synced)
+            self.undelivered.deliver_synced()
 
     def _skip(self, event: Undecodable) -> None:
         meta = event.metadata
@@ -375,24 +396,15 @@ class Informer(Generic[T]):
         if old is not None:
             if old.metadata.resource_version == obj.metadata.resource_version:
                 return
-            if old.metadata.uid == obj.metadata.uid:
-                known[key] = obj
-                self._deliver(key, self._sink.on_update, old, obj)
-                return
-            self._delete(key)  # deleted and created again between two events
+            if old.metadata.uid != obj.metadata.uid:
+                self._delete(key)  # deleted and created again between two events
+                old = None
         known[key] = obj
-        self._deliver(key, self._sink.on_add, obj)
+        self.undelivered.deliver(key, old, obj)
 
     def _delete(self, key: str) -> None:
         old = self.known.pop(key, None)
         if old is not None:
             if self._raw_handler is not None:
                 self._raw_handler.on_deleted(old)
-            self._deliver(key, self._sink.on_delete, old)
-
-    def _deliver(self, key: str, call: Callable[..., None], *objects: T) -> None:
-        try:
-            call(*objects)
-        except Exception:
-            self.sink_errors += 1
-            _logger.exception("Handling %s %s failed; the watch continues", self._resource.path, key)
+            self.undelivered.deliver(key, old, None)

@@ -298,7 +298,7 @@ async def test_unreadable_object_is_skipped(
 async def test_sink_error_does_not_end_the_stream(
     api: FakeApi, connection: ApiConnection, clock: InstantClock, sink: RecordingSink, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An exception in the sink is logged and counted, and costs one event."""
+    """An exception in the sink is logged and counted, and the stream continues."""
     sink.failing = "+a@1"
     api.on("GET", PODS, Stream(added("a", 1), added("b", 2), bookmark(3, end=True), HANG))
     async with run_informer(connection, clock, sink) as informer:

@@ -1,0 +1,248 @@
+"""Deliveries to a sink, at least once: a change that the sink failed to handle is delivered again.
+
+    delivered ◀──the call returns── change ──it raises──▶ undelivered ──newer change, or a timer──▶ change
+                                                             (backoff from 0.2 s to 30 s, without end)
+
+An exception may leave a change half applied, so that neither the version before nor the one after is certain. All
+versions that the sink may have are therefore kept, and the newest one is delivered as an update of each.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Generic, Protocol, TypeVar
+
+from msgspec import Struct, field
+
+from bayplan.kube.backoff import delay_of_try
+from bayplan.kube.watches.watch_stream import KubeObject
+from scheduler_core.ports import Clock, Timer
+
+_logger = logging.getLogger(__name__)
+
+_FIRST_BACKOFF_SECONDS = 0.2
+_LONGEST_BACKOFF_SECONDS = 30.0
+_RETRIES_AT_ONCE = 64
+"""Retries of one timer before other tasks run."""
+_MOST_VERSIONS = 8
+"""Versions of one object that are kept. The oldest one stays, because it is the one that the sink has handled."""
+
+T = TypeVar("T", bound=KubeObject)
+T_contra = TypeVar("T_contra", contravariant=True)
+
+
+class ChangeSink(Protocol[T_contra]):
+    """The calls of a sink that are repeated; see :class:`bayplan.kube.watches.informer.Sink`."""
+
+    @property
+    def on_add(self) -> Callable[[T_contra], None]:
+        """Handles an added object."""
+
+    @property
+    def on_update(self) -> Callable[[T_contra, T_contra], None]:
+        """Handles a new version."""
+
+    @property
+    def on_delete(self) -> Callable[[T_contra], None]:
+        """Handles a deleted object."""
+
+    @property
+    def on_synced(self) -> Callable[[], None]:
+        """Handles the end of the first list."""
+
+
+class Deferral(Protocol):
+    """State of a sink that may handle changes later than it is called.
+
+    Attributes:
+        on_error: Called if the change that is passed next fails later.
+    """
+
+    @property
+    def is_on(self) -> bool:
+        """Whether it handles changes later now."""
+
+    on_error: Callable[[], None] | None
+
+
+class _Undelivered(Struct, Generic[T]):
+    """Change of one object that the sink has not handled.
+
+    Attributes:
+        handled_uid: UID of the object that the sink handled before; "" for none.
+        versions: Versions that it may have, oldest first.
+        tries: Number of failed tries.
+        due: Time of the next try.
+    """
+
+    handled_uid: str
+    versions: list[T] = field(default_factory=list)
+    tries: int = 0
+    due: float = 0.0
+
+    def add(self, version: T | None) -> None:
+        if version is None or any(each is version for each in self.versions):
+            return
+        self.versions.append(version)
+        if len(self.versions) > _MOST_VERSIONS:
+            uids = [each.metadata.uid for each in self.versions]
+            # One version of each object that had the name is needed: it is deleted.
+            del self.versions[next((at for at in range(1, len(uids)) if uids[at] in uids[at + 1 :]), 1)]
+
+
+class UndeliveredChanges(Generic[T]):
+    """Delivers changes of one resource, and repeats those that fail.
+
+    Args:
+        path: Path of the resource, for the log.
+        sink: Receives the changes.
+        known: The newest version of each object by key; the informer owns it.
+        clock: Clock.
+        deferral: State of a sink that may handle changes later; None if it never does.
+
+    Attributes:
+        errors: Number of exceptions raised by the sink.
+    """
+
+    def __init__(
+        self, path: str, sink: ChangeSink[T], known: Mapping[str, T], clock: Clock, deferral: Deferral | None
+    ) -> None:
+        self._path = path
+        self._sink = sink
+        self._known = known
+        self._clock = clock
+        self._deferral = deferral
+        self._changes: dict[str, _Undelivered[T]] = {}
+        self._timer: Timer | None = None
+        self._timer_at = 0.0
+        self._synced_tries = 0
+        self._synced_timer: Timer | None = None
+        self.errors = 0
+
+    def __len__(self) -> int:
+        return len(self._changes)
+
+    @property
+    def keys(self) -> list[str]:
+        """Keys of the objects that have a change that was not handled, sorted."""
+        return sorted(self._changes)
+
+    def stop(self) -> None:
+        """Cancel the timers."""
+        for timer in (self._timer, self._synced_timer):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._synced_timer = None
+
+    def deliver(self, key: str, old: T | None, new: T | None) -> None:
+        """Deliver a change.
+
+        Args:
+            key: Key of the object.
+            old: The version before; None for an added object.
+            new: The new version; None for a deleted object. ``known`` has it already.
+        """
+        if self._changes:
+            undelivered = self._changes.get(key)
+            if undelivered is not None:
+                undelivered.add(old)
+                self._retry(key, undelivered)
+                return
+        deferral, sink = self._deferral, self._sink
+        if deferral is not None:
+            deferral.on_error = partial(self._failed_later, key, old, new) if deferral.is_on else None
+        try:
+            if old is None:
+                assert new is not None
+                sink.on_add(new)
+            elif new is None:
+                sink.on_delete(old)
+            else:
+                sink.on_update(old, new)
+        except Exception:
+            _logger.exception("Handling %s %s failed; it is delivered again", self._path, key)
+            self._failed(self._undelivered(key, old, new))
+
+    def deliver_synced(self) -> None:
+        """Deliver the end of the first list."""
+        self._synced_timer = None
+        try:
+            self._sink.on_synced()
+        except Exception:
+            self.errors += 1
+            self._synced_tries += 1
+            _logger.exception("Handling the first list of %s failed; it is repeated", self._path)
+            delay = delay_of_try(self._synced_tries, _FIRST_BACKOFF_SECONDS, _LONGEST_BACKOFF_SECONDS)
+            self._synced_timer = self._clock.call_later(delay, self.deliver_synced)
+
+    # -- failures -----------------------------------------------------------------------------------------------
+
+    def _undelivered(self, key: str, old: T | None, new: T | None) -> _Undelivered[T]:
+        undelivered = self._changes.get(key)
+        if undelivered is None:
+            undelivered = self._changes[key] = _Undelivered("" if old is None else old.metadata.uid)
+        undelivered.add(old)
+        undelivered.add(new)
+        return undelivered
+
+    def _failed_later(self, key: str, old: T | None, new: T | None) -> None:
+        """Handle a change that failed when the sink handled it, after its call had returned."""
+        undelivered = self._undelivered(key, old, new)
+        undelivered.add(self._known.get(key))
+        self._failed(undelivered)
+
+    def _failed(self, undelivered: _Undelivered[T]) -> None:
+        self.errors += 1
+        undelivered.tries += 1
+        delay = delay_of_try(undelivered.tries, _FIRST_BACKOFF_SECONDS, _LONGEST_BACKOFF_SECONDS)
+        undelivered.due = self._clock.now() + delay
+        self._start_timer(undelivered.due)
+
+    def _start_timer(self, due: float) -> None:
+        """Retry at a time, or sooner if a timer ends sooner."""
+        if self._timer is not None:
+            if self._timer_at <= due:
+                return
+            self._timer.cancel()
+        self._timer_at = due
+        self._timer = self._clock.call_later(max(0.0, due - self._clock.now()), self._retry_due)
+
+    def _retry_due(self) -> None:
+        self._timer = None
+        now = self._clock.now()
+        due = [key for key, undelivered in self._changes.items() if undelivered.due <= now]
+        for key in due[:_RETRIES_AT_ONCE]:
+            self._retry(key, self._changes[key])
+        if self._changes:
+            self._start_timer(min(undelivered.due for undelivered in self._changes.values()))
+
+    def _retry(self, key: str, undelivered: _Undelivered[T]) -> None:
+        newest = self._known.get(key)
+        if self._deferral is not None and self._deferral.is_on:
+            # The versions that the sink has are known only after it has handled what it deferred.
+            undelivered.due = self._clock.now() + _FIRST_BACKOFF_SECONDS
+            self._start_timer(undelivered.due)
+            return
+        try:
+            self._deliver_again(undelivered, newest)
+        except Exception:
+            _logger.exception("Handling %s %s failed; it is delivered again", self._path, key)
+            undelivered.add(newest)
+            self._failed(undelivered)
+        else:
+            del self._changes[key]
+
+    def _deliver_again(self, undelivered: _Undelivered[T], newest: T | None) -> None:
+        uid = None if newest is None else newest.metadata.uid
+        # Before the add: sinks that store objects by name would delete the new object.
+        for gone in {each.metadata.uid: each for each in undelivered.versions if each.metadata.uid != uid}.values():
+            self._sink.on_delete(gone)
+        if newest is None:
+            return
+        if undelivered.handled_uid != uid:
+            self._sink.on_add(newest)
+        for version in undelivered.versions:
+            if version.metadata.uid == uid and version is not newest:
+                self._sink.on_update(version, newest)
