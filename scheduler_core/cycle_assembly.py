@@ -97,7 +97,6 @@ class Cycles:
             assumed=assumed,
             end=end,
             suspension=context.suspension,
-            queue=queue,
         )
         self.binding = self._binding(context)
         self.examiner = Examiner(nodes, queue.gangs, self.selection, context.member_domains, clock)

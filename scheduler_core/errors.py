@@ -151,6 +151,26 @@ class AllocationTimeoutError(SchedulerCoreError):
         super().__init__(f"gave up the search for devices after {steps} steps")
 
 
+class AttemptLimitError(PluginError):
+    """An attempt to schedule a pod or a gang took more steps than it may: it ends, and only it fails.
+
+    Args:
+        steps: The limit.
+    """
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+        super().__init__("", "", "")
+
+    def __str__(self) -> str:
+        """Return the reason, with the plugin that was running."""
+        where = f" by plugin {self.plugin}" if self.plugin else ""
+        return (
+            f"given up after {self.steps} steps of the search{where}, the limit of one attempt; use fewer or simpler "
+            "requests, selectors and constraints"
+        )
+
+
 class StepLimitError(SchedulerCoreError):
     """A search over the members of a gang took all the steps that it may take.
 

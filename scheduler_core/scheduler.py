@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.cycle_context import CycleContext
 from scheduler_core.cycle.cycle_report import CycleRecording
+from scheduler_core.cycle.cycle_slices import CycleSlices, searches_devices
 from scheduler_core.cycle.percentage_of_nodes import NodeOrder
 from scheduler_core.cycle.plugin_handle import PluginHandle, PluginServices, PluginWriters
 from scheduler_core.cycle.profile_queueing_rules import ProfileQueueingRules
@@ -53,6 +54,7 @@ from scheduler_core.runtime.reserve_and_permit import WaitingPodMap
 from scheduler_core.scheduler_options import SchedulerOptions, SchedulerPorts
 from scheduler_core.snapshot.cluster_cache import ClusterCache
 from scheduler_core.snapshot.indexes.device_index import DeviceIndex
+from scheduler_core.step_counter import StepCounter
 
 if TYPE_CHECKING:
     from scheduler_core.shadows.shadow_profiles import ShadowProfiles
@@ -109,7 +111,12 @@ class Scheduler:
         timing = self._timing
         self._extender_clients = ExtenderClients(ports.make_extender)
         self._cycling: asyncio.Task[None] | None = None
-        cache = ClusterCache(self.options.bounds, DeviceIndex(self.options.device_features))
+        steps = StepCounter(
+            ports.journal.slice_steps,
+            self.options.attempt_steps,
+            self.options.dry_run_steps or self.options.attempt_steps,
+        )
+        cache = ClusterCache(self.options.bounds, DeviceIndex(self.options.device_features, steps))
         cache.columns.devices.group_claims = self.options.group_claims
         cache.columns.devices.turns.steps = ports.journal.steps
         metrics, suspension, waiting = SchedulerMetrics(), Suspension(), WaitingPodMap(clock)
@@ -148,7 +155,9 @@ class Scheduler:
                 RecorderPool(timing.now), SlowCycles(self.options.slow_cycle_seconds), ports.tracer, ports.attempts
             ),
             metrics=metrics,
+            steps=steps,
         )
+        self._slices = CycleSlices(steps, suspension, clock, ports.journal)
         self.cycles = Cycles(self.context, self.reservations)
         profiles, room = self.context.profiles, self.cycles.room
         self.feed = PodAndNodeFeed(
@@ -266,7 +275,7 @@ class Scheduler:
         async with asyncio.TaskGroup() as group:
             group.create_task(steps(self._flush()))
             group.create_task(steps(self._settle()))
-            self._cycling = group.create_task(steps(self._cycles()))
+            self._cycling = group.create_task(steps(self._slices.run(self._cycles())))
             try:
                 await asyncio.get_running_loop().create_future()
             finally:
@@ -287,7 +296,7 @@ class Scheduler:
         self.context.queue.close()
 
     async def _end_suspended_cycle(self) -> None:
-        """Cancel the scheduling loop if a cycle waits for an extender; the cycle then requeues its pod."""
+        """Cancel the scheduling loop if a cycle is suspended; the cycle then requeues its pod."""
         if self.context.suspension.is_on and self._cycling is not None:
             self._cycling.cancel()
             await asyncio.wait((self._cycling,))
@@ -319,17 +328,28 @@ class Scheduler:
 
     async def _cycle(self, queued: QueuedPod) -> None:
         """Run one cycle of a pod or a gang; awaits only if the profile has extenders."""
-        if isinstance(queued, QueuedGang):
-            for each in await self.cycles.gangs.schedule(queued):
-                self._start_binding(each)
-            return
+        steps = self.context.steps
+        try:
+            if isinstance(queued, QueuedGang):
+                with steps.live_attempt(len(queued.members)):
+                    attempts: Sequence[Attempt] = await self.cycles.gangs.schedule(queued)
+            elif searches_devices(queued):
+                with steps.live_attempt():
+                    attempts = await self._schedule(queued)
+            else:
+                attempts = await self._schedule(queued)
+        finally:
+            self._slices.cycle_ended()
+        for attempt in attempts:
+            self._start_binding(attempt)
+
+    async def _schedule(self, queued: QueuedPod) -> Sequence[Attempt]:
         instance = self.context.profiles.get(queued.profile)
         if instance is not None and instance.extenders:
             attempt = await self.cycles.extended.schedule(queued)
         else:
             attempt = self.cycles.pods.schedule(queued)
-        if attempt is not None:
-            self._start_binding(attempt)
+        return () if attempt is None else (attempt,)
 
     @property
     def binding_count(self) -> int:

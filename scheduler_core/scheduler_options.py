@@ -14,6 +14,7 @@ from scheduler_core.recording.journal import Journal, NoJournal
 from scheduler_core.runtime.equivalence.reuse import DEFAULT_REUSE_BOUNDS, ReuseBounds
 from scheduler_core.runtime.extender_lifecycle import MakeClient
 from scheduler_core.snapshot.table_bounds import DEFAULT_BOUNDS, SnapshotBounds
+from scheduler_core.step_counter import ATTEMPT_STEPS, DRY_RUN_STEPS
 
 
 class SchedulerOptions(Struct, frozen=True):
@@ -36,6 +37,8 @@ class SchedulerOptions(Struct, frozen=True):
         device_features: Feature gates of devices.
         deferred_resizes: Whether running pods whose resize is deferred may preempt on their nodes.
         bounds: Maximum sizes of the snapshot's tables.
+        attempt_steps: Steps of an attempt, for each of its pods; see :mod:`scheduler_core.step_counter`.
+        dry_run_steps: Steps of a dry run; None for those of an attempt.
     """
 
     seed: int = 0
@@ -55,6 +58,8 @@ class SchedulerOptions(Struct, frozen=True):
     device_features: DeviceFeatures = DeviceFeatures()
     deferred_resizes: bool = False
     bounds: SnapshotBounds = DEFAULT_BOUNDS
+    attempt_steps: int = ATTEMPT_STEPS
+    dry_run_steps: int | None = DRY_RUN_STEPS
 
     def of_cycles(self) -> CycleOptions:
         """Return the options that cycles use."""

@@ -18,10 +18,10 @@ from scheduler_core.cel import (
     timestamps,
 )
 from scheduler_core.cel.attributes import Run
-from scheduler_core.cel.cost import COST_LIMIT, ERROR_VALUE, CallCost, call_cost, equality_cost, inequality_cost
+from scheduler_core.cel.cost import ERROR_VALUE, CallCost, call_cost, equality_cost, inequality_cost
 from scheduler_core.cel.declarations import Overload, functions
 from scheduler_core.cel.operators import OPERATORS, Frame, equal
-from scheduler_core.cel.problems import CostLimitError, EvaluationError
+from scheduler_core.cel.problems import EvaluationError
 from scheduler_core.cel.string_functions import UNGUARDED
 from scheduler_core.cel.value_types import Type
 from scheduler_core.cel.values import Mapping, type_name
@@ -139,8 +139,8 @@ def charge(frame: Frame, amount: int) -> None:
         CostLimitError: The cost exceeds the limit.
     """
     frame.cost += amount
-    if frame.cost > COST_LIMIT:
-        raise CostLimitError
+    if frame.cost > frame.cost_to_check:
+        frame.check()
 
 
 def _charge_call(frame: Frame, cost: CallCost, args: tuple[Any, ...], result: Any) -> None:
@@ -191,8 +191,8 @@ def _binary(left: Run, right: Run, implementation: Implementation, cost: CallCos
             raise
         if fixed >= 0:
             frame.cost += fixed
-            if frame.cost > COST_LIMIT:
-                raise CostLimitError
+            if frame.cost > frame.cost_to_check:
+                frame.check()
         else:
             _charge_call(frame, cost, (one, two), result)
         return result

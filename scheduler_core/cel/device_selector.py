@@ -32,12 +32,16 @@ from scheduler_core.cel.quantity_functions import parse_quantity, parse_semver
 from scheduler_core.cel.value_types import Type
 from scheduler_core.cel.values import MISSING, DomainMapping, Mapping, Optional, Semver, TypeValue, type_name
 from scheduler_core.errors import SchedulerCoreError
+from scheduler_core.step_counter import StepCounter
 
 MAX_LENGTH = 10 * 1024
 _SEMVER = "kubernetes.Semver"
 _NESTING = "([{.?+-*/%<>=!"
 _MAX_SHALLOW = 32
 _RECURSION_LIMIT = 20_000
+_CHARACTERS_PER_STEP = 8
+"""Characters of an expression for which one of the four stages of its compilation takes a step."""
+_STEPS_OF_EVALUATION = 2
 _ADVICE = (
     ". consider using CEL optional chaining (.? followed by orValue()) or guarding the check with has() for optional "
     "fields"
@@ -141,16 +145,25 @@ class _Expression:
         self._run = run
         self._slots = slots
 
-    def _evaluate(self, facts: DeviceFacts) -> tuple[Any, int]:
+    def _evaluate(self, facts: DeviceFacts, steps: StepCounter | None) -> tuple[Any, int]:
         """Return the value and the cost; errors have no advice."""
+        result: Any = None
+        problem: str | None = None
+        frame: Frame | None = None
         try:
-            frame = Frame(facts.variable(), self._slots)
+            frame = Frame(facts.variable(), self._slots, steps)
             result = self._result(frame)
             charge(frame, 0)
         except (EvaluationError, AbortedError) as error:
-            raise SelectorRuntimeError(str(error)) from None
+            problem = str(error)
         except RecursionError:
-            raise SelectorRuntimeError("max recursion depth exceeded") from None
+            problem = "max recursion depth exceeded"
+        if steps is not None:
+            steps.spend(_STEPS_OF_EVALUATION)
+            if frame is not None:
+                frame.count_steps(steps)
+        if problem is not None or frame is None:
+            raise SelectorRuntimeError(problem or "")
         return result, frame.cost
 
     def _result(self, frame: Frame) -> Any:
@@ -165,22 +178,22 @@ class DeviceSelector(_Expression):
 
     __slots__ = ()
 
-    def matches(self, facts: DeviceFacts) -> bool:
+    def matches(self, facts: DeviceFacts, steps: StepCounter | None = None) -> bool:
         """Return whether the device matches.
 
         Raises:
             SelectorRuntimeError: The evaluation failed or exceeded the cost limit.
         """
-        return self.matches_with_cost(facts)[0]
+        return self.matches_with_cost(facts, steps)[0]
 
-    def matches_with_cost(self, facts: DeviceFacts) -> tuple[bool, int]:
+    def matches_with_cost(self, facts: DeviceFacts, steps: StepCounter | None = None) -> tuple[bool, int]:
         """Return whether the device matches, and the cost of the evaluation.
 
         Raises:
             SelectorRuntimeError: The evaluation failed or exceeded the cost limit.
         """
         try:
-            result, cost = self._evaluate(facts)
+            result, cost = self._evaluate(facts, steps)
         except SelectorRuntimeError as error:
             text = str(error)
             raise SelectorRuntimeError(text + _ADVICE if "no such key:" in text else text) from None
@@ -197,21 +210,21 @@ class DerivedExpression(_Expression):
 
     __slots__ = ()
 
-    def value(self, facts: DeviceFacts) -> AttributeValue:
+    def value(self, facts: DeviceFacts, steps: StepCounter | None = None) -> AttributeValue:
         """Return the value for a device: a scalar, or a list of scalars of one type; versions in their normal form.
 
         Raises:
             SelectorRuntimeError: The evaluation failed or exceeded the cost limit, or the value has another type.
         """
-        return self.value_with_cost(facts)[0]
+        return self.value_with_cost(facts, steps)[0]
 
-    def value_with_cost(self, facts: DeviceFacts) -> tuple[AttributeValue, int]:
+    def value_with_cost(self, facts: DeviceFacts, steps: StepCounter | None = None) -> tuple[AttributeValue, int]:
         """Return the value for a device, and the cost of the evaluation.
 
         Raises:
             SelectorRuntimeError: As :meth:`value`.
         """
-        result, cost = self._evaluate(facts)
+        result, cost = self._evaluate(facts, steps)
         if type(result) is tuple:
             return self._list(result, facts), cost
         scalar = _derived_scalar(result)
@@ -295,33 +308,33 @@ def _require_attribute(kind: Type) -> None:
         )
 
 
-def compile_selector(expression: str) -> DeviceSelector:
+def compile_selector(expression: str, steps: StepCounter | None = None) -> DeviceSelector:
     """Compile a selector.
 
     Raises:
         SelectorCompileError: The expression is invalid, too long or too complex, or does not evaluate to bool.
     """
-    return DeviceSelector(expression, *_compiled(expression, _require_bool))
+    return DeviceSelector(expression, *_compiled(expression, _require_bool, steps))
 
 
-def compile_derived_attribute(expression: str) -> DerivedExpression:
+def compile_derived_attribute(expression: str, steps: StepCounter | None = None) -> DerivedExpression:
     """Compile the expression of a derived attribute.
 
     Raises:
         SelectorCompileError: The expression is invalid, too long or too complex, or evaluates to a type that attributes
             do not have.
     """
-    return DerivedExpression(expression, *_compiled(expression, _require_attribute))
+    return DerivedExpression(expression, *_compiled(expression, _require_attribute, steps))
 
 
-def _compiled(expression: str, require: Callable[[Type], None]) -> tuple[Any, int, Reads]:
+def _compiled(expression: str, require: Callable[[Type], None], steps: StepCounter | None) -> tuple[Any, int, Reads]:
     if len(expression.encode(errors="surrogatepass")) > MAX_LENGTH:
         raise SelectorCompileError(f"expression exceeds the maximum length of {MAX_LENGTH} bytes")
     try:
         if not _is_deep(expression):
-            return _checked(expression, require)
+            return _checked(expression, require, steps)
         with _deep_recursion():
-            return _checked(expression, require)
+            return _checked(expression, require, steps)
     except (InvalidExpressionError, TooComplexError) as error:
         raise SelectorCompileError(str(error)) from None
     except RecursionError:
@@ -344,12 +357,20 @@ def _deep_recursion() -> Iterator[None]:
         sys.setrecursionlimit(limit)
 
 
-def _checked(expression: str, require: Callable[[Type], None]) -> tuple[Any, int, Reads]:
+def _checked(expression: str, require: Callable[[Type], None], steps: StepCounter | None) -> tuple[Any, int, Reads]:
+    def count() -> None:
+        if steps is not None:
+            steps.spend(1 + len(expression) // _CHARACTERS_PER_STEP)
+
     problems = Problems(SourceText(expression))
+    count()
     tree = parse(problems)
+    count()
     result = check(tree, problems)
     problems.raise_if_any()
+    count()
     validate(tree, problems)
     problems.raise_if_any()
     require(result)
+    count()
     return *compile_tree(tree), attribute_reads(tree)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from scheduler_core.cel.cost import COST_LIMIT
 from scheduler_core.cel.problems import CostLimitError, EvaluationError
 from scheduler_core.cel.values import (
     MAX_INT,
@@ -24,6 +25,7 @@ from scheduler_core.cel.values import (
     Uint,
     Url,
 )
+from scheduler_core.step_counter import StepCounter
 
 _NUMBERS = frozenset({int, float, Uint})
 _TYPED_EQUALITY = frozenset({Cidr, IpAddress, NamedFormat, Url})
@@ -33,6 +35,8 @@ NANOS = 1_000_000_000
 # Steps that evaluation does beside those that the reference's cost counts, such as copies of lists.
 _MAX_WORK = 30_000_000
 _COMPARISON_WORK = 8
+_COST_PER_STEP, _WORK_PER_STEP = 32, 500
+_COST_BETWEEN_CHECKS, _WORK_BETWEEN_CHECKS = 8_000, 125_000
 
 
 class Frame:
@@ -40,28 +44,60 @@ class Frame:
 
     Attributes:
         cost: The cost so far, as the reference counts it.
+        cost_to_check: Cost beyond which :meth:`check` is called.
         work: Elements and characters processed so far that the reference does not count.
         device: The variable ``device``.
         slots: Values of the variables of comprehensions.
     """
 
-    __slots__ = ("cost", "device", "slots", "work")
+    __slots__ = ("_counted", "_steps", "_work_to_check", "cost", "cost_to_check", "device", "slots", "work")
 
-    def __init__(self, device: Mapping, slots: int) -> None:
+    def __init__(self, device: Mapping, slots: int, steps: StepCounter | None = None) -> None:
         self.cost = 0
         self.work = 0
         self.device = device
         self.slots: list[Any] = [MISSING] * slots
+        self._steps = steps
+        self._counted = 0
+        self.cost_to_check = COST_LIMIT if steps is None else _COST_BETWEEN_CHECKS
+        self._work_to_check = _MAX_WORK if steps is None else _WORK_BETWEEN_CHECKS
 
     def add_work(self, amount: int) -> None:
-        """Count steps.
+        """Count elements and characters.
 
         Raises:
-            CostLimitError: The evaluation exceeds the bound on steps.
+            AttemptLimitError: The attempt took more steps than it may.
+            CostLimitError: The evaluation exceeds the bound on work.
         """
         self.work += amount
-        if self.work > _MAX_WORK:
+        if self.work > self._work_to_check:
+            self.check()
+
+    def check(self) -> None:
+        """Count the steps since the last check.
+
+        Raises:
+            AttemptLimitError: The attempt took more steps than it may.
+            CostLimitError: The evaluation exceeds the limit.
+        """
+        if self.cost > COST_LIMIT or self.work > _MAX_WORK:
             raise CostLimitError
+        if self._steps is not None:
+            self.cost_to_check = min(self.cost + _COST_BETWEEN_CHECKS, COST_LIMIT)
+            self._work_to_check = min(self.work + _WORK_BETWEEN_CHECKS, _MAX_WORK)
+            self.count_steps(self._steps)
+
+    def count_steps(self, steps: StepCounter) -> None:
+        """Count the steps that were not counted yet.
+
+        Raises:
+            AttemptLimitError: The attempt took more steps than it may.
+        """
+        total = self.cost // _COST_PER_STEP + self.work // _WORK_PER_STEP
+        # The reference takes the cost of a test of presence back.
+        if total > self._counted:
+            uncounted, self._counted = total - self._counted, total
+            steps.spend(uncounted)
 
 
 def no_overload(function: str, receiver: Any) -> EvaluationError:

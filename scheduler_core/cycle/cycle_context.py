@@ -18,6 +18,7 @@ from scheduler_core.runtime.equivalence.reuse import DEFAULT_REUSE_BOUNDS, Reuse
 from scheduler_core.runtime.profile_swap import ProfileTable
 from scheduler_core.runtime.reserve_and_permit import WaitingPodMap
 from scheduler_core.snapshot.cluster_cache import ClusterCache
+from scheduler_core.step_counter import StepCounter
 
 
 class CycleOptions(Struct, frozen=True):
@@ -52,6 +53,7 @@ class CycleContext:
         services: Parts that plugins use.
         recording: Recording of cycles.
         metrics: Metrics of the scheduler.
+        steps: Counts the steps of attempts and dry runs.
     """
 
     cache: ClusterCache
@@ -67,3 +69,4 @@ class CycleContext:
     services: PluginServices
     recording: CycleRecording
     metrics: SchedulerMetrics
+    steps: StepCounter

@@ -15,7 +15,7 @@ from scheduler_core.cycle.failure_handler import FailedAttempts, Failure, failed
 from scheduler_core.cycle.filter_and_score import NoNodesError
 from scheduler_core.cycle.gang_constraints import MemberDomains
 from scheduler_core.cycle.reuse_or_search import NodeChoice
-from scheduler_core.errors import SchedulerCoreError
+from scheduler_core.errors import AttemptLimitError, SchedulerCoreError
 from scheduler_core.framework.cycle_stages import CycleStage
 from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.pods_to_activate import take_pods_to_activate
@@ -70,6 +70,9 @@ class SchedulingCycle:
             failure = self._decide(attempt)
         except Exception as error:
             failure = failure_of(attempt, error)
+        except BaseException:
+            self._end.cancel(attempt)
+            raise
         return self._end.conclude(attempt, failure)
 
     def _decide(self, attempt: Attempt) -> Failure | None:
@@ -98,6 +101,8 @@ def failure_of(attempt: Attempt, error: Exception) -> Failure:
     attempt.state.recorder.interrupt()
     if isinstance(error, NoNodesError):
         return Failure(str(error))
+    if isinstance(error, AttemptLimitError):
+        return Failure(str(error), frozenset((error.plugin,)) if error.plugin else frozenset())
     if isinstance(error, SchedulerCoreError):
         return Failure(str(error), is_error=True)
     text = "scheduling pod %s failed in the scheduler itself"
@@ -208,6 +213,12 @@ class CycleEnd:
         self._failed = failed
         self._report = report
         self._decided = decided
+
+    def cancel(self, attempt: Attempt) -> None:
+        """Release and requeue the pod of a cycle that is cancelled between two slices, or while it awaits."""
+        self._assumed.release(attempt)
+        self._queue.failed(attempt.queued)
+        attempt.instance.end()
 
     def conclude(self, attempt: Attempt, failure: Failure | None) -> Attempt | None:
         """End the cycle: return the attempt for its binding cycle, or release the pod and report the failure."""

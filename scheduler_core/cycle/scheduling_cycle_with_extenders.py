@@ -24,7 +24,6 @@ from scheduler_core.framework.cycle_stages import CycleStage
 from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import Code, Status
-from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.extenders import PreemptionConsultation, run_extender_filters, run_extender_scores
 from scheduler_core.runtime.post_filtering import run_post_filters_with
 
@@ -123,7 +122,6 @@ class ExtendedCycle:
         assumed: Assumes the pods.
         end: Ends the cycles.
         suspension: Defers changes while a cycle awaits an extender.
-        queue: The queue.
     """
 
     def __init__(
@@ -134,14 +132,12 @@ class ExtendedCycle:
         assumed: AssumedPods,
         end: CycleEnd,
         suspension: Suspension,
-        queue: SchedulingQueue,
     ) -> None:
         self._start = start
         self._choice = choice
         self._assumed = assumed
         self._end = end
         self._suspension = suspension
-        self._queue = queue
 
     async def schedule(self, queued: QueuedPod) -> Attempt | None:
         """Run one scheduling cycle, suspended while extenders answer.
@@ -163,9 +159,7 @@ class ExtendedCycle:
             except Exception as error:
                 failure = failure_of(attempt, error)
             except BaseException:
-                self._assumed.release(attempt)
-                self._queue.failed(queued)
-                attempt.instance.end()
+                self._end.cancel(attempt)
                 raise
             return self._end.conclude(attempt, failure)
 

@@ -26,6 +26,10 @@ from scheduler_core.devices.shortage import lacks_devices
 from scheduler_core.errors import AllocationError, AllocationTimeoutError, InvalidPoolsError
 from scheduler_core.model.device_claims import MAX_RESULTS, ResourceClaim
 from scheduler_core.model.devices import DeviceClass
+from scheduler_core.step_counter import StepCounter
+
+_DEVICES_PER_STEP = 8
+"""Devices that are looked at in a step."""
 
 
 @dataclass(slots=True)
@@ -52,6 +56,8 @@ class ClusterDevices:
         inventory: Slices and taint rules.
         allocated: Devices in use.
         knowledge: Verdicts of selectors and behaviours of devices.
+        dry_knowledge: The same for dry runs, which must not change how many steps live attempts take.
+        steps: Counts the steps of attempts and dry runs.
         tally: Number of searches, including those of dry runs.
     """
 
@@ -59,15 +65,29 @@ class ClusterDevices:
     inventory: DeviceInventory
     allocated: AllocatedDevices
     knowledge: DeviceKnowledge
+    dry_knowledge: DeviceKnowledge
+    steps: StepCounter
     tally: SearchTally = field(default_factory=SearchTally)
 
     @classmethod
-    def empty(cls, features: DeviceFeatures | None = None, bounds: KnowledgeBounds | None = None) -> ClusterDevices:
+    def empty(
+        cls,
+        features: DeviceFeatures | None = None,
+        bounds: KnowledgeBounds | None = None,
+        steps: StepCounter | None = None,
+    ) -> ClusterDevices:
         """Return the state of a cluster without devices."""
         chosen = DeviceFeatures() if features is None else features
-        inventory = DeviceInventory(chosen)
+        counter = StepCounter() if steps is None else steps
+        inventory = DeviceInventory(chosen, counter)
         allocated = AllocatedDevices(inventory.pool_changed, consumable_capacity=chosen.consumable_capacity)
-        return cls(chosen, inventory, allocated, DeviceKnowledge(chosen, bounds))
+        live, dry = (DeviceKnowledge(chosen, bounds, counter) for _ in range(2))
+        return cls(chosen, inventory, allocated, live, dry, counter)
+
+    @property
+    def knowledge_in_use(self) -> DeviceKnowledge:
+        """Verdicts and behaviours for the attempt or dry run in progress."""
+        return self.dry_knowledge if self.steps.is_dry else self.knowledge
 
 
 class Allocator:
@@ -94,8 +114,10 @@ class Allocator:
         self._inventory = devices.inventory
         self._allocated = devices.allocated
         self._tally = devices.tally
-        self._table = devices.knowledge.table(self._plans)
-        self._best_fit = BestFit(self._plans, devices.knowledge.selectors) if best_fit else None
+        self._counter = devices.steps
+        knowledge = devices.knowledge_in_use
+        self._table = knowledge.table(self._plans)
+        self._best_fit = BestFit(self._plans, knowledge.selectors) if best_fit else None
         self._limits = limits
         key = search_key(self._plans, best_fit=best_fit)
         self._solutions: dict[Hashable, Solution | None] = {} if key is None else self._table.searches(key)
@@ -157,7 +179,16 @@ class Allocator:
         limits = SearchLimits(self._limits.clock, on_step=on_step)
         everything = self._prepare(devices)
         values = self._table.attributes
-        search = Search(devices, self._plans, values, everything, limits, best_fit=self._best_fit, for_all=True)
+        search = Search(
+            devices,
+            self._plans,
+            values,
+            everything,
+            limits,
+            counter=self._counter,
+            best_fit=self._best_fit,
+            for_all=True,
+        )
         for solution in search.solutions():
             yield NodeAllocation(node, pools, rows, self._plans, solution)
 
@@ -208,10 +239,13 @@ class Allocator:
         all_devices = self._prepare(node)
         self.searches += 1
         self._tally.searches += 1
+        self._counter.spend(1 + sum(len(row.behaviours) for row in node.rows) // _DEVICES_PER_STEP)
         if not all_devices and lacks_devices(node, self._plans, self._table.attributes):
             return None
         values = self._table.attributes
-        search = Search(node, self._plans, values, all_devices, self._limits, best_fit=self._best_fit)
+        search = Search(
+            node, self._plans, values, all_devices, self._limits, counter=self._counter, best_fit=self._best_fit
+        )
         try:
             return search.run()
         except AllocationTimeoutError:
@@ -234,6 +268,7 @@ class Allocator:
                     if terms.error:
                         raise AllocationError(terms.error)
                     if terms.takes_all:
+                        self._counter.spend(1 + sum(len(row.behaviours) for row in node.rows) // _DEVICES_PER_STEP)
                         all_devices[terms.number] = _matching_devices(node, terms)
                     counts.append(len(all_devices[terms.number]) if terms.takes_all else terms.count)
                 least = min(counts)

@@ -19,11 +19,13 @@ from scheduler_core.devices.derived_attributes import DerivedAttributes
 from scheduler_core.devices.pools import PoolView
 from scheduler_core.devices.records import Amount, DeviceFeatures, DeviceRecord
 from scheduler_core.devices.requests import ClaimPlan, RequestTerms, plan_key
-from scheduler_core.devices.selector_cache import SelectorCache, Verdict
+from scheduler_core.devices.selector_cache import MAX_VERDICT_BYTES, SelectorCache, Verdict
+from scheduler_core.step_counter import StepCounter
 
 _DriverNames = tuple[tuple[str, ...], tuple[tuple[str, str], ...]]
 """Names of attributes that selectors read, and those that constraints read, with and without the driver's domain."""
 
+_RECORDS_PER_STEP = 8
 _MAX_TABLES = 64
 _MAX_RECORDS = 4096
 _MAX_SHAPES = 65_536
@@ -37,13 +39,13 @@ class KnowledgeBounds:
         tables: Plans whose behaviours are stored.
         records: Devices of each plan, beside those of the pools.
         shapes: Pools of each plan.
-        verdicts: Verdicts of selectors.
+        verdict_bytes: Size of the compiled selectors and their verdicts, and of the derived attributes.
     """
 
     tables: int = _MAX_TABLES
     records: int = _MAX_RECORDS
     shapes: int = _MAX_SHAPES
-    verdicts: int = 500_000
+    verdict_bytes: int = MAX_VERDICT_BYTES
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -147,6 +149,7 @@ class BehaviourTable:
         features: DeviceFeatures,
         bounds: KnowledgeBounds,
     ) -> None:
+        self._steps = selectors.steps
         # Requests of a pod are often equal: each distinct one is assessed once.
         distinct: dict[Hashable, int] = {}
         self._terms: list[RequestTerms] = []
@@ -223,6 +226,7 @@ class BehaviourTable:
         """Return the distinct values of each attribute that constraints read, of the devices that serve a request."""
         found = self._values_of_shape.get(view.shape.number)
         if found is None:
+            self._steps.spend(1 + len(view.records) * len(self._patterns.names) // _RECORDS_PER_STEP)
             behaviours = self.row(view).behaviours
             facts = [each.facts for each, base in zip(view.records, behaviours, strict=True) if base.is_relevant]
             found = self._values_of_shape[view.shape.number] = self._patterns.values(facts)
@@ -234,9 +238,11 @@ class BehaviourTable:
             stored.clear()
 
     def _row(self, view: PoolView) -> BehaviourRow:
+        self._steps.upkeep(1 + len(view.records) // _RECORDS_PER_STEP)
         content = self._content(view)
         found = self._by_content.get(content)
         if found is None:
+            self._steps.spend(1 + len(view.records) // _RECORDS_PER_STEP)
             behaviours = tuple(map(self.behaviour, view.records))
             if self._patterns.names:
                 behaviours = self._with_values(view, behaviours)
@@ -281,6 +287,7 @@ class BehaviourTable:
 
     def _with_values(self, view: PoolView, behaviours: tuple[Behaviour, ...]) -> tuple[Behaviour, ...]:
         """Distinguish devices by which of them have equal values."""
+        self._steps.spend(1 + len(view.records) * len(self._patterns.names) // _RECORDS_PER_STEP)
         numbers = self._patterns.numbers()
         found = []
         for record, base in zip(view.records, behaviours, strict=True):
@@ -333,6 +340,7 @@ class BehaviourTable:
         )
 
     def _assess(self, terms: RequestTerms, record: DeviceRecord) -> Assessment:
+        self._steps.spend()
         if record.binding_conditions and not self._features.binding_conditions:
             return _REJECTED
         verdict = self._selectors.verdict(terms.class_selectors, record.facts)
@@ -368,13 +376,19 @@ class DeviceKnowledge:
     Args:
         features: Feature gates.
         bounds: Largest numbers of stored entries.
+        steps: Counts the steps of attempts; None for a counter without bounds.
     """
 
-    def __init__(self, features: DeviceFeatures, bounds: KnowledgeBounds | None = None) -> None:
+    def __init__(
+        self, features: DeviceFeatures, bounds: KnowledgeBounds | None = None, steps: StepCounter | None = None
+    ) -> None:
         self.features = features
         self._bounds = KnowledgeBounds() if bounds is None else bounds
-        self.selectors = SelectorCache(max_verdicts=self._bounds.verdicts)
-        self.attributes = AttributeValues(features.list_type_attributes, DerivedAttributes())
+        self._steps = StepCounter() if steps is None else steps
+        self.selectors = SelectorCache(self._bounds.verdict_bytes, self._steps)
+        self.attributes = AttributeValues(
+            features.list_type_attributes, DerivedAttributes(self._bounds.verdict_bytes, self._steps)
+        )
         self._tables: OrderedDict[Hashable, BehaviourTable] = OrderedDict()
 
     def table(self, plans: Sequence[ClaimPlan]) -> BehaviourTable:

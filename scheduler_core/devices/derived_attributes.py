@@ -6,7 +6,6 @@ Follows ``k8s.io/dynamic-resource-allocation`` v0.37.1 ``structured/internal/exp
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Any
 
@@ -22,11 +21,16 @@ from scheduler_core.cel.device_selector import (
     compile_derived_attribute,
 )
 from scheduler_core.devices.records import SelectedFacts
-from scheduler_core.devices.selector_cache import Reads, device_facts
+from scheduler_core.devices.selector_cache import (
+    MAX_VERDICT_BYTES,
+    Reads,
+    device_facts,
+    entry_bytes,
+    expression_bytes,
+)
+from scheduler_core.devices.sized_cache import SizedCache
 from scheduler_core.model.devices import DeviceAttribute
-
-_MAX_EXPRESSIONS = 4096
-_MAX_VALUES = 500_000
+from scheduler_core.step_counter import StepCounter
 
 
 class DerivationFailure(Struct, gc=False, frozen=True):
@@ -58,30 +62,39 @@ Derived = DeviceAttribute | DerivationFailure
 class _Values:
     """Values of one expression, by what it reads of a device; by the number of its facts if that is not known."""
 
-    __slots__ = ("by_device", "expression")
+    __slots__ = ("by_device", "expression", "size")
 
-    def __init__(self, expression: DerivedExpression | DerivationFailure) -> None:
+    def __init__(self, expression: DerivedExpression | DerivationFailure, size: int) -> None:
         self.expression = expression
         self.by_device: dict[Hashable, Derived] = {}
+        self.size = size
 
 
 class DerivedAttributes:
-    """Compiled expressions and their values.
+    """Compiled expressions and their values; those used longest ago are evicted.
 
     Args:
-        max_expressions: Number of expressions with stored values; the one used longest ago is evicted.
-        max_values: Number of values of each expression.
+        max_bytes: Largest size of both together.
+        steps: Counts the steps of the attempt; None for a counter without bounds.
     """
 
-    def __init__(self, max_expressions: int = _MAX_EXPRESSIONS, max_values: int = _MAX_VALUES) -> None:
-        self._max_expressions = max_expressions
-        self._max_values = max_values
-        self._values: OrderedDict[str, _Values] = OrderedDict()
+    def __init__(self, max_bytes: int = MAX_VERDICT_BYTES, steps: StepCounter | None = None) -> None:
+        self._steps = StepCounter() if steps is None else steps
+        self._values: SizedCache[str, _Values] = SizedCache(max_bytes)
         self.evaluations = 0
         """Number of evaluations of expressions."""
 
+    @property
+    def stored_bytes(self) -> int:
+        """Size of what is stored."""
+        return self._values.stored_bytes
+
     def value(self, expression: str, facts: SelectedFacts) -> Derived:
-        """Return the value of an expression for a device, or why there is none."""
+        """Return the value of an expression for a device, or why there is none.
+
+        Raises:
+            AttemptLimitError: The attempt took more steps than it may.
+        """
         values = self._of(expression)
         compiled = values.expression
         if isinstance(compiled, DerivationFailure):
@@ -89,9 +102,9 @@ class DerivedAttributes:
         key = facts.number if compiled.reads is None else facts.projection(compiled.reads)
         found = values.by_device.get(key)
         if found is None:
-            if len(values.by_device) >= self._max_values:
-                values.by_device.clear()
             found = values.by_device[key] = self._evaluated(compiled, facts)
+            values.size += entry_bytes(compiled.reads) + _value_bytes(found)
+            self._values.put(expression, values, values.size)
         return found
 
     def reads(self, expression: str) -> Reads:
@@ -102,23 +115,29 @@ class DerivedAttributes:
     def _of(self, expression: str) -> _Values:
         values = self._values.get(expression)
         if values is None:
+            compiled: DerivedExpression | DerivationFailure
             try:
-                values = _Values(compile_derived_attribute(expression))
+                compiled = compile_derived_attribute(expression, self._steps)
             except SelectorCompileError as problem:
-                values = _Values(DerivationFailure(str(problem), is_compile_error=True))
-            self._values[expression] = values
-            if len(self._values) > self._max_expressions:
-                self._values.popitem(last=False)
-        else:
-            self._values.move_to_end(expression)
+                compiled = DerivationFailure(str(problem), is_compile_error=True)
+            text = compiled.text if isinstance(compiled, DerivationFailure) else ""
+            values = _Values(compiled, expression_bytes(expression) + len(text))
+            self._values.put(expression, values, values.size)
         return values
 
     def _evaluated(self, compiled: DerivedExpression, facts: SelectedFacts) -> Derived:
         self.evaluations += 1
         try:
-            return _attribute(compiled.value(device_facts(facts)))
+            return _attribute(compiled.value(device_facts(facts), self._steps))
         except SelectorRuntimeError as problem:
             return DerivationFailure(str(problem), is_compile_error=False)
+
+
+def _value_bytes(value: Derived) -> int:
+    if isinstance(value, DerivationFailure):
+        return len(value.text)
+    texts = (value.string_value, value.version_value, *value.string_values, *value.version_values)
+    return sum(len(text) for text in texts if text) + 8 * (len(value.int_values) + len(value.bool_values))
 
 
 def _attribute(value: AttributeValue) -> DeviceAttribute:

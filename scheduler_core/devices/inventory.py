@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterator, Mapping
 from dataclasses import replace
-from itertools import count
+from itertools import chain, count
 from weakref import WeakValueDictionary
 
 from scheduler_core.change_log import ChangeLog
@@ -27,9 +27,12 @@ from scheduler_core.devices.pools import (
 )
 from scheduler_core.devices.records import DeviceFeatures, DeviceRecord, RecordInterner
 from scheduler_core.model.devices import OPTIONAL_NODE_OPERATIONS, DeviceTaintRule, ResourceSlice, ResourceSliceSpec
+from scheduler_core.step_counter import StepCounter
 
 _NO_NAMES = DeviceNames(())
 _MAX_NODE_VIEWS = 65_536
+_SLICES_PER_STEP = 8
+_DEVICES_PER_STEP = 16
 _CHANGES = 4096
 _UNSUPPORTED = "unsupported"
 """Part of the key of a view for nodes that cannot skip operations."""
@@ -76,14 +79,16 @@ class DeviceInventory:
 
     Args:
         features: Feature gates.
+        steps: Counts the steps that refresh what a node sees; None for a counter without bounds.
 
     Attributes:
         changed: Names of nodes whose devices, or devices in use, changed.
         shared_changes: Number of changes of the use of devices that several nodes reach; these are not in the log.
     """
 
-    def __init__(self, features: DeviceFeatures) -> None:
+    def __init__(self, features: DeviceFeatures, steps: StepCounter | None = None) -> None:
         self.features = features
+        self._steps = StepCounter() if steps is None else steps
         self.changed: ChangeLog[str] = ChangeLog(_CHANGES)
         self.shared_changes = 0
         self.revision = 0
@@ -296,6 +301,7 @@ class DeviceInventory:
                 self._views.pop(node, None)
 
     def _gather(self, name: str, labels: Mapping[str, str], *, skips_operations: bool) -> tuple[PoolView, ...]:
+        self._steps.upkeep(1 + len(self._network) // _SLICES_PER_STEP)
         found: dict[PoolKey, list[_Targeting]] = {}
         for index in (self._by_node.get(name, {}), self._network):
             for pooled in index.values():
@@ -346,6 +352,9 @@ class DeviceInventory:
             ]
             if len(targeting) + len(others) != first.slice_count:
                 return self._without_devices(key, is_incomplete=True)
+        self._steps.upkeep(
+            1 + sum(len(one.names) for one in chain(others, (each for each, _ in targeting))) // _DEVICES_PER_STEP
+        )
         content = pool_content(targeting, others, validates_counters=self.features.partitionable_devices)
         if content.problem:
             return self._without_devices(key, is_incomplete=False)

@@ -24,8 +24,12 @@ from scheduler_core.devices.device_state import NodeDevices, Position, SearchSta
 from scheduler_core.devices.requests import ClaimPlan, RequestTerms
 from scheduler_core.errors import AllocationError, AllocationTimeoutError
 from scheduler_core.model.device_claims import MAX_RESULTS
+from scheduler_core.step_counter import StepCounter
 
 _MAX_FAILED_STATES = 100_000
+_POSITIONS_PER_STEP = 8
+_CONSTRAINTS_PER_STEP = 8
+_DEVICES_PER_STEP = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +72,17 @@ class _Outcome(Enum):
 class _Candidates:
     """Devices that one request can take in the state in which it starts, found as far as they are needed."""
 
-    __slots__ = ("_claim", "_positions", "_state", "_terms", "error", "found", "is_complete")
+    __slots__ = ("_claim", "_counter", "_positions", "_state", "_terms", "error", "found", "is_complete")
 
-    def __init__(self, state: SearchState, terms: RequestTerms, claim: int, positions: Iterator[Position]) -> None:
+    def __init__(
+        self,
+        state: SearchState,
+        terms: RequestTerms,
+        claim: int,
+        positions: Iterator[Position],
+        counter: StepCounter,
+    ) -> None:
+        self._counter = counter
         self._state = state
         self._terms = terms
         self._claim = claim
@@ -87,7 +99,9 @@ class _Candidates:
 
     def _extend(self) -> None:
         state, terms = self._state, self._terms
-        for position in self._positions:
+        for number, position in enumerate(self._positions, 1):
+            if not number % _POSITIONS_PER_STEP:
+                self._counter.spend()
             if not state.is_free(terms, self._claim, position):
                 continue
             try:
@@ -152,6 +166,7 @@ class Search:
         values: How constraints read attributes.
         all_devices: Devices of requests in mode All, by number of the terms.
         limits: Bounds.
+        counter: Counts the steps of the attempt.
         best_fit: Order in which devices are tried; None for that of the pools.
         for_all: Whether all solutions are wanted that differ for some pod, and not only one.
     """
@@ -164,12 +179,17 @@ class Search:
         all_devices: dict[int, list[Position]],
         limits: SearchLimits,
         *,
+        counter: StepCounter,
         best_fit: BestFit | None = None,
         for_all: bool = False,
     ) -> None:
         self._plans = plans
         self._all_devices = all_devices
         self._limits = limits
+        self._counter = counter
+        # Every device that is taken is compared by all constraints of its claim.
+        most = max((len(plan.claim.spec.devices.constraints) for plan in plans), default=0)
+        self._steps_of_device = 1 + most // _CONSTRAINTS_PER_STEP
         self._deadline = None if limits.timeout_seconds is None else limits.clock() + limits.timeout_seconds
         self._state = SearchState(node, plans, values)
         self._best_fit = best_fit
@@ -250,12 +270,13 @@ class Search:
                 return _Outcome.TOO_MANY
             frame = _Frame(_DEVICE, claim, request, alternative or 0, device)
             if device == 0 and self._is_symmetric and not self._for_all:
+                self._counter.spend(1 + sum(map(len, self._state.taken)) // _DEVICES_PER_STEP)
                 frame.memo = (claim, request, alternative, self._state.key(claim))
                 if frame.memo in self._failed:
                     return _Outcome.FAILED
             if not terms.takes_all:
                 if previous is None:
-                    frame.candidates = _Candidates(self._state, terms, claim, self._positions(terms))
+                    frame.candidates = _Candidates(self._state, terms, claim, self._positions(terms), self._counter)
                 else:
                     frame.candidates = previous.candidates
                     frame.cursor = previous.cursor
@@ -267,6 +288,8 @@ class Search:
     def _positions(self, terms: RequestTerms) -> Iterator[Position]:
         """Return the devices in the order in which a request tries them."""
         node = self._state.node
+        if self._best_fit is not None:
+            self._counter.spend(1 + sum(len(row.behaviours) for row in node.rows))
         return node.positions() if self._best_fit is None else iter(self._best_fit.order(terms, node))
 
     def _resume(self, frame: _Frame, outcome: _Outcome) -> _Outcome | None:
@@ -303,11 +326,13 @@ class Search:
         """Take the next device that the state admits; return False if there is none."""
         state = self._state
         if terms.takes_all:
+            self._counter.spend(self._steps_of_device)
             position = self._all_devices[terms.number][frame.device]
             return state.is_free(terms, frame.claim, position) and state.take(terms, frame.claim, position, must=True)
         candidates = frame.candidates
         assert candidates is not None
         while candidates.has(frame.cursor):
+            self._counter.spend(self._steps_of_device)
             is_known = candidates.is_complete and self._ends_early
             if is_known and len(candidates.found) - frame.cursor < wanted - frame.device:
                 break
@@ -325,6 +350,7 @@ class Search:
 
     def _step(self) -> None:
         self.steps += 1
+        self._counter.spend()
         limits = self._limits
         if limits.on_step is not None:
             limits.on_step()

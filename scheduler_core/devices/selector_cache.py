@@ -9,7 +9,6 @@ stay unnoticed, as in kube-scheduler.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Hashable
 
 from msgspec import Struct
@@ -24,14 +23,19 @@ from scheduler_core.cel.device_selector import (
     compile_selector,
 )
 from scheduler_core.devices.records import SelectedFacts
+from scheduler_core.devices.sized_cache import SizedCache
 from scheduler_core.model.devices import DeviceAttribute
+from scheduler_core.step_counter import StepCounter
 
 Expressions = tuple[str, ...]
 Reads = frozenset[tuple[str, str]] | None
 """Domains and names that expressions read; None if they cannot be known."""
 
-_MAX_EXPRESSIONS = 4096
-_MAX_VERDICTS = 500_000
+MAX_VERDICT_BYTES = 64 << 20
+_EXPRESSION_BYTES = (2048, 256)
+"""Size of a compiled expression: of each, and of each of its characters."""
+_ENTRY_BYTES, _READ_BYTES = 256, 128
+"""Size of a verdict or derived value, and of each attribute by which it is stored."""
 
 
 class Verdict(Struct, gc=False, frozen=True):
@@ -70,50 +74,62 @@ MATCHES = Verdict(matches=True)
 
 
 class _Verdicts:
-    """Verdicts of one list of expressions, by what they read of a device; by its number if that is not known."""
+    """Verdicts of one list of expressions, by what they read of a device; by its number if that is not known.
 
-    __slots__ = ("by_device", "reads")
+    Attributes:
+        reads: What the expressions read.
+        by_device: The verdicts.
+        size: Size in bytes.
+    """
 
-    def __init__(self, reads: Reads) -> None:
+    __slots__ = ("by_device", "reads", "size")
+
+    def __init__(self, reads: Reads, size: int) -> None:
         self.reads = reads
         self.by_device: dict[Hashable, Verdict] = {}
+        self.size = size
 
 
 class SelectorCache:
-    """Compiled selectors and their verdicts.
+    """Compiled selectors and their verdicts; those used longest ago are evicted.
 
     Args:
-        max_expressions: Number of compiled expressions.
-        max_verdicts: Number of verdicts; the lists of expressions used longest ago are evicted.
+        max_bytes: Largest size of both together.
+        steps: Counts the steps of the attempt; None for a counter without bounds.
+
+    Attributes:
+        steps: The counter.
     """
 
-    def __init__(self, max_expressions: int = _MAX_EXPRESSIONS, max_verdicts: int = _MAX_VERDICTS) -> None:
-        self._max_expressions = max_expressions
-        self._max_verdicts = max_verdicts
-        self._stored = 0
-        self._compiled: OrderedDict[str, DeviceSelector | Verdict] = OrderedDict()
-        self._verdicts: OrderedDict[Expressions, _Verdicts] = OrderedDict()
+    def __init__(self, max_bytes: int = MAX_VERDICT_BYTES, steps: StepCounter | None = None) -> None:
+        self.steps = StepCounter() if steps is None else steps
+        self._compiled: SizedCache[str, DeviceSelector | Verdict] = SizedCache(max_bytes // 2)
+        self._verdicts: SizedCache[Expressions, _Verdicts] = SizedCache(max_bytes // 2)
         self.evaluations = 0
         """Number of evaluations of expressions."""
 
+    @property
+    def stored_bytes(self) -> int:
+        """Size of what is stored."""
+        return self._compiled.stored_bytes + self._verdicts.stored_bytes
+
     def verdict(self, expressions: Expressions, facts: SelectedFacts) -> Verdict:
-        """Return the verdict of a list of expressions for a device."""
+        """Return the verdict of a list of expressions for a device.
+
+        Raises:
+            AttemptLimitError: The attempt took more steps than it may.
+        """
         if not expressions:
             return MATCHES
         verdicts = self._verdicts.get(expressions)
         if verdicts is None:
-            verdicts = self._verdicts[expressions] = _Verdicts(self.reads(expressions))
+            verdicts = _Verdicts(self.reads(expressions), _ENTRY_BYTES + sum(map(len, expressions)))
         key = facts.number if verdicts.reads is None else facts.projection(verdicts.reads)
         found = verdicts.by_device.get(key)
         if found is None:
-            self._verdicts.move_to_end(expressions)
-            found = self._evaluate(expressions, facts)
-            while self._stored >= self._max_verdicts:
-                _, evicted = self._verdicts.popitem(last=False)
-                self._stored -= len(evicted.by_device)
-            # The list itself can be among the evicted ones.
-            self._verdicts.setdefault(expressions, _Verdicts(verdicts.reads)).by_device[key] = found
-            self._stored += 1
+            found = verdicts.by_device[key] = self._evaluate(expressions, facts)
+            verdicts.size += entry_bytes(verdicts.reads) + len(found.compile_error) + len(found.runtime_error)
+            self._verdicts.put(expressions, verdicts, verdicts.size)
         return found
 
     def reads(self, expressions: Expressions) -> Reads:
@@ -137,7 +153,7 @@ class SelectorCache:
             self.evaluations += 1
             try:
                 device = device_facts(facts) if device is None else device
-                matches = selector.matches(device)
+                matches = selector.matches(device, self.steps)
             except SelectorRuntimeError as problem:
                 return Verdict(matches=False, index=index, runtime_error=str(problem))
             if not matches:
@@ -148,13 +164,23 @@ class SelectorCache:
         found = self._compiled.get(expression)
         if found is None:
             try:
-                found = compile_selector(expression)
+                found = compile_selector(expression, self.steps)
             except SelectorCompileError as problem:
                 found = Verdict(matches=False, compile_error=str(problem))
-            self._compiled[expression] = found
-            if len(self._compiled) > self._max_expressions:
-                self._compiled.popitem(last=False)
+            text = found.compile_error if isinstance(found, Verdict) else ""
+            self._compiled.put(expression, found, expression_bytes(expression) + len(text))
         return found
+
+
+def expression_bytes(expression: str) -> int:
+    """Return the size of a compiled expression, which is rarely exceeded."""
+    fixed, of_character = _EXPRESSION_BYTES
+    return fixed + of_character * len(expression)
+
+
+def entry_bytes(reads: Reads) -> int:
+    """Return the size of a verdict or value that is stored by what it reads."""
+    return _ENTRY_BYTES + _READ_BYTES * (0 if reads is None else len(reads))
 
 
 def device_facts(facts: SelectedFacts) -> DeviceFacts:

@@ -13,12 +13,19 @@ from uuid import uuid4
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.step_counter import SLICE_STEPS
 
 T = TypeVar("T")
 
 
 class Journal(Protocol):
-    """Receives the order of the scheduler's steps, changes of profiles, and placements."""
+    """Receives the order of the scheduler's steps, changes of profiles, and placements.
+
+    Attributes:
+        slice_steps: Steps after which :meth:`is_slice_over` is called.
+    """
+
+    slice_steps: int
 
     def steps(self, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
         """Return a coroutine that does the same work, for a task of the scheduler; its steps are ordered."""
@@ -34,6 +41,12 @@ class Journal(Protocol):
 
     async def paused(self, work: Coroutine[Any, Any, None]) -> None:
         """Do work that lets other tasks run and does not affect decisions; only its end is a step."""
+
+    def is_slice_over(self) -> bool:
+        """Return whether a slice of a cycle that is used up ends here."""
+
+    async def between_slices(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do work that lets other tasks run between two slices of a cycle; the cycle is suspended."""
 
     def suspending(self) -> None:
         """Note that changes are deferred from now on, because shadows decide."""
@@ -60,6 +73,8 @@ class Journal(Protocol):
 class NoJournal:
     """Journal of a scheduler that is not recorded."""
 
+    slice_steps = SLICE_STEPS
+
     def steps(self, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
         """Return the work."""
         return work
@@ -75,6 +90,14 @@ class NoJournal:
         """Do nothing."""
 
     async def paused(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do the work."""
+        await work
+
+    def is_slice_over(self) -> bool:
+        """Return True."""
+        return True
+
+    async def between_slices(self, work: Coroutine[Any, Any, None]) -> None:
         """Do the work."""
         await work
 

@@ -146,6 +146,10 @@ class Resumed(msgspec.Struct, frozen=True, array_like=True, tag=17, gc=False):
     """The deferred changes take effect."""
 
 
+class SliceOver(msgspec.Struct, frozen=True, array_like=True, tag=18, gc=False):
+    """A slice of a cycle is over: other tasks run before the cycle continues, which is a step."""
+
+
 Decision = Placed | Rejected | Evicted | Wrote
 DECISIONS = (Placed, Rejected, Evicted, Wrote)
 Entry = (
@@ -166,6 +170,7 @@ Entry = (
     | Wrote
     | Suspended
     | Resumed
+    | SliceOver
 )
 
 

@@ -32,6 +32,7 @@ from scheduler_core.recording.record_entries import (
     Placed,
     Readings,
     Resumed,
+    SliceOver,
     Step,
     Suspended,
     TimerFired,
@@ -40,6 +41,7 @@ from scheduler_core.recording.record_entries import (
     error_name,
 )
 from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.step_counter import SLICE_STEPS
 
 T = TypeVar("T")
 
@@ -100,9 +102,11 @@ class Recorder:
         decisions: Number of placements and rejections.
         is_building: Whether the instance that is built is recorded.
         ports: Numbers of calls and of clients of extenders.
+        slice_steps: Steps of a slice.
     """
 
     objects: ObjectTypes
+    slice_steps = SLICE_STEPS
 
     def __init__(self, clock: Clock, sink: RecordSink) -> None:
         self.clock = RecordedClock(clock, self)
@@ -268,6 +272,19 @@ class Recorder:
         await work
         self._continues(steps)
         self.write(Step(steps.number))
+
+    def is_slice_over(self) -> bool:
+        """Return True."""
+        return True
+
+    async def between_slices(self, work: Coroutine[Any, Any, None]) -> None:
+        """Record that the slice of a cycle is over, and do work that lets other tasks run."""
+        if self._current is None or self._current.in_port:
+            # Shadows decide, which is not recorded.
+            await work
+            return
+        self.write(SliceOver())
+        await self.paused(work)
 
     def suspending(self) -> None:
         """Record that changes are deferred."""

@@ -31,6 +31,7 @@ from scheduler_core.recording.record_entries import (
     Entry,
     Fed,
     Resumed,
+    SliceOver,
     Step,
     Suspended,
     TimerFired,
@@ -182,7 +183,7 @@ class Replay:
 
     def _apply(self, entry: Entry | None) -> bool:
         """Apply an entry; return False if it is for a task to consume."""
-        if isinstance(entry, (Step, Answered, *DECISIONS)):
+        if isinstance(entry, (Step, Answered, SliceOver, *DECISIONS)):
             return False
         self._recorded.take()
         match entry:

@@ -28,6 +28,7 @@ from scheduler_core.recording.record_entries import (
     Placed,
     Readings,
     Rejected,
+    SliceOver,
     Step,
     Wrote,
     error_of,
@@ -82,6 +83,8 @@ class RecordedInput(NoJournal):
     """
 
     objects: ObjectTypes
+    # Slices end where the record has it, which is looked up in each step.
+    slice_steps = 1
 
     def __init__(self, entries: Iterable[Entry]) -> None:
         self.decisions = 0
@@ -136,7 +139,7 @@ class RecordedInput(NoJournal):
             case Answered(call=number):
                 waiter = self._waiters.get(number)
             case _:
-                if not isinstance(self.head, DECISIONS):
+                if not isinstance(self.head, (*DECISIONS, SliceOver)):
                     self.on_input()
                 return
         if waiter is not None and not waiter.done():
@@ -259,6 +262,15 @@ class RecordedInput(NoJournal):
     def new_uid(self) -> str:
         """Return the recorded UUID."""
         return self._uids.popleft() if self._uids else ""
+
+    def is_slice_over(self) -> bool:
+        """Return whether the recorded cycle was interrupted after the readings that were taken."""
+        return isinstance(self.head, SliceOver) and not (self._seconds or self._microseconds or self._uids)
+
+    async def between_slices(self, work: Coroutine[Any, Any, None]) -> None:
+        """Let recorded input take effect until the recorded step of the task."""
+        self.take()
+        await work
 
     async def paused(self, work: Coroutine[Any, Any, None]) -> None:
         """Do the work of shadows while nothing else happens, and wait for the step at its end."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from typing import TypeVar
 
-from scheduler_core.errors import PluginError
+from scheduler_core.errors import AttemptLimitError, PluginError
 from scheduler_core.framework.status import Status, error
 from scheduler_core.snapshot.pod_info import PodInfo
 
@@ -45,6 +45,8 @@ def raised(plugin: str, point: str, pod: PodInfo, fault: Exception) -> Status:
 
 def as_plugin_error(plugin: str, point: str, fault: Exception) -> PluginError:
     """Return an exception of a plugin as an error that names the plugin and the point."""
+    if isinstance(fault, AttemptLimitError):
+        fault.plugin = fault.plugin or plugin
     if isinstance(fault, PluginError):
         return fault
     return PluginError(plugin, point, f"raised {type(fault).__name__}: {fault}")

@@ -166,7 +166,9 @@ def check(
     classes: list[DeviceClass],
 ) -> None:
     """Compare the result on each node with that of the plain recursion."""
-    bounds = data.draw(st.sampled_from((KnowledgeBounds(), KnowledgeBounds(tables=1, records=1, shapes=1, verdicts=1))))
+    bounds = data.draw(
+        st.sampled_from((KnowledgeBounds(), KnowledgeBounds(tables=1, records=1, shapes=1, verdict_bytes=6000)))
+    )
     found = allocator(cluster(*slices, allocated_claim(*results), features=ALPHA, bounds=bounds), requested, classes)
     for node in NODES:
         try:

@@ -157,7 +157,9 @@ def test_finds_what_the_plain_recursion_finds(data: st.DataObject, lists: bool) 
     used = [{"pool": one.spec.pool.name, "device": "d0"} for one in slices if data.draw(st.integers(0, 3)) == 0]
     use = PlainUse(dedicated={f"{DRIVER}/{each['pool']}/d0" for each in used})
     requested = [data.draw(claims(f"c{number}")) for number in range(data.draw(st.sampled_from((1, 1, 2))))]
-    bounds = data.draw(st.sampled_from((KnowledgeBounds(), KnowledgeBounds(tables=1, records=1, shapes=1, verdicts=1))))
+    bounds = data.draw(
+        st.sampled_from((KnowledgeBounds(), KnowledgeBounds(tables=1, records=1, shapes=1, verdict_bytes=6000)))
+    )
     features = DeviceFeatures(list_type_attributes=lists, derived_attributes=True)
     found = allocator(cluster(*slices, allocated_claim(*used), features=features, bounds=bounds), requested)
     for node in NODES:

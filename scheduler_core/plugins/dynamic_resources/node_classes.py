@@ -67,6 +67,7 @@ class NodeClasses:
 
     def _enter(self, row: int) -> int:
         """Set and return the entry of a row's pools."""
+        self._nodes.devices.hardware.steps.upkeep()
         node = self._nodes.nodes[row]
         entry = _NO_POOLS_OF_NODE
         if node is not None:

@@ -24,6 +24,7 @@ from scheduler_core.model.device_claims import EXTENDED_RESOURCE_CLAIM, Allocati
 from scheduler_core.model.devices import DEVICE_CLASS_PREFIX, DeviceClass, DeviceTaintRule, ResourceSlice
 from scheduler_core.model.pod_group import GroupKey
 from scheduler_core.snapshot.indexes.claim_turns import ClaimTurns
+from scheduler_core.step_counter import StepCounter
 
 DeviceObject = ResourceClaim | DeviceClass | ResourceSlice | DeviceTaintRule
 """Any of these kinds."""
@@ -105,6 +106,7 @@ class DeviceIndex:
 
     Args:
         features: Feature gates of devices; None for the defaults.
+        steps: Counts the steps of searches; None for a counter without bounds.
 
     Attributes:
         withheld: Why claims cannot be allocated now, for example because they are not listed yet; "" if they can.
@@ -118,14 +120,14 @@ class DeviceIndex:
         on_freed: Called with a claim as it would have been allocated, and without an allocation, if it is not written.
     """
 
-    def __init__(self, features: DeviceFeatures | None = None) -> None:
+    def __init__(self, features: DeviceFeatures | None = None, steps: StepCounter | None = None) -> None:
         self.withheld = ""
         self.are_lists_expected = False
         self.group_claims = False
         self.claims = ClaimTable()
         self.classes: dict[str, DeviceClass] = {}
         self.classes_version = 0
-        self.hardware = ClusterDevices.empty(features)
+        self.hardware = ClusterDevices.empty(features, steps=steps)
         self.turns = ClaimTurns()
         self.on_freed: list[Callable[[ResourceClaim, ResourceClaim], None]] = []
         self._in_flight: dict[str, InFlightAllocation] = {}

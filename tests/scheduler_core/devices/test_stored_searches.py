@@ -24,7 +24,7 @@ from tests.support.devices import (
 )
 
 STEPS = 80
-BOUNDS = {"ample": KnowledgeBounds(), "small": KnowledgeBounds(tables=2, records=3, shapes=3, verdicts=4)}
+BOUNDS = {"ample": KnowledgeBounds(), "small": KnowledgeBounds(tables=2, records=3, shapes=3, verdict_bytes=6000)}
 
 
 @pytest.mark.parametrize("skips_operations", [pytest.param(False, id="plain"), pytest.param(True, id="skipping")])

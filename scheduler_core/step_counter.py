@@ -1,0 +1,112 @@
+"""Counter of the steps of scheduling attempts: it bounds an attempt, and divides it into slices.
+
+A step is a unit of work that takes about 10 microseconds. Steps are counted and not timed, so that the point at which
+an attempt is given up does not depend on the machine or its load.
+
+::
+
+    idle ──begin──▶ attempt ──slice used up──▶ on_slice_end (the event loop runs) ──▶ attempt ──end──▶ idle
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from scheduler_core.errors import AttemptLimitError
+
+SLICE_STEPS = 2_000
+"""Steps between two turns of the event loop: about 20 ms."""
+ATTEMPT_STEPS = 300_000
+"""Steps of an attempt to schedule a pod: about 3 s."""
+DRY_RUN_STEPS = 5_000
+"""Steps of a dry run, during which the event loop does not run: about 50 ms."""
+
+_OF_MEMBERS = 300
+"""The limit of an attempt, divided by the steps that each further member adds to that of a gang."""
+_NO_LIMIT = 1 << 62
+
+
+class StepCounter:
+    """Steps of the attempt or dry run in progress; without one, steps are not bounded.
+
+    Args:
+        slice_steps: Steps of a slice.
+        attempt_steps: Steps of a live attempt.
+        dry_run_steps: Steps of a dry run.
+
+    Attributes:
+        spent: Steps of the attempt in progress, or of the last one.
+        is_dry: Whether a dry run is in progress, which must not change what live attempts are charged for.
+        on_slice_end: Called when a slice is used up; None if nothing can run between two slices.
+    """
+
+    __slots__ = ("_left", "_limit", "attempt_steps", "dry_run_steps", "is_dry", "on_slice_end", "slice_steps", "spent")
+
+    def __init__(
+        self,
+        slice_steps: int = SLICE_STEPS,
+        attempt_steps: int = ATTEMPT_STEPS,
+        dry_run_steps: int = DRY_RUN_STEPS,
+    ) -> None:
+        self.slice_steps = slice_steps
+        self.attempt_steps = attempt_steps
+        self.dry_run_steps = dry_run_steps
+        self.spent = 0
+        self.is_dry = False
+        self.on_slice_end: Callable[[], None] | None = None
+        self._limit = _NO_LIMIT
+        self._left = slice_steps
+
+    def spend(self, steps: int = 1) -> None:
+        """Count steps of the attempt; the event loop may run before this returns.
+
+        Raises:
+            AttemptLimitError: The attempt took more steps than it may.
+        """
+        self.spent += steps
+        if self.spent > self._limit:
+            raise AttemptLimitError(self._limit)
+        self._left -= steps
+        if self._left <= 0:
+            self._end_slice()
+
+    def upkeep(self, steps: int = 1) -> None:
+        """Count steps that refresh shared state: they use up a slice, but the attempt is not charged for them."""
+        self._left -= steps
+        if self._left <= 0:
+            self._end_slice()
+
+    def _end_slice(self) -> None:
+        self._left = self.slice_steps
+        if self.on_slice_end is not None:
+            self.on_slice_end()
+
+    @contextmanager
+    def live_attempt(self, pods: int = 1) -> Iterator[None]:
+        """Bound a live attempt.
+
+        Args:
+            pods: Number of pods that are scheduled together; each one beyond the first raises the limit a little.
+        """
+        self._begin(self.attempt_steps + (max(pods, 1) - 1) * (self.attempt_steps // _OF_MEMBERS))
+        try:
+            yield
+        finally:
+            self._limit = _NO_LIMIT
+
+    @contextmanager
+    def dry_run(self) -> Iterator[None]:
+        """Bound all dry runs that are made within; no effect within a live attempt or another dry run."""
+        if self._limit != _NO_LIMIT:
+            yield
+            return
+        self._begin(self.dry_run_steps)
+        self.is_dry = True
+        try:
+            yield
+        finally:
+            self.is_dry, self._limit = False, _NO_LIMIT
+
+    def _begin(self, limit: int) -> None:
+        self.spent, self._limit, self._left = 0, limit, self.slice_steps
