@@ -32,7 +32,7 @@ def build_shadows(
     # Metrics of their own: the results that shadows reuse are not those of live profiles.
     choice = NodeChoice(selection, context.queue.nominator, reservations, SchedulerMetrics(), bounds)
     recorders = context.recording.recorders
-    decide = ShadowChoice(choice, ExtendedChoice(selection), context.node_order, recorders, clock)
+    decide = ShadowChoice(choice, ExtendedChoice(selection), context.node_order, recorders, clock, steps=context.steps)
     return ShadowProfiles(
         cache=cache,
         decided=cycles.decided,

@@ -96,12 +96,16 @@ class StepCounter:
             self._limit = _NO_LIMIT
 
     @contextmanager
-    def dry_run(self) -> Iterator[None]:
-        """Bound all dry runs that are made within; no effect within a live attempt or another dry run."""
+    def dry_run(self, *, in_slices: bool = False) -> Iterator[None]:
+        """Bound all dry runs that are made within; no effect within a live attempt or another dry run.
+
+        Args:
+            in_slices: Whether the scheduling loop makes it, so that the event loop runs between its slices.
+        """
         if self._limit != _NO_LIMIT:
             yield
             return
-        self._begin(self.dry_run_steps)
+        self._begin(self.attempt_steps if in_slices else self.dry_run_steps)
         self.is_dry = True
         try:
             yield

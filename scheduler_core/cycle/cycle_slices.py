@@ -102,7 +102,11 @@ class CycleSlices:
         if not self._suspension.is_on:
             self._suspension.begin()
             self._has_suspended = True
-        await self._journal.between_slices(self._clock.sleep(0))
+        self._suspension.is_midway = True
+        try:
+            await self._journal.between_slices(self._clock.sleep(0))
+        finally:
+            self._suspension.is_midway = False
 
     def _switch(self, switch: Callable[..., Any], *value: Any) -> Any:
         """Run the loop until it awaits or ends, or until a slice is used up."""

@@ -1,4 +1,4 @@
-"""Suspension of a scheduling cycle while it waits for an extender.
+"""Suspension of a scheduling cycle while it waits for an extender, or between its slices.
 
 Meanwhile nothing may change the state that the cycle reads, such as columns and nominations::
 
@@ -28,12 +28,14 @@ class Suspension:
 
     Attributes:
         is_on: Whether a cycle is suspended now: no state that cycles read may change, and no dry run may start.
+        is_midway: Whether the cycle is between two slices, perhaps within a dry run: columns may be hypothetical.
         reported: Number of changes that were applied.
         on_error: Called if the change that is reported next is buffered and fails when it is applied; None for nothing.
     """
 
     def __init__(self) -> None:
         self.is_on = False
+        self.is_midway = False
         self.reported = 0
         self.on_error: Callable[[], None] | None = None
         self._deferred: deque[tuple[Callable[[], None], Callable[[], None] | None]] = deque()
@@ -70,6 +72,11 @@ class Suspension:
                 await self._over.wait()
             finally:
                 self._waiting -= 1
+
+    async def readable(self) -> None:
+        """Wait until no cycle is midway; the caller may read columns until it awaits."""
+        if self.is_midway:
+            await self.over()
 
     def begin(self) -> None:
         """Buffer changes from now on."""

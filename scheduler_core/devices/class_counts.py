@@ -21,6 +21,7 @@ from scheduler_core.errors import AllocationError
 from scheduler_core.model.devices import DeviceClass
 
 _MAX_CLASSES = 16
+_DEVICES_PER_STEP = 64
 _NONE = (0, 0)
 
 _Matches = tuple[bool | None, ...]
@@ -43,7 +44,7 @@ class ClassCounts:
     def __init__(self, devices: ClusterDevices, max_classes: int = _MAX_CLASSES) -> None:
         self.devices = devices
         self._max_classes = max_classes
-        self._matches: OrderedDict[Expressions, WeakKeyDictionary[PooledSlice, _Matches]] = OrderedDict()
+        self._matches: OrderedDict[tuple[bool, Expressions], WeakKeyDictionary[PooledSlice, _Matches]] = OrderedDict()
 
     def count(self, device_class: DeviceClass, name: str, labels: Mapping[str, str]) -> tuple[int, int]:
         """Return the number of devices of a node that match a class, and how many of them are in use.
@@ -57,6 +58,7 @@ class ClassCounts:
         total = used = 0
         try:
             for pooled, targeted in self.devices.inventory.targeting(name, labels):
+                self.devices.steps.upkeep(1 + len(pooled.names) // _DEVICES_PER_STEP)
                 matches = self._matches_of(expressions, pooled)
                 names = pooled.names
                 if targeted is not None:
@@ -73,14 +75,18 @@ class ClassCounts:
         return total, used
 
     def _matches_of(self, expressions: Expressions, pooled: PooledSlice) -> _Matches:
-        by_slice = self._matches.get(expressions)
+        # Dry runs must not change the number of steps of live attempts.
+        key = (self.devices.steps.is_dry, expressions)
+        by_slice = self._matches.get(key)
         if by_slice is None:
-            by_slice = self._matches[expressions] = WeakKeyDictionary()
+            by_slice = self._matches[key] = WeakKeyDictionary()
             if len(self._matches) > self._max_classes:
                 self._matches.popitem(last=False)
+        else:
+            self._matches.move_to_end(key)
         found = by_slice.get(pooled)
         if found is None:
-            selectors = self.devices.knowledge.selectors
+            selectors = self.devices.knowledge_in_use.selectors
             verdicts = [selectors.verdict(expressions, each.facts.without_sharing()) for each in pooled.own_records]
             found = by_slice[pooled] = tuple(None if each.is_error else each.matches for each in verdicts)
         return found

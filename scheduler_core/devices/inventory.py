@@ -189,6 +189,7 @@ class DeviceInventory:
         Raises:
             AllocationError: A slice has an invalid node selector.
         """
+        self._steps.upkeep(1 + len(self._network) // _SLICES_PER_STEP)
         for index in (self._by_node.get(name, {}), self._network):
             for pooled in index.values():
                 targeted = pooled.targeted_devices(name, labels)

@@ -62,7 +62,7 @@ class ClaimObstacles:
     def __init__(self, devices: DeviceIndex) -> None:
         self._hardware = dataclasses.replace(devices.hardware, tally=SearchTally())
         self._classes = devices.classes
-        self._problems = DeviceProblems(devices.hardware.knowledge)
+        self._problems = DeviceProblems(devices.hardware.knowledge_in_use)
         self._devices: dict[tuple[RequestTerms, PoolView], dict[Problems, list[int]]] = {}
         self._allocators: dict[Hashable, Allocator] = {}
         self._plans: dict[Hashable, tuple[ClaimPlan, ...]] = {}
@@ -82,6 +82,7 @@ class ClaimObstacles:
         """Return the positions of the devices of a pool by their problems."""
         found = self._devices.get((terms, view))
         if found is None:
+            self._hardware.steps.spend(1 + len(view.records))
             found = self._problems.of_pool(terms, view, self._hardware.allocated.usage(view.key))
             self._devices[terms, view] = found
         return found

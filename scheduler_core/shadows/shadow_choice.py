@@ -21,6 +21,7 @@ from scheduler_core.metrics.cycle_recorder import RecorderPool
 from scheduler_core.ports import Clock
 from scheduler_core.queueing.gates_and_hints import QueueingRules
 from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.step_counter import StepCounter
 
 
 class ShadowDecision(NamedTuple):
@@ -46,11 +47,20 @@ class ShadowChoice:
         order: Start of the next search of a percentage of the nodes; restored after each decision.
         recorders: Recorders of cycles.
         clock: Time.
+        steps: Counts the steps of decisions.
     """
 
     def __init__(
-        self, choice: NodeChoice, extended: ExtendedChoice, order: NodeOrder, recorders: RecorderPool, clock: Clock
+        self,
+        choice: NodeChoice,
+        extended: ExtendedChoice,
+        order: NodeOrder,
+        recorders: RecorderPool,
+        clock: Clock,
+        *,
+        steps: StepCounter,
     ) -> None:
+        self._steps = steps
         self._choice = choice
         self._extended = extended
         self._order = order
@@ -65,10 +75,11 @@ class ShadowChoice:
             gated = _gate(instance, pod)
             if gated:
                 return ShadowDecision(message=gated)
-            node_name = self._choice.reuse(attempt)
-            if node_name:
-                return ShadowDecision(node_name)
-            node_name, diagnosis = self._choice.search(attempt)
+            with self._steps.dry_run(in_slices=True):
+                node_name = self._choice.reuse(attempt)
+                if node_name:
+                    return ShadowDecision(node_name)
+                node_name, diagnosis = self._choice.search(attempt)
             return ShadowDecision(node_name, "" if node_name else diagnosis.message())
         except Exception as error:
             return _failed(error)
@@ -93,7 +104,8 @@ class ShadowChoice:
         task = asyncio.get_running_loop().create_task(self._extended.choose(attempt))
         timer = self._clock.call_later(seconds, partial(_cancel, task))
         try:
-            await asyncio.wait((task,))
+            with self._steps.dry_run():
+                await asyncio.wait((task,))
             if task.cancelled():
                 return ShadowDecision(
                     error=f"the extenders did not answer within {1000 * seconds:.0f} ms of the budget"

@@ -24,6 +24,7 @@ from bayplan.extenders.http_extender import extenders_skipped_notice
 from bayplan.gangs.group_phase import Phase, Tally, evaluate_gang
 from bayplan.resources.resource_model import format_time
 from scheduler_core.cycle.cycle_context import CycleContext
+from scheduler_core.errors import AttemptLimitError
 from scheduler_core.explain.gang_dry_run import ExaminedPlace, GangExamination
 from scheduler_core.explain_assembly import Explainers
 from scheduler_core.gangs.placement_search import GroupCycle
@@ -75,7 +76,12 @@ def explain_gang(scheduler: Scheduler, gang: Gang, options: ExplanationOptions |
     Returns:
         The explanation; it includes the error if a plugin fails.
     """
-    context, limits = scheduler.context, options or ExplanationOptions()
+    with scheduler.context.steps.dry_run():
+        return _explained(scheduler, gang, options or ExplanationOptions())
+
+
+def _explained(scheduler: Scheduler, gang: Gang, limits: ExplanationOptions) -> GangExplanation:
+    context = scheduler.context
     bare = _bare(gang, scheduler.reservations.of(gang.key))
     obstacle = context.queue.gangs.obstacle(gang.key)
     if gang.group is None or obstacle:
@@ -103,7 +109,12 @@ def explain_gang(scheduler: Scheduler, gang: Gang, options: ExplanationOptions |
         return _not_tried(context, gang, bare, phase_verdict.message)
     explainers = Explainers(context, scheduler.cycles, scheduler.reservations)
     cycle = GroupCycle(entry, unit, instance)
-    found = explainers.gangs.examine(cycle, limits.nearest) if unit is gang else explainers.trees.examine(cycle, gang)
+    try:
+        found = (
+            explainers.gangs.examine(cycle, limits.nearest) if unit is gang else explainers.trees.examine(cycle, gang)
+        )
+    except AttemptLimitError as limit:
+        return _not_tried(context, gang, bare, f"its dry run was {limit}")
     return _examined(bare, gang, found, extenders_skipped_notice(instance.config.extenders))
 
 

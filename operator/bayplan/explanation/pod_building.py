@@ -27,7 +27,7 @@ from bayplan.explanation.shared_model import Unblocking
 from bayplan.extenders.http_extender import extenders_skipped_notice
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.cycle_context import CycleContext
-from scheduler_core.errors import SchedulerCoreError
+from scheduler_core.errors import AttemptLimitError, SchedulerCoreError
 from scheduler_core.explain.device_findings import DeviceFindings, device_findings
 from scheduler_core.explain.nearest_nodes import NearMiss, near_misses
 from scheduler_core.explain.pod_dry_run import Examination
@@ -62,9 +62,10 @@ def explain_pod(scheduler: Scheduler, pod: Pod, options: ExplanationOptions | No
         QuantityError: A quantity of the pod cannot be parsed.
     """
     context, limits = scheduler.context, options or ExplanationOptions()
-    built = _alone(scheduler, pod, limits)
-    gang = gang_of_pod(context, pod)
-    return built if gang is None else _with_gang(built, pod, explain_gang(scheduler, gang, limits))
+    with context.steps.dry_run():
+        built = _alone(scheduler, pod, limits)
+        gang = gang_of_pod(context, pod)
+        return built if gang is None else _with_gang(built, pod, explain_gang(scheduler, gang, limits))
 
 
 def _alone(scheduler: Scheduler, pod: Pod, options: ExplanationOptions) -> Explanation:
@@ -131,7 +132,10 @@ def _examined(scheduler: Scheduler, instance: FrameworkInstance, pod: Pod, optio
     described: DeviceExplanation | None = None
     node = ""
     if found.feasible and not found.error:
-        node = _destination(scheduler, instance, info)
+        try:
+            node = _destination(scheduler, instance, info)
+        except AttemptLimitError as limit:
+            found.error = str(limit)
     elif not found.error:
         try:
             devices = device_findings(columns, instance, found)
@@ -141,6 +145,11 @@ def _examined(scheduler: Scheduler, instance: FrameworkInstance, pod: Pod, optio
             notices.append(f"the nearest misses cannot be computed: {error}")
     if found.nominated_only:
         notices.append(f"node {pod.status.nominated_node_name} is nominated for the pod; no other node was evaluated")
+    unblocking: tuple[Unblocking, ...] = ()
+    try:
+        unblocking = _unblocking(scheduler, instance, found, misses, devices)
+    except AttemptLimitError as limit:
+        notices.append(f"the events that would help cannot be computed: {limit}")
     verdict = _verdict(found)
     return Explanation(
         namespace=pod.metadata.namespace,
@@ -156,7 +165,7 @@ def _examined(scheduler: Scheduler, instance: FrameworkInstance, pod: Pod, optio
         nearest=convert_misses(misses),
         scores=_scores(found, options.scored),
         preemption=_preemption(found),
-        unblocking=_unblocking(scheduler, instance, found, misses, devices),
+        unblocking=unblocking,
         devices=described,
         notices=tuple(notices),
     )

@@ -204,7 +204,7 @@ class Status(Struct, frozen=True, rename="camel"):
         missing: Conditions that are not met yet for readiness.
         uptime_seconds: Time since the start of the process.
         binding: Number of binding cycles in progress.
-        is_suspended: Whether the scheduling cycle waits for an extender.
+        is_suspended: Whether the scheduling cycle waits for an extender, or is interrupted because it takes long.
         places: Number of pods in each place of the queue.
         parked: Number of pods whose schedulerName no live profile serves, by schedulerName.
         queue: Pods in the queue, grouped by place, up to the limit for each place.

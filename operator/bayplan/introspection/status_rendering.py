@@ -109,7 +109,7 @@ def _headline(status: Status) -> RenderableType:
         facts += f", {len(cache.assumed)} of them assumed"
     facts += f"; {status.binding} binding"
     if status.is_suspended:
-        facts += "; the scheduling cycle waits for an extender"
+        facts += "; the scheduling cycle is suspended: it waits for an extender, or takes long"
     if status.selector:
         facts += f"; serves the profiles that match {status.selector}"
     return Group(state, Text(facts, style="dim"))

@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from bayplan.page.node_map import MapState, NodesPanel, delta, whole
 from bayplan.page.page_sources import Panel, Turns
+from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.ports import Clock
 
 log = logging.getLogger(__name__)
@@ -104,6 +105,7 @@ class DocumentStream:
         nodes: The map of nodes.
         clock: Time.
         limit: Maximum number of viewers.
+        suspension: Suspension of cycles, during which columns may be hypothetical.
 
     Attributes:
         limit: As given.
@@ -113,9 +115,11 @@ class DocumentStream:
         sent_bytes: Bytes of documents and events that were sent, without static files.
     """
 
-    def __init__(self, panels: Mapping[str, Panel], nodes: NodesPanel, clock: Clock, limit: int) -> None:
+    def __init__(
+        self, panels: Mapping[str, Panel], nodes: NodesPanel, clock: Clock, limit: int, suspension: Suspension
+    ) -> None:
         self.limit = limit
-        self.turns = Turns(clock)
+        self.turns = Turns(clock, suspension=suspension)
         self.refused = 0
         self.sent_bytes = 0
         self._panels: dict[str, Any] = {**panels, NODES: nodes}
@@ -222,6 +226,7 @@ class DocumentStream:
             if panel in self._built and self._clock.now() < self._due[panel]:
                 return  # another request has built it meanwhile
             began = self.turns.spent
+            await self.turns.readable()
             self.turns.begin()
             try:
                 document, compared = await self._build(panel)

@@ -55,7 +55,9 @@ class PageDocuments:
             "profiles": ProfilesPanel(sources),
             "rates": rates,
         }
-        self.stream = DocumentStream(panels, NodesPanel(sources, rows, devices), sources.clock, viewers)
+        self.stream = DocumentStream(
+            panels, NodesPanel(sources, rows, devices), sources.clock, viewers, sources.scheduler.context.suspension
+        )
         self.work = WorkReader(sources)
         self._room = RoomReader(sources, rows)
         self._tasks: list[asyncio.Task[None]] = []
@@ -82,7 +84,8 @@ class PageDocuments:
 
     async def read_room(self, shape: Shape) -> bytes:
         """Return the room for a shape as JSON."""
-        turns = Turns(self._sources.clock)
+        turns = Turns(self._sources.clock, suspension=self._sources.scheduler.context.suspension)
+        await turns.readable()
         turns.begin()
         return msgspec.json.encode(await self._room.read(shape, turns))
 

@@ -14,6 +14,7 @@ from bayplan.kube.readiness import Readiness
 from bayplan.kube.server_version_support import ServerSupport
 from bayplan.kube.writes.write_metrics import WriteMetrics
 from bayplan.profiles.profile_readings import ProfileReading
+from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.metrics.attempt_history import AttemptHistory
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupSource
@@ -59,14 +60,16 @@ class Turns:
     Args:
         clock: Time.
         seconds: Maximum duration of a turn.
+        suspension: Suspension of cycles; no turn begins while a cycle is midway. None if no scheduler runs.
 
     Attributes:
         spent: Seconds that the page has used, without the pauses.
         longest: Seconds of the longest turn.
     """
 
-    def __init__(self, clock: Clock, seconds: float = TURN_SECONDS) -> None:
+    def __init__(self, clock: Clock, seconds: float = TURN_SECONDS, suspension: Suspension | None = None) -> None:
         self._clock = clock
+        self._suspension = suspension
         self._seconds = seconds
         self._began = 0.0
         self.spent = 0.0
@@ -91,7 +94,13 @@ class Turns:
         """Let other tasks run, and begin the next turn."""
         self.end()
         await self._clock.sleep(0)
+        await self.readable()
         self.begin()
+
+    async def readable(self) -> None:
+        """Wait until columns can be read."""
+        if self._suspension is not None:
+            await self._suspension.readable()
 
 
 class Panel(Protocol):

@@ -162,7 +162,8 @@ async def operator_documents(sources: PageSources, rates: RatesPanel | None) -> 
     """
     if sources.readiness.role or sources.readiness.missing:
         return ReportDocuments()
-    turns = Turns(sources.clock)
+    turns = Turns(sources.clock, suspension=sources.scheduler.context.suspension)
+    await turns.readable()
     found = await DocumentReader(sources, turns, _OF_A_RUNNING_OPERATOR).cluster()
     overview = found.panels["overview"]
     panels = {**found.panels, "profiles": await ProfilesPanel(sources).build(turns)}

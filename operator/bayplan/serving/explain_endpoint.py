@@ -42,7 +42,7 @@ class ExplainEndpoint:
     Args:
         explain: Explains a pod.
         readiness: Readiness of the process; before that an explanation would be based on an incomplete cluster.
-        is_suspended: Whether a cycle waits for an extender, which a dry run would disturb.
+        is_suspended: Whether a cycle is suspended, which a dry run would disturb.
         explain_gang: Explains a gang.
     """
 
@@ -70,10 +70,12 @@ class ExplainEndpoint:
         if self._readiness.role:
             return refusal(503, f"{self._readiness.role}; send the request to the leader, or use --offline")
         if self._is_suspended():
-            # Shadow profiles decide within this turn of the loop; an extender takes longer.
+            # Shadow profiles decide within this turn of the loop; an extender, or a long search, takes longer.
             await asyncio.sleep(0)
         if self._is_suspended():
-            return refusal(503, "a scheduling cycle waits for an extender; retry")
+            return refusal(
+                503, "a scheduling cycle is suspended, because it waits for an extender or takes long; retry"
+            )
         namespace, name = request.query.get("namespace", ""), request.query.get("pod", "")
         group, api = request.query.get("podgroup", ""), request.query.get("api", "")
         if not namespace or bool(name) == bool(group):

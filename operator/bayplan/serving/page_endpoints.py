@@ -61,7 +61,7 @@ class PageEndpoints:
         access: Decides who may read data.
         readiness: Readiness of the process.
         leader: Returns the leader.
-        is_suspended: Whether a cycle waits for an extender, which a dry run would disturb.
+        is_suspended: Whether a cycle is suspended, which a dry run would disturb.
     """
 
     def __init__(
@@ -166,10 +166,13 @@ class PageEndpoints:
             text = f'api: unsupported value "{api}": supported values: {", ".join(_SOURCES)}'
             return _error(HTTPStatus.BAD_REQUEST, text)
         if self._is_suspended():
-            # Shadow profiles decide within this turn of the loop; an extender takes longer.
+            # Shadow profiles decide within this turn of the loop; an extender, or a long search, takes longer.
             await asyncio.sleep(0)
         if self._is_suspended():
-            return _error(HTTPStatus.SERVICE_UNAVAILABLE, "a scheduling cycle waits for an extender; retry")
+            return _error(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                "a scheduling cycle is suspended, because it waits for an extender or takes long; retry",
+            )
         what = f"PodGroup {namespace}/{group}" if group else f"pod {namespace}/{pod}"
         try:
             found = self._documents.read_work(namespace, pod or group, is_gang=bool(group), source=_SOURCES.get(api))

@@ -110,7 +110,10 @@ async def test_a_suspended_cycle_rejects_requests(readiness: Readiness) -> None:
         status, body = await request(server, namespace="ml", podgroup="train")
     finally:
         await server.stop()
-    assert (status, error_in(body)) == (503, "a scheduling cycle waits for an extender; retry")
+    assert (status, error_in(body)) == (
+        503,
+        "a scheduling cycle is suspended, because it waits for an extender or takes long; retry",
+    )
 
 
 @pytest.mark.parametrize(
