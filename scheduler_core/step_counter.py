@@ -24,6 +24,7 @@ DRY_RUN_STEPS = 5_000
 
 _OF_MEMBERS = 300
 """The limit of an attempt, divided by the steps that each further member adds to that of a gang."""
+_STEPS_OF_ERROR = 20
 _NO_LIMIT = 1 << 62
 
 
@@ -66,6 +67,8 @@ class StepCounter:
         """
         self.spent += steps
         if self.spent > self._limit:
+            # What catches the error and goes on with something else is interrupted, too.
+            self.upkeep(steps + _STEPS_OF_ERROR)
             raise AttemptLimitError(self._limit)
         self._left -= steps
         if self._left <= 0:

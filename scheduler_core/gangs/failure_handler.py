@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from scheduler_core.cycle.failure_handler import Failure, failed_scheduling, patch_status
-from scheduler_core.framework.queued_pod import QueuedGang
+from scheduler_core.errors import AttemptLimitError
+from scheduler_core.framework.queued_pod import QueuedGang, QueuedPod
 from scheduler_core.framework.status import GANG_SCHEDULING
 from scheduler_core.gangs.placement_trial import GangTrial
 from scheduler_core.gangs.topology_domains import count_domains
@@ -57,6 +58,7 @@ class GangFailure:
         untried: Members that were not tried because the quorum was out of reach.
         preemption: Result of the preemption in the words of kube-scheduler v1.37.1; "" if it has none for it.
         lacks: What each gang of a tree lacks in these words; empty for a gang.
+        is_given_up: Whether the attempt took all steps that it may: nothing more is searched for the gang.
     """
 
     message: str
@@ -72,6 +74,7 @@ class GangFailure:
     untried: int = 0
     preemption: str = ""
     lacks: Mapping[GroupKey, str] = field(default_factory=dict)
+    is_given_up: bool = False
 
     @property
     def is_error(self) -> bool:
@@ -97,6 +100,13 @@ def not_enough_free(instance: FrameworkInstance, nodes: NodeColumns, group: PodG
         return None
     message = f"the group's minResources are not free in the cluster: {', '.join(lacking)}"
     return GangFailure(message, rejected_by=instance.capacity_plugins | {GANG_SCHEDULING}, needed=group.min_member)
+
+
+def of_limit(limit: AttemptLimitError, members: Sequence[QueuedPod], needed: int) -> GangFailure:
+    """Return the failure of a group whose attempt took more steps than it may."""
+    plugins = frozenset((limit.plugin, GANG_SCHEDULING)) if limit.plugin else frozenset((GANG_SCHEDULING,))
+    rejected = tuple(queued.info for queued in members[:1])
+    return GangFailure(str(limit), rejected_by=plugins, rejected_members=rejected, needed=needed, is_given_up=True)
 
 
 def of_strangers(profile: str, strangers: Sequence[str], needed: int) -> GangFailure:

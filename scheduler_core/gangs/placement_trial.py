@@ -18,6 +18,7 @@ from scheduler_core.cycle.gang_constraints import Where
 from scheduler_core.cycle.reuse_or_search import NodeChoice
 from scheduler_core.cycle.scheduling_cycle import failure_of
 from scheduler_core.cycle.scheduling_cycle_with_extenders import ExtendedChoice
+from scheduler_core.errors import AttemptLimitError
 from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.gangs.device_backtracking import MemberChoice
@@ -188,6 +189,10 @@ class MemberTrials:
                 assert diagnosis is not None, "a search returns a diagnosis"
                 return no_fit(diagnosis, None)
             failure = self._assumed.reserve(attempt, node_name)
+        except AttemptLimitError:
+            # The limit is that of the gang: it ends the cycle, and not only the attempt of the member.
+            self._assumed.release(attempt)
+            raise
         except Exception as error:
             failure = failure_of(attempt, error)
         if failure is not None:

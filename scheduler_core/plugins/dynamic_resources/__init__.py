@@ -19,7 +19,7 @@ import numpy as np
 from scheduler_core.config.plugin_args import DynamicResourcesArgs
 from scheduler_core.devices.allocator import Allocator
 from scheduler_core.devices.search import SearchLimits
-from scheduler_core.errors import DeviceError, SchedulerCoreError
+from scheduler_core.errors import AttemptLimitError, DeviceError, SchedulerCoreError
 from scheduler_core.framework.claims_filter import ClaimsFilter, NodeClaims
 from scheduler_core.framework.cluster_events import EventRegistration
 from scheduler_core.framework.cycle_state import CycleState
@@ -312,6 +312,8 @@ class DynamicResources(
         try:
             allocations = None if node is None else attempt.allocations(node) if chosen is None else chosen.allocations
             attempt.reserved_extended = None if node is None else attempt.extended_on(node)
+        except AttemptLimitError as limit:
+            return unschedulable(str(limit))
         except SchedulerCoreError as problem:
             return error(str(problem))
         if not allocations:
