@@ -9,6 +9,7 @@ from scheduler_core.cycle.failure_handler import Failure, of_status
 from scheduler_core.cycle.freed_capacity_event import FreedCapacity
 from scheduler_core.framework.cycle_stages import CycleStage
 from scheduler_core.framework.status import Code
+from scheduler_core.model.device_claims import ClaimConsumer
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.reserve_and_permit import WaitingPodMap, run_permit, run_reserve, run_unreserve
 from scheduler_core.snapshot.cluster_cache import ClusterCache
@@ -113,9 +114,10 @@ class AssumedPods:
     def release_unbound(self, attempt: Attempt) -> None:
         """Release a pod whose binding cycle has failed, and report devices that nothing else will report as free."""
         devices = self._cache.columns.devices
-        held = devices.in_flight_of(attempt.info.uid)
+        held, full = devices.in_flight_of(attempt.info.uid), devices.full_claims_of(attempt.info.uid)
         self.release(attempt)
         devices.report_freed(held)
+        devices.report_dropped(full, ClaimConsumer("pods", attempt.info.pod.metadata.name, attempt.info.uid))
 
     def release(self, attempt: Attempt) -> None:
         """Run Unreserve and drop the pod from the cache; no effect if it is not assumed."""

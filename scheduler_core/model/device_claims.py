@@ -29,6 +29,8 @@ FROM_CLAIM = "FromClaim"
 NO_DATA = Raw(b"null")
 MAX_RESULTS = 32
 """Largest number of devices of a claim."""
+MAX_CONSUMERS = 256
+"""Largest number of entries of ``status.reservedFor``."""
 
 
 class CapacityRequirements(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):

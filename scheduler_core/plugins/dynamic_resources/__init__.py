@@ -46,7 +46,7 @@ from scheduler_core.framework.extension_points import (
 from scheduler_core.framework.handle import Handle
 from scheduler_core.framework.plugin import always
 from scheduler_core.framework.status import SKIP, SUCCESS, Status, error, unresolvable, unschedulable
-from scheduler_core.model.device_claims import ResourceClaim
+from scheduler_core.model.device_claims import MAX_CONSUMERS, ResourceClaim
 from scheduler_core.model.pod_group import PodGroup
 from scheduler_core.model.selectors import NodeMatcher, compile_readable_node_selector
 from scheduler_core.plugins.dynamic_resources.claim_binding import ClaimBinder
@@ -168,7 +168,10 @@ class DynamicResources(
             state.skip_score.add(self.name)
             return _NO_CLAIMS
         attempt.claims = claims
-        for claim in claims:
+        for index, claim in enumerate(claims):
+            if devices.is_full(claim, attempt.consumer(index).uid):
+                text = f"resource claim {claim.key} has {MAX_CONSUMERS} consumers, the limit of status.reservedFor"
+                return PreFilterResult(unresolvable(text))
             rejection = self._prepare(attempt, claim, devices)
             if rejection is not None:
                 return PreFilterResult(rejection)
@@ -301,6 +304,7 @@ class DynamicResources(
     def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
         """Count the node's devices as in use, so that no other pod gets them; nothing is written."""
         attempt, devices = state.read(ATTEMPT), self.handle.nodes.devices
+        attempt.assume_consumers()
         if attempt.make_allocator is None:
             return SUCCESS
         indices = attempt.to_allocate()
@@ -336,6 +340,7 @@ class DynamicResources(
         attempt = state.get(ATTEMPT)
         if attempt is None or not attempt.claims:
             return
+        attempt.drop_consumers()
         devices, binder = self.handle.nodes.devices, None if _is_cancelled() else self._binder()
         for index, claim in enumerate(attempt.claims):
             is_extended = attempt.extended_claim is not None and index == len(attempt.claims) - 1
@@ -374,6 +379,7 @@ class DynamicResources(
         except SchedulerCoreError as fault:
             return error(str(fault))
         binding.end_allocations()
+        attempt.drop_consumers()
         return SUCCESS
 
     def planned_writes(self, state: CycleState, pod: PodInfo, node_name: str) -> Mapping[str, Any] | None:

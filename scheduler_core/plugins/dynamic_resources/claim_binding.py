@@ -23,7 +23,13 @@ from scheduler_core.errors import (
     WriteTimeoutError,
 )
 from scheduler_core.framework.handle import Handle
-from scheduler_core.model.device_claims import DELETE_PROTECTION, AllocationResult, ClaimConsumer, ResourceClaim
+from scheduler_core.model.device_claims import (
+    DELETE_PROTECTION,
+    MAX_CONSUMERS,
+    AllocationResult,
+    ClaimConsumer,
+    ResourceClaim,
+)
 from scheduler_core.model.pod import ExtendedResourceClaimStatus, ExtendedResourceRequest, Pod
 from scheduler_core.plugins.dynamic_resources.pod_claims import is_reserved_for
 from scheduler_core.ports import ClaimWriter
@@ -38,9 +44,6 @@ _LAST_TRY = (*(False,) * (_TRIES - 1), True)
 """For each try of a write, whether it is the last one."""
 _RETRY_SECONDS = 0.01
 _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.1, 30.0
-
-MOST_CONSUMERS = 256
-"""Most entries of ``reservedFor`` that the API server accepts."""
 
 
 class ClaimBinder:
@@ -353,4 +356,4 @@ def _with_consumers(stored: Sequence[ClaimConsumer], consumers: Sequence[ClaimCo
     """Add consumers that are not reserved yet: the first in any case, the others up to the limit."""
     known = {each.uid for each in stored}
     added = {each.uid: each for each in consumers if each.uid not in known}
-    return (*stored, *list(added.values())[: max(1, MOST_CONSUMERS - len(stored))])
+    return (*stored, *list(added.values())[: max(1, MAX_CONSUMERS - len(stored))])

@@ -107,6 +107,7 @@ class PodDevices(Struct):
         make_allocator: Makes the search for the claims that have no allocation; None if all have one.
         unavailable: Indices of allocated claims that some node cannot reach, or whose devices failed.
         searches: Searches of Filter, by the extended resources that nodes provide through devices.
+        assumed_consumers: UIDs of claims and of what uses them, as Reserve counted them.
         reserved_extended: What stands for the extended resources on the node of Reserve; None before, or for nothing.
     """
 
@@ -123,6 +124,7 @@ class PodDevices(Struct):
     make_allocator: Callable[[Sequence[ResourceClaim]], Allocator] | None = None
     unavailable: set[int] = field(default_factory=set)
     searches: dict[frozenset[str], NodeSearch] = field(default_factory=dict)
+    assumed_consumers: list[tuple[str, str]] = field(default_factory=list)
     reserved_extended: ExtendedClaim | None = None
     _requests: dict[frozenset[str], ExtendedClaim] = field(default_factory=dict)
     _allocators: dict[str, Allocator] = field(default_factory=dict)
@@ -135,6 +137,18 @@ class PodDevices(Struct):
     def consumer(self, index: int) -> ClaimConsumer:
         """Return what a claim is reserved for."""
         return self.consumers[index] if index < len(self.consumers) else consumer_of(self.pod.pod)
+
+    def assume_consumers(self) -> None:
+        """Count what uses the claims as their consumers, before their reservations are written."""
+        for index, claim in enumerate(self.claims):
+            used = (claim.metadata.uid, self.consumer(index).uid)
+            self.nodes.devices.assume_consumer(*used)
+            self.assumed_consumers.append(used)
+
+    def drop_consumers(self) -> None:
+        """Undo :meth:`assume_consumers`."""
+        while self.assumed_consumers:
+            self.nodes.devices.drop_consumer(*self.assumed_consumers.pop())
 
     def to_allocate(self) -> list[int]:
         """Return the indices of the claims whose status has no allocation."""

@@ -13,6 +13,7 @@ Follows kube-scheduler v1.37.1, ``plugins/dynamicresources/dra_manager.go``.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
 from msgspec import Struct, field
@@ -20,7 +21,13 @@ from msgspec.structs import replace
 
 from scheduler_core.devices.allocator import ClusterDevices
 from scheduler_core.devices.records import DeviceFeatures
-from scheduler_core.model.device_claims import EXTENDED_RESOURCE_CLAIM, AllocationResult, ResourceClaim
+from scheduler_core.model.device_claims import (
+    EXTENDED_RESOURCE_CLAIM,
+    MAX_CONSUMERS,
+    AllocationResult,
+    ClaimConsumer,
+    ResourceClaim,
+)
 from scheduler_core.model.devices import DEVICE_CLASS_PREFIX, DeviceClass, DeviceTaintRule, ResourceSlice
 from scheduler_core.model.pod_group import GroupKey
 from scheduler_core.snapshot.indexes.claim_turns import ClaimTurns
@@ -131,6 +138,7 @@ class DeviceIndex:
         self.turns = ClaimTurns()
         self.on_freed: list[Callable[[ResourceClaim, ResourceClaim], None]] = []
         self._in_flight: dict[str, InFlightAllocation] = {}
+        self._assumed_consumers: dict[str, Counter[str]] = {}
         self._resources: dict[str, DeviceClass] = {}
 
     # -- objects of the API server ------------------------------------------------------------------------------
@@ -251,6 +259,46 @@ class DeviceIndex:
                 yield claim, allocation
         for held in in_memory.values():
             yield held.claim, held.allocation
+
+    # -- consumers --------------------------------------------------------------------------------------------------
+
+    def assume_consumer(self, claim_uid: str, consumer_uid: str) -> None:
+        """Count a consumer of a claim whose reservation is not written yet."""
+        self._assumed_consumers.setdefault(claim_uid, Counter())[consumer_uid] += 1
+
+    def drop_consumer(self, claim_uid: str, consumer_uid: str) -> None:
+        """Undo :meth:`assume_consumer`, or replace it by the written reservation."""
+        assumed = self._assumed_consumers.get(claim_uid, Counter())
+        assumed[consumer_uid] -= 1
+        if assumed[consumer_uid] <= 0:
+            del assumed[consumer_uid]
+        if not assumed:
+            self._assumed_consumers.pop(claim_uid, None)
+
+    def is_full(self, claim: ResourceClaim, consumer_uid: str = "") -> bool:
+        """Return whether a claim, reservations that are not written yet included, admits no other consumer."""
+        stored = self.claims.get(claim.key)
+        if stored is None or stored.metadata.uid != claim.metadata.uid:
+            stored = claim
+        assumed = self._assumed_consumers.get(claim.metadata.uid, ())
+        if len(stored.status.reserved_for) + len(assumed) < MAX_CONSUMERS:
+            return False
+        consumers = {*assumed, *(each.uid for each in stored.status.reserved_for)}
+        return consumer_uid not in consumers and len(consumers) >= MAX_CONSUMERS
+
+    def full_claims_of(self, consumer_uid: str) -> list[ResourceClaim]:
+        """Return the claims that admit no other consumer, and that a consumer is assumed to use."""
+        uids = {uid for uid, assumed in self._assumed_consumers.items() if consumer_uid in assumed}
+        return [claim for claim in self.claims if claim.metadata.uid in uids and self.is_full(claim)] if uids else []
+
+    def report_dropped(self, claims: Iterable[ResourceClaim], consumer: ClaimConsumer) -> None:
+        """Call :attr:`on_freed` for claims that admit another consumer now, because one was dropped."""
+        for claim in claims:
+            if not self.is_full(claim):
+                reserved_for = (*claim.status.reserved_for, consumer)
+                before = replace(claim, status=replace(claim.status, reserved_for=reserved_for))
+                for callback in self.on_freed:
+                    callback(before, claim)
 
     # -- extended resources -------------------------------------------------------------------------------------
 

@@ -9,9 +9,9 @@ import pytest
 from msgspec.structs import replace
 
 from scheduler_core.errors import DeviceError, ForbiddenError, ServerUnavailableError
-from scheduler_core.model.device_claims import ClaimConsumer, ResourceClaim, ResourceClaimStatus
+from scheduler_core.model.device_claims import MAX_CONSUMERS, ClaimConsumer, ResourceClaim, ResourceClaimStatus
 from scheduler_core.model.pod import Pod
-from scheduler_core.plugins.dynamic_resources.claim_binding import MOST_CONSUMERS, ClaimBinder
+from scheduler_core.plugins.dynamic_resources.claim_binding import ClaimBinder
 from scheduler_core.plugins.dynamic_resources.pod_claims import consumer_of
 from tests.support.background import until
 from tests.support.builders import pod
@@ -121,14 +121,14 @@ async def test_a_pod_that_relies_on_another_allocation() -> None:
 
 async def test_the_limit_of_reservations() -> None:
     """A write adds only as many consumers as the API server accepts."""
-    others = tuple(ClaimConsumer("pods", f"o{number}", f"o{number}") for number in range(MOST_CONSUMERS - 2))
+    others = tuple(ClaimConsumer("pods", f"o{number}", f"o{number}") for number in range(MAX_CONSUMERS - 2))
     world = World(*others)
     binding = [world.bind(user) for user in USERS[:3]]
     await asyncio.sleep(0)
     assert world.writer.calls == []
     world.writer.gate.set()
     counts = [len(each.status.reserved_for) for each in await asyncio.gather(*binding)]
-    assert counts == [MOST_CONSUMERS - 1, MOST_CONSUMERS, MOST_CONSUMERS + 1]
+    assert counts == [MAX_CONSUMERS - 1, MAX_CONSUMERS, MAX_CONSUMERS + 1]
 
 
 async def test_a_deallocation_waits_for_its_turn() -> None:
