@@ -24,7 +24,7 @@ from scheduler_core.cycle.cycle_context import CycleContext
 from scheduler_core.cycle.cycle_report import CycleRecording
 from scheduler_core.cycle.cycle_slices import CycleSlices, searches_devices
 from scheduler_core.cycle.percentage_of_nodes import NodeOrder
-from scheduler_core.cycle.plugin_handle import PluginHandle, PluginServices, PluginWriters
+from scheduler_core.cycle.plugin_handle import PluginHandle, PluginServices, PluginWriters, ReportedDeletions
 from scheduler_core.cycle.profile_queueing_rules import ProfileQueueingRules
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.cycle_assembly import Cycles
@@ -133,7 +133,11 @@ class Scheduler:
             GangViews(cache, queue),
             waiting,
             clock,
-            PluginWriters(writer, ports.storage, ports.claims).after(suspension),
+            PluginWriters(
+                ReportedDeletions(writer, lambda deletion: self.feed.deletion_accepted(deletion, clock.wall())),
+                ports.storage,
+                ports.claims,
+            ).after(suspension),
             TimedPreemptions(metrics, timing),
             metrics.devices,
             ports.journal,

@@ -28,7 +28,6 @@ class Attempt:
         recorder: Records the current cycle; None in explanations, which are not recorded.
         search_ended: When the node was chosen, in the clock's seconds; None before that.
         node_name: The chosen node, "" until there is one.
-        has_written_nomination: Whether the chosen node was written to the pod as its nomination.
         feasible_count: Number of feasible nodes, once it is known.
         is_sampled: Whether its plugins are timed for the metrics.
         trace: Return value of the tracer for the scheduling cycle.
@@ -46,7 +45,6 @@ class Attempt:
     search_ended: float | None = None
     state: CycleState = field(default_factory=CycleState)
     node_name: str = ""
-    has_written_nomination: bool = False
     feasible_count: int = 0
     is_sampled: bool = False
     trace: object = None

@@ -208,7 +208,7 @@ class BindPreparation:
         if pod.status.nominated_node_name == attempt.node_name:
             return
         meta = pod.metadata
-        attempt.has_written_nomination = True
+        self._queue.nominator.written(meta.uid, attempt.node_name)
         self._writer.patch_pod_status(
             PodStatusPatch(meta.namespace, meta.name, meta.uid, nominated_node_name=attempt.node_name)
         )

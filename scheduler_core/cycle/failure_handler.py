@@ -15,10 +15,12 @@ from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.cycle_report import CycleReport
 from scheduler_core.cycle.freed_capacity_event import FreedCapacity
 from scheduler_core.framework.diagnosis import Diagnosis
+from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import Status
 from scheduler_core.metrics.decision_log import log_unschedulable
 from scheduler_core.model.pod import Pod, PodCondition
 from scheduler_core.ports import ClusterWriter, Event, ObjectReference, PodStatusPatch
+from scheduler_core.queueing.nominator import NominatedPods
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 
 log = logging.getLogger(__name__)
@@ -95,29 +97,47 @@ def failed_scheduling(pod: Pod, message: str, profile: str) -> Event:
     return Event(regarding, "Warning", FAILED_SCHEDULING, "Scheduling", message, reporting_controller=profile)
 
 
-def patch_status(writer: ClusterWriter, pod: Pod, failure: Failure, *, has_written_nomination: bool = False) -> bool:
+def patch_status(
+    writer: ClusterWriter,
+    pod: Pod,
+    failure: Failure,
+    *,
+    queued: QueuedPod | None = None,
+    nominations: NominatedPods | None = None,
+) -> bool:
     """Write the PodScheduled condition and the nomination if they differ from the pod's status.
+
+    The pod as last seen may lack what was written before, so both are also written if the last write differs.
 
     Args:
         writer: Writer of the status.
         pod: The pod as last seen.
         failure: The failure.
-        has_written_nomination: Whether the attempt wrote a nomination, which the pod as last seen may not show yet.
+        queued: The pod in the queue, which stores the last written condition; None if it is not there.
+        nominations: All nominations, if the failure may change that of the pod.
 
     Returns:
         Whether the condition changes.
     """
     condition = PodCondition(POD_SCHEDULED, "False", failure.reason, failure.message, pod.metadata.generation)
     known = next((entry for entry in pod.status.conditions if entry.type == POD_SCHEDULED), None)
+    reported = None if queued is None else queued.reported_condition
     stands = known is not None and known.has_same_content(condition)
+    stands = stands and (reported is None or reported.has_same_content(condition))
     nominated = failure.nominated_node
-    if nominated == pod.status.nominated_node_name and not has_written_nomination:
+    is_unseen = nominations is not None and nominations.is_unseen(pod.metadata.uid)
+    if nominated == pod.status.nominated_node_name and not is_unseen:
         nominated = None
     if stands and nominated is None:
         return False
     meta = pod.metadata
+    is_known = known == condition and reported in (None, condition)
+    if queued is not None:
+        queued.reported_condition = condition
+    if nominations is not None and nominated is not None:
+        nominations.written(meta.uid, nominated)
     writer.patch_pod_status(
-        PodStatusPatch(meta.namespace, meta.name, meta.uid, None if known == condition else condition, nominated)
+        PodStatusPatch(meta.namespace, meta.name, meta.uid, None if is_known else condition, nominated)
     )
     return not stands
 
@@ -173,4 +193,4 @@ class FailedAttempts:
         if pod.has_deferred_resize:
             return
         self._writer.record(failed_scheduling(pod, failure.message, profile))
-        patch_status(self._writer, pod, failure, has_written_nomination=attempt.has_written_nomination)
+        patch_status(self._writer, pod, failure, queued=queued, nominations=nominator)

@@ -19,7 +19,7 @@ from scheduler_core.framework.ongoing_preemptions import PreemptionsUnderWay
 from scheduler_core.framework.status import SUCCESS, Status
 from scheduler_core.metrics.device_metrics import DeviceMetrics
 from scheduler_core.metrics.plugin_metrics import RecordedPluginMetrics
-from scheduler_core.ports import ClaimWriter, Clock, ClusterWriter, StorageWriter
+from scheduler_core.ports import ClaimWriter, Clock, ClusterWriter, PodDeletion, StorageWriter
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.filtering import decode_verdict, run_filters, run_pre_filters
 from scheduler_core.runtime.framework_instance import FrameworkInstance
@@ -56,6 +56,32 @@ class _AfterSuspension:
                 await self._suspension.over()
 
         return deferred
+
+
+class ReportedDeletions:
+    """Writer of the cluster that reports the successful response to each deletion before it calls ``done``.
+
+    Args:
+        writer: The actual writer.
+        on_accepted: Called with each deletion that the API server has accepted.
+    """
+
+    def __init__(self, writer: ClusterWriter, on_accepted: Callable[[PodDeletion], None]) -> None:
+        self._writer = writer
+        self._on_accepted = on_accepted
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._writer, name)
+
+    def delete_pod(self, deletion: PodDeletion, done: Callable[[Exception | None], None]) -> None:
+        """Queue a deletion."""
+
+        def answered(fault: Exception | None) -> None:
+            if fault is None:
+                self._on_accepted(deletion)
+            done(fault)
+
+        self._writer.delete_pod(deletion, answered)
 
 
 class TaskJournal(Protocol):

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from datetime import datetime
 from typing import ParamSpec
 
 from scheduler_core.cycle.freed_capacity_event import FreedCapacity, on_node
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.errors import SchedulerCoreError
+from scheduler_core.feeds.accepted_deletions import AcceptedDeletions
 from scheduler_core.feeds.invalid_pods import InvalidPods
 from scheduler_core.feeds.read_pods import ReadPods
 from scheduler_core.feeds.update_events import is_unchanged, labelled_by_bind, node_events, pod_events
@@ -29,7 +31,7 @@ from scheduler_core.framework.object_reads import annotations_of
 from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
-from scheduler_core.ports import Clock
+from scheduler_core.ports import Clock, PodDeletion
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.profile_swap import ProfileTable
 from scheduler_core.runtime.reserve_and_permit import WaitingPodMap
@@ -60,10 +62,13 @@ class EventHandling:
         suspension: Whether a scheduling cycle awaits an extender.
         clock: Time.
         metrics: Metrics of the scheduler.
+
+    Attributes:
+        report: Handles a change of the scheduler itself, which the metrics do not count.
     """
 
     def __init__(self, suspension: Suspension, clock: Clock, metrics: SchedulerMetrics) -> None:
-        self._report = suspension.report
+        self.report = suspension.report
         self._now = clock.now
         self._observe = {event: metrics.events_backlog.of(event).observe for event in _EVENTS}
 
@@ -77,7 +82,7 @@ class EventHandling:
             kwargs: Arguments of ``handle``.
         """
         started = self._now()
-        self._report(handle, *args, **kwargs)
+        self.report(handle, *args, **kwargs)
         self._observe[event](self._now() - started)
 
 
@@ -119,6 +124,8 @@ class PodAndNodeFeed:
         self._profiles = profiles
         self._room = room
         self._take = handling.take
+        self._defer = handling.report
+        self._deletions = AcceptedDeletions()
         self._queues_resizes = queues_resizes
 
     # -- pods ---------------------------------------------------------------------------------------------------
@@ -140,9 +147,31 @@ class PodAndNodeFeed:
         event = "AssignedPodDelete" if pod.spec.node_name else "UnscheduledPodDelete"
         self._take(event, self._pod_gone, pod)
 
+    def deletion_accepted(self, deletion: PodDeletion, at: datetime) -> None:
+        """Handle the successful response to a deletion by this process, which may overtake the watch.
+
+        The pod terminates from now on, whatever the watch still delivers. If it did not, a preemptor that is tried
+        before the watch shows the deletion would evict other pods as well.
+
+        Args:
+            deletion: The deletion.
+            at: The time of the response.
+        """
+        self._defer(self._deletion_accepted, deletion, at)
+
+    def _deletion_accepted(self, deletion: PodDeletion, at: datetime) -> None:
+        placed = self._cache.get(deletion.uid)
+        if placed is None or placed.info.pod.metadata.deletion_timestamp is not None:
+            return
+        info = placed.info
+        self._deletions.accept(deletion, at)
+        pod = self._deletions.completed(info.pod)
+        self._take_version(lambda _: self._cache.replace_pod(info, pod), pod, pod)
+
     def _pod_gone(self, pod: Pod) -> None:
         """Handle a deleted pod; a pod that has ended but still exists counts for its gang."""
         self.reads.deleted(pod.metadata.uid)
+        self._deletions.ended(pod.metadata.uid)
         gang = self._queue.gangs.lost(pod.metadata.uid)
         self.invalid_pods.remove(pod.metadata.uid)
         self._pod_deleted(pod)
@@ -165,10 +194,23 @@ class PodAndNodeFeed:
     def _guarded(self, take: Callable[[Pod], None], pod: Pod) -> None:
         if self.reads.is_overtaken(pod):
             return
+        self._take_version(take, pod, self._deletions.completed(pod) if self._deletions else pod)
+
+    def _take_version(self, take: Callable[[Pod], None], given: Pod, pod: Pod) -> None:
+        """Handle a version of a pod.
+
+        A version without a node may be older than a bind that took effect before the deletion, so an assumed pod is not
+        released for a deletion that only the response to it has shown.
+
+        Args:
+            take: Applies the version to the cache and the queue.
+            given: The version as delivered.
+            pod: The version with the deletion that the watch does not show yet.
+        """
         queue = self._queue
         before, gang = queue.gangs.of_uid(pod.metadata.uid), queue.gangs.saw(pod)
         try:
-            take(pod)
+            take(pod if pod.spec.node_name else given)
         except SchedulerCoreError as error:
             self._reject_invalid(pod, error)
         else:

@@ -110,6 +110,15 @@ class Nominator(Protocol):
     def nominated_pods(self, node_name: str) -> Iterable[PodInfo]:
         """Return the pods that are nominated to a node."""
 
+    def node_of(self, uid: str) -> str:
+        """Return the node to which a pod is nominated, which its status may not show yet; "" for none."""
+
+    def is_unseen(self, uid: str) -> bool:
+        """Return whether the watch has not shown the last nomination that was written for a pod."""
+
+    def written(self, uid: str, node_name: str) -> None:
+        """Record that a nomination is written to a pod's status; "" for one that is cleared."""
+
     def nominate(self, pod: PodInfo, node_name: str) -> None:
         """Nominate a pod to a node; it replaces an earlier nomination."""
 

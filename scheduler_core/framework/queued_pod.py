@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
 
+from scheduler_core.model.pod import PodCondition
 from scheduler_core.model.pod_group import GroupKey
 from scheduler_core.snapshot.pod_info import PodInfo
 
@@ -59,6 +60,8 @@ class QueuedPod:
         sort_key: The key of the QueueSort plugin, computed when the pod enters the active or the backoff queue.
         first_attempt: When it first entered the active queue; 0 before that.
         group: The gang of the pod; None for none.
+        reported_condition: The PodScheduled condition that was last written, which the pod may not show yet; None for
+            none.
     """
 
     __slots__ = (
@@ -76,6 +79,7 @@ class QueuedPod:
         "place",
         "profile",
         "rejected_by",
+        "reported_condition",
         "sequence",
         "sort_key",
         "timestamp",
@@ -105,6 +109,7 @@ class QueuedPod:
         self.was_flushed = False
         self.flushed_at = 0.0
         self.group: GroupKey | None = None
+        self.reported_condition: PodCondition | None = None
 
     entity = "pod"
     """Value of the label ``type`` of kube-scheduler's metrics of queued entities."""

@@ -249,8 +249,9 @@ class FailedGangs:
             member_failure = Failure(
                 failure.message, failure.rejected_by, failure.pending_on, failure.is_error, nominated
             )
-            if patch_status(self._writer, queued.info.pod, member_failure):
-                self._writer.record(failed_scheduling(queued.info.pod, failure.message, entry.profile))
+            pod, nominations = queued.info.pod, self._queue.nominator
+            if patch_status(self._writer, pod, member_failure, queued=queued, nominations=nominations):
+                self._writer.record(failed_scheduling(pod, failure.message, entry.profile))
         self._queue.failed(entry)
         self._queue.gangs.changed(gang)
 

@@ -71,14 +71,16 @@ class GatedMembers:
                 # The condition is outdated, and no attempt corrects it before there is a quorum.
                 gang = self._queue.gangs.of_uid(uid)
                 text = _NO_QUORUM if gang is None or gang.tree is None else gang.tree.lacks_quorum
-                patch_status(self._writer, pod.info.pod, Failure(text, nominated_node=None, is_gated=True))
+                failure = Failure(text, nominated_node=None, is_gated=True)
+                patch_status(self._writer, pod.info.pod, failure, queued=pod)
         if self._pending:
             self._timer = self._clock.call_later(0.0, self._report_some)
 
     def _report(self, queued: QueuedPod) -> None:
         pod, message = queued.info.pod, ", ".join(queued.gate_reasons)
         self._log(queued, message)
-        if patch_status(self._writer, pod, Failure(message, nominated_node=None, is_gated=True)):
+        failure = Failure(message, nominated_node=None, is_gated=True)
+        if patch_status(self._writer, pod, failure, queued=queued):
             self._writer.record(failed_scheduling(pod, message, queued.profile))
 
     def _log(self, queued: QueuedPod, message: str) -> None:

@@ -238,9 +238,7 @@ class GangPreemption:
         units = DisruptionUnits(self._groups)
         protected = units.protected_from(priority) | frozenset(preempting.gang.pods)
         running = (info for row in rows.tolist() for info in nodes.pods[row].values())
-        terminating = tuple(
-            info for info in running if info.pod.metadata.deletion_timestamp is not None and info.priority < priority
-        )
+        terminating = tuple(info for info in running if info.is_leaving and info.priority < priority)
         request = GangRequest(instance, preemptor, priority, preempting.gang.needed, units, protected, terminating)
         with self._nominator.without(preempting.gang.waiting):
             if not preempting.group.key.source.is_native:

@@ -129,8 +129,8 @@ class VictimSearch:
         rows = {self.nodes.row_of(name) for name in nodes.values()}
         awaited = [info for info in self.request.terminating if terminating_rows[info.uid] in rows]
         chosen = [info for unit in sorted(self.chosen, key=self._importance) for info in unit.pods]
-        awaited += (info for info in chosen if info.pod.metadata.deletion_timestamp is not None)
-        pods = tuple(info for info in chosen if info.pod.metadata.deletion_timestamp is None)
+        awaited += (info for info in chosen if info.is_leaving)
+        pods = tuple(info for info in chosen if not info.is_leaving)
         if not pods and not awaited:
             return None
         violating, _ = split_by_budgets(pods, self.nodes.disruption_budgets)

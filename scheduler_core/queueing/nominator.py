@@ -4,8 +4,9 @@ A nominated pod counts on its node while pods of the same or lower priority are 
 the room that preemption made for it. A member of a gang counts by the priority of its group, because the group preempts
 by that priority and needs it to keep its nodes; a pod's status has no priority, so this also holds after a restart.
 
-A nomination exists in memory before it is written to the pod's status, so the status may lag behind; this module merges
-the two.
+A nomination exists in memory before the watch shows it in the pod's status; this module merges the two. Until the watch
+has shown the last nomination that was written here, that one counts, and versions of the pod with earlier ones are
+stale. kube-scheduler trusts the status, so a late watch undoes a nomination there.
 
 Follows kube-scheduler v1.37.1, ``backend/queue/nominator.go``.
 """
@@ -20,6 +21,9 @@ from contextlib import contextmanager
 from scheduler_core.model.pod import Pod
 from scheduler_core.snapshot.pod_info import PodInfo
 
+_MOST_UNSEEN = 8
+"""Most written nominations of one pod that are stored until the watch shows the last one."""
+
 
 class NominatedPods:
     """Nominations by node; see :class:`scheduler_core.framework.handle.Nominator`.
@@ -31,7 +35,7 @@ class NominatedPods:
         version: Incremented when a nomination is made or withdrawn.
     """
 
-    __slots__ = ("_by_node", "_group_priority", "_hidden", "_node_of", "version")
+    __slots__ = ("_by_node", "_group_priority", "_hidden", "_node_of", "_unseen", "version")
 
     def __init__(self, group_priority: Callable[[str], int | None] = lambda _: None) -> None:
         self.version = 0
@@ -39,6 +43,7 @@ class NominatedPods:
         self._by_node: dict[str, dict[str, PodInfo]] = {}
         self._node_of: dict[str, str] = {}
         self._hidden: Counter[str] = Counter()
+        self._unseen: dict[str, list[str]] = {}
 
     def __len__(self) -> int:
         return len(self._node_of)
@@ -100,23 +105,66 @@ class NominatedPods:
         finally:
             self._hidden -= Counter(hidden)
 
+    def forget(self, uid: str) -> None:
+        """Withdraw the nomination of a pod that has left the queue, and drop what is stored about it."""
+        self._unseen.pop(uid, None)
+        self.withdraw(uid)
+
+    def is_unseen(self, uid: str) -> bool:
+        """Return whether the watch has not shown the last nomination that was written for a pod."""
+        return uid in self._unseen
+
+    def written(self, uid: str, node_name: str) -> None:
+        """Record that a nomination is written to a pod's status; "" for one that is cleared."""
+        unseen = self._unseen.setdefault(uid, [])
+        unseen.append(node_name)
+        del unseen[:-_MOST_UNSEEN]
+
     def decide(self, pod: PodInfo, node_name: str | None) -> None:
-        """Set the nomination of a pod: ``node_name``, none (""), or that of the pod's status (None).
+        """Set the nomination of a pod: ``node_name``, none (""), or the last one that was written or read (None).
 
         A pod that runs on a node, and waits there for a resize, has no nomination.
         """
         if pod.pod.spec.node_name:
             node_name = ""
-        nominated = pod.pod.status.nominated_node_name if node_name is None else node_name
-        if nominated:
-            self.nominate(pod, nominated)
+        if node_name is None:
+            unseen = self._unseen.get(pod.uid)
+            node_name = pod.pod.status.nominated_node_name if unseen is None else unseen[-1]
+        if node_name:
+            self.nominate(pod, node_name)
         elif pod.uid in self._node_of:
             self.withdraw(pod.uid)
 
     def update(self, old: Pod, pod: PodInfo) -> None:
-        """Take the nomination of an updated pod from its status, unless neither version has one there."""
+        """Take the nomination of an updated pod from its status, unless the status is stale or has never had one."""
         node_name = self.node_of(pod.uid)
-        if node_name and not old.status.nominated_node_name and not pod.pod.status.nominated_node_name:
-            self.nominate(pod, node_name)
+        before, now = old.status.nominated_node_name, pod.pod.status.nominated_node_name
+        if self._is_stale(pod.uid, now, is_changed=now != before) or (node_name and not before and not now):
+            if node_name:
+                self.nominate(pod, node_name)
         else:
             self.decide(pod, None)
+
+    def _is_stale(self, uid: str, now: str, *, is_changed: bool) -> bool:
+        """Return whether a status shows an earlier nomination than the last one that was written.
+
+        Writes may be merged or dropped before they are sent, so an unchanged status that shows the last nomination
+        proves nothing, but drops one of the earlier ones.
+        """
+        unseen = self._unseen.get(uid)
+        if unseen is None:
+            return False
+        if now == unseen[-1]:
+            if is_changed or len(unseen) == 1:
+                del self._unseen[uid]
+                return False
+            del unseen[0]
+            return True
+        if not is_changed:
+            return True
+        if now in unseen:
+            del unseen[: unseen.index(now) + 1]
+            return True
+        # Another client has changed the nomination since.
+        del self._unseen[uid]
+        return False

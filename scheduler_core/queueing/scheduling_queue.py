@@ -138,7 +138,7 @@ class SchedulingQueue:
 
     def remove(self, uid: str) -> QueuedPod | None:
         """Remove a pod that was deleted or bound; one in flight is not requeued if it fails."""
-        self.nominator.withdraw(uid)
+        self.nominator.forget(uid)
         pod = self.find(uid)
         if pod is not None:
             if pod.place is not _IN_FLIGHT:

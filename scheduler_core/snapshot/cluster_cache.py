@@ -150,6 +150,7 @@ class ClusterCache:
             del self._placed[info.uid]
             self._detach(placed.info)
             placed.info.node_name = ""
+            placed.info.is_cancelled = False
 
     def overdue(self, before: float) -> list[PodInfo]:
         """Return the pods that were bound before the time ``before`` and that no watch event has confirmed."""
@@ -172,9 +173,10 @@ class ClusterCache:
         if placed is not None:
             self._unconfirmed.pop(uid, None)
             placed.placement = Placement.ADDED
+            placed.info.is_cancelled = False
             same_node = placed.info.node_name == pod.spec.node_name
             if same_node and _compile_equally(placed.info.pod, pod):
-                self._replace_pod(placed.info, pod)
+                self._replace_equal(placed.info, pod)
                 return placed.info
             info = self.columns.compile_pod(pod)
             if same_node and _count_equally(placed.info, info):
@@ -197,7 +199,14 @@ class ClusterCache:
         self._detach(placed.info)
         return placed.info
 
-    def _replace_pod(self, info: PodInfo, pod: Pod) -> None:
+    def replace_pod(self, info: PodInfo, pod: Pod) -> None:
+        """Replace the pod of a scheduled pod's PodInfo by a version that is being deleted."""
+        node_name = info.node_name
+        self._detach(info)
+        info.pod = pod
+        self._attach(info, node_name)
+
+    def _replace_equal(self, info: PodInfo, pod: Pod) -> None:
         """Replace the pod of a PodInfo by another version that compiles to the same."""
         if info.row != NO_ROW and info.pod.metadata.labels != pod.metadata.labels:
             self.columns.relabel_pod(info, pod)

@@ -37,6 +37,7 @@ class PodInfo:
         volumes: Its claims, and its inline volumes that are counted or may conflict.
         node_name: The node on which it runs or is assumed; "" for none.
         row: The row of the node while it is counted there, else -1.
+        is_cancelled: Whether a preemption has cancelled its attempt, which has not released it yet.
         class_key: The strict key of its pod class, and the version of the pod it is for; None until it is needed.
     """
 
@@ -49,6 +50,7 @@ class PodInfo:
         "class_key",
         "fit_names",
         "host_ports",
+        "is_cancelled",
         "key",
         "node_name",
         "pod",
@@ -78,10 +80,16 @@ class PodInfo:
         self.volumes: PodVolumes = pod_volumes(pod)
         self.node_name = pod.spec.node_name
         self.row = NO_ROW
+        self.is_cancelled = False
         self.class_key: tuple[Pod, bytes] | None = None
 
     def __repr__(self) -> str:
         return f"PodInfo({self.key}, uid={self.uid}, node={self.node_name or None})"
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether its node will be free of it without another eviction."""
+        return self.is_cancelled or self.pod.metadata.deletion_timestamp is not None
 
     @property
     def fit(self) -> tuple[tuple[int, int], ...]:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 
 FAULTS: dict[str, str] = {
     "watch stalled": "events of one resource were delayed for seconds",
+    "watch behind an own write": "the event of a write of the operator was delayed for up to seconds",
     "watch reordered": "an event was delivered before an older event of another resource",
     "watch dropped": "the connection of a watch broke",
     "watch ended": "the API server closed a watch",

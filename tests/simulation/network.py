@@ -24,6 +24,7 @@ from tests.simulation.api_server import OPERATOR, ApiServer, Change, Collection,
 from tests.simulation.fault_counts import FaultCounts
 from tests.simulation.request_kinds import COUNTED, kind_of
 from tests.simulation.virtual_loop import PROCESS, LoopClock, VirtualLoop
+from tests.simulation.watch_lag import WatchLag
 
 _UNAVAILABLE = "the API server cannot be reached"
 _LATENCY_SECONDS = 0.02
@@ -37,6 +38,7 @@ class Network:
         server: The API server.
         counts: Counts faults that take effect.
         rng: Random generator for latencies.
+        lag: Delays the watch events of the operator's own writes; None for no delay.
 
     Attributes:
         unavailable_until: Time before which no request is answered.
@@ -49,7 +51,14 @@ class Network:
         on_false_success: Called with the UID and node of a bind that is acknowledged but not performed.
     """
 
-    def __init__(self, loop: VirtualLoop, server: ApiServer, counts: FaultCounts, rng: random.Random) -> None:
+    def __init__(
+        self,
+        loop: VirtualLoop,
+        server: ApiServer,
+        counts: FaultCounts,
+        rng: random.Random,
+        lag: WatchLag | None = None,
+    ) -> None:
         self.loop = loop
         self.server = server
         self.counts = counts
@@ -62,6 +71,8 @@ class Network:
         self.rival: Callable[[str], None] = lambda _: None
         self.on_false_success: Callable[[str, str], None] = lambda _, __: None
         self._rng = rng
+        self._lag = lag
+        self._write_lag_seconds = 0.0
         self._armed: dict[str, deque[str]] = {}
         self._stalled: dict[str, float] = {}
         self._streams: dict[str, list[_Stream]] = {}
@@ -115,6 +126,7 @@ class Network:
         self._armed.clear()
         self._stalled.clear()
         self.unavailable_until = 0.0
+        self._lag = None
         for streams in self._streams.values():
             for stream in streams:
                 stream.deliver_all()
@@ -196,7 +208,7 @@ class Network:
             if fault == "rival":
                 self.rival(request.path.split("/")[-2])
             client = OPERATOR if sent.process == self.current_process else "previous process"
-            response = self.server.respond(request.method, request.path, request.body, client)
+            response = self._respond(request, client)
             if kind_of(request) not in ("event", "list"):
                 self.log(f"did {name} -> {response[0]}")
             if self._loses_response:
@@ -208,6 +220,14 @@ class Network:
             elif fault != "no response":
                 latency = _LATENCY_SECONDS * self._rng.random()
                 self.loop.call_later(latency, _complete, outcome, response)
+
+    def _respond(self, request: ApiRequest, client: str) -> Response:
+        if self._lag is not None:
+            self._write_lag_seconds = self._lag.seconds(kind_of(request))
+        try:
+            return self.server.respond(request.method, request.path, request.body, client)
+        finally:
+            self._write_lag_seconds = 0.0
 
     # -- watches ------------------------------------------------------------------------------------------------
 
@@ -242,7 +262,10 @@ class Network:
     def due(self, path: str) -> float:
         """Return when a change that happens now arrives at the watches of a resource."""
         now = self.loop.virtual_now
-        return max(now + _LATENCY_SECONDS * self._rng.random(), self._stalled.get(path, 0.0))
+        due = now + _LATENCY_SECONDS * self._rng.random() + self._write_lag_seconds
+        if self._write_lag_seconds:
+            self.counts.add("watch behind an own write")
+        return max(due, self._stalled.get(path, 0.0))
 
     def delivered(self, version: int) -> None:
         """Record that an event has arrived."""

@@ -43,10 +43,11 @@ from tests.simulation.operator_supervisor import OperatorSupervisor
 from tests.simulation.pod_groups import PodGroups
 from tests.simulation.profiles import PROFILES
 from tests.simulation.records import Records
-from tests.simulation.steps import Step, generate_steps, has_devices, shadow_revision
+from tests.simulation.steps import Step, generate_steps, has_devices, has_watch_lag, shadow_revision
 from tests.simulation.tree_invariants import check_idle_trees, check_trees_now
 from tests.simulation.tree_steps import TreeSteps
 from tests.simulation.virtual_loop import StalledError, VirtualLoop
+from tests.simulation.watch_lag import WatchLag
 
 _CHECK_INTERVAL_SECONDS = 0.25
 _IDLE_SECONDS = 45.0
@@ -123,7 +124,8 @@ class Simulation:
         self._outcome = Outcome(seed, steps=self._steps)
         self._counts = FaultCounts()
         self.server = ApiServer()
-        self.network = Network(loop, self.server, self._counts, random.Random(f"{seed}/network"))
+        lag = WatchLag(random.Random(f"{seed}/watch lag")) if has_watch_lag(seed) else None
+        self.network = Network(loop, self.server, self._counts, random.Random(f"{seed}/network"), lag)
         self._capacities = NodeCapacities(self.server, loop.time)
         self._controllers = Controllers(loop, self.server, self._counts, seed)
         self.server.on_bound = self._on_bound

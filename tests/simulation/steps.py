@@ -187,6 +187,11 @@ def has_contention(seed: int) -> bool:
     return seed % 12 == 8
 
 
+def has_watch_lag(seed: int) -> bool:
+    """Return whether watches show the operator's own writes late, up to seconds after the responses."""
+    return seed % 5 == 2
+
+
 def has_trees(seed: int) -> bool:
     """Return whether a run has CompositePodGroups."""
     return seed % 8 == 3

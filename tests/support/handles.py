@@ -71,6 +71,18 @@ class FakeNominator:
         """Return the pods that are nominated to a node."""
         return list(self.by_node.get(node_name, {}).values())
 
+    def node_of(self, uid: str) -> str:
+        """Return the node to which a pod is nominated; "" for none."""
+        return next((name for name, pods in self.by_node.items() if uid in pods), "")
+
+    def is_unseen(self, uid: str) -> bool:
+        """Return False: every nomination is seen at once."""
+        del uid
+        return False
+
+    def written(self, uid: str, node_name: str) -> None:
+        """Do nothing: every nomination is seen at once."""
+
     def nominate(self, pod: PodInfo, node_name: str) -> None:
         """Nominate a node for a pod; replace an earlier nomination."""
         self.withdraw(pod.uid)

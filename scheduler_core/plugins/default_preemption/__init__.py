@@ -137,7 +137,7 @@ class DefaultPreemption(PreEnqueuePlugin, PostFilterPlugin, GangPreemptor):
         group = None if view is None else view.group
         if group is not None and not group.may_preempt:
             return _Plan(PostFilterResult(_with_prefix(_CONSTRAINED_GROUP)))
-        reason = why_not_eligible(pod, nodes, diagnosis)
+        reason = why_not_eligible(pod, nodes, diagnosis, self.handle.nominator.node_of(pod.uid))
         if reason:
             return _Plan(PostFilterResult(_with_prefix(unschedulable(reason))))
         units = DisruptionUnits(self.handle.groups)

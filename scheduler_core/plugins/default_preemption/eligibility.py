@@ -23,14 +23,20 @@ _NOT_BY_POLICY = "not eligible due to preemptionPolicy=Never."
 _NOT_WHILE_VICTIMS_END = "not eligible due to a terminating pod on the nominated node."
 
 
-def why_not_eligible(pod: PodInfo, nodes: NodeColumns, diagnosis: Diagnosis) -> str:
+def why_not_eligible(pod: PodInfo, nodes: NodeColumns, diagnosis: Diagnosis, nominated: str) -> str:
     """Return why ``pod`` may not preempt now; "" if it may.
 
     A pod whose victims still terminate waits for them, unless its nominated node can no longer become feasible.
+
+    Args:
+        pod: The pod.
+        nodes: The columns.
+        diagnosis: Why the pod is infeasible.
+        nominated: Its nominated node as the nominator has it, which the pod's status may not show yet; "" for none.
     """
     if pod.pod.spec.preemption_policy == _NEVER:
         return _NOT_BY_POLICY
-    nominated = pod.pod.status.nominated_node_name
+    nominated = nominated or pod.pod.status.nominated_node_name
     if not nominated:
         return ""
     row = nodes.row_of(nominated)
@@ -41,7 +47,10 @@ def why_not_eligible(pod: PodInfo, nodes: NodeColumns, diagnosis: Diagnosis) -> 
 
 def awaits_victims(priority: int, nodes: NodeColumns, row: int) -> bool:
     """Return whether preempted pods below a priority still terminate on a row."""
-    return any(info.priority < priority and is_ending_by_preemption(info.pod) for info in nodes.pods[row].values())
+    return any(
+        info.priority < priority and (info.is_cancelled or is_ending_by_preemption(info.pod))
+        for info in nodes.pods[row].values()
+    )
 
 
 def _code_of(row: int, diagnosis: Diagnosis) -> Code:

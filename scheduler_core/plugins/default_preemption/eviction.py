@@ -38,7 +38,7 @@ _decisions = logging.getLogger("scheduler_core.decisions")
 
 def to_be_evicted(candidate: PreemptionCandidate) -> tuple[PodInfo, ...]:
     """Return the victims that do not terminate already."""
-    return tuple(info for info in candidate.victims if info.pod.metadata.deletion_timestamp is None)
+    return tuple(info for info in candidate.victims if not info.is_leaving)
 
 
 class Evictions:
@@ -148,6 +148,9 @@ class Evictions:
 
     def _evict(self, preemption: Preemption, victim: PodInfo, callback: _FirstVictim | _LastVictim) -> None:
         if self._is_cancelled(victim):
+            if victim is preemption.last:
+                # No deletion of this victim will be reported.
+                preemption.has_held = True
             self._record_event(preemption, victim, " (in kube-scheduler memory).")
             callback.done(None)
             return
@@ -183,9 +186,14 @@ class Evictions:
         """Return whether the victim is not bound yet and its attempt was cancelled instead."""
         waiting = self._handle.waiting_pods.get(victim.uid)
         if waiting is not None:
-            return waiting.preempt(self._plugin, "preempted")
-        binding = self._handle.pods_in_pre_bind.get(victim.uid)
-        return binding is not None and binding.cancel(f"preempted by {self._plugin}")
+            is_cancelled = waiting.preempt(self._plugin, "preempted")
+        else:
+            binding = self._handle.pods_in_pre_bind.get(victim.uid)
+            is_cancelled = binding is not None and binding.cancel(f"preempted by {self._plugin}")
+        if is_cancelled:
+            # Its own task releases it later, and until then no other victim is needed.
+            victim.is_cancelled = True
+        return is_cancelled
 
     def _record_event(self, preemption: Preemption, victim: PodInfo, where: str = "") -> None:
         preemptor = preemption.preemptor
@@ -203,9 +211,10 @@ class Evictions:
         )
 
     def _withdraw(self, info: PodInfo) -> None:
-        self._handle.nominator.withdraw(info.uid)
-        meta = info.pod.metadata
-        if info.pod.status.nominated_node_name:
+        nominator, meta = self._handle.nominator, info.pod.metadata
+        nominator.withdraw(info.uid)
+        if info.pod.status.nominated_node_name or nominator.is_unseen(info.uid):
+            nominator.written(info.uid, "")
             self._handle.writer.patch_pod_status(
                 PodStatusPatch(meta.namespace, meta.name, meta.uid, nominated_node_name="")
             )
@@ -214,7 +223,7 @@ class Evictions:
         nodes = self._handle.nodes
         row = nodes.row_of(victim.node_name)
         current = None if row == NO_ROW else nodes.pods[row].get(victim.uid)
-        return current is not None and current.pod.metadata.deletion_timestamp is None
+        return current is not None and not current.is_leaving
 
 
 class _FirstVictim:

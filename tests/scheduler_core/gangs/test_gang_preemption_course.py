@@ -191,9 +191,9 @@ async def test_freed_capacity_goes_to_the_gang(cluster: Rig) -> None:
 
 
 async def test_lower_nominations_are_withdrawn(cluster: Rig) -> None:
-    """The nomination of a pod of lower priority to a node of the gang is removed."""
+    """The nomination of a pod of lower priority to a node of the gang is removed when the gang evicts other pods."""
     cluster.add(small_node("a"), *FULL)
-    cluster.add(pod("lower", priority=5, requests={"cpu": "2"}))
+    cluster.add(pod("lower", priority=5, requests={"cpu": "1"}))
     await settle(cluster)
     assert list(cluster.queue.nominator.nodes()) == ["a"]
     add_gang(cluster, *members(2, priority=10), of=group())
