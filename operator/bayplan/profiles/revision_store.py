@@ -21,9 +21,11 @@ from bayplan.profiles.controller_revision_format import (
 )
 from bayplan.resources.resource_model import CHANGE_CAUSE, ObjectMeta
 from scheduler_core.config.profile_config import ProfileConfig
-from scheduler_core.errors import ConflictError, NotFoundError
+from scheduler_core.errors import ClusterWriteError, ConflictError, NotFoundError
 
 REVISION_HISTORY_LIMIT = 10
+_MAX_CREATIONS = 8
+"""Attempts to store one revision before the error is reported; between them the numbers double their distance."""
 
 
 class RevisionStore(Protocol):
@@ -91,35 +93,55 @@ class RevisionHistory:
         """Write what is queued, and delete what is too old or was applied again; what fails stays queued.
 
         Raises:
-            ClusterWriteError: A request failed or was refused.
+            ClusterWriteError: A request failed or was refused; the revisions of the other profiles were attempted.
         """
-        while self._waiting:
-            uid, waiting = next(iter(self._waiting.items()))
+        failed: ClusterWriteError | None = None
+        for uid in list(self._waiting):
+            try:
+                await self._save_waiting(uid)
+            except ClusterWriteError as error:
+                failed = failed or error
+        for uid in list(self._causes):
+            try:
+                await self._write_cause(uid)
+            except ClusterWriteError as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
+
+    async def _save_waiting(self, profile_uid: str) -> None:
+        attempts = 0
+        # A newer revision may be queued while one is written.
+        while (waiting := self._waiting.get(profile_uid)) is not None:
             profile, config, origin = waiting
-            newest = max(self.of(uid), key=lambda one: one.number, default=None)
+            newest = max(self.of(profile_uid), key=lambda one: one.number, default=None)
             if newest is None or newest.config is None or newest.config.revision() != config.revision():
                 try:
-                    await self._create(profile, config, origin)
-                except ConflictError:
-                    # A response was lost, or another process was faster: choose the number again.
+                    await self._create(profile, config, origin, skipped=(1 << attempts) - 1)
+                except ConflictError as error:
+                    attempts += 1
+                    if attempts == _MAX_CREATIONS:
+                        raise ConflictError(
+                            f"The revision {config.revision()} of SchedulerProfile {profile.name} cannot be stored: "
+                            f"{error} Delete the ControllerRevisions of this name that lack the labels of Bayplan."
+                        ) from error
+                    # A response was lost, or another process was faster: choose the number again. If the name is taken
+                    # by an object without the labels, the list does not have it, so numbers are skipped.
                     await self.load()
                     continue
             else:
-                self.explain(uid, config.revision(), origin.cause)
-            if self._waiting.get(uid) == waiting:
-                del self._waiting[uid]
-            await self._delete_old(uid)
-        while self._causes:
-            await self._write_cause(next(iter(self._causes)))
+                self.explain(profile_uid, config.revision(), origin.cause)
+            if self._waiting.get(profile_uid) == waiting:
+                del self._waiting[profile_uid]
+            await self._delete_old(profile_uid)
 
     def of(self, profile_uid: str) -> list[StoredRevision]:
         """Return the stored revisions of a profile, in any order."""
         return [stored for stored in self._stored.values() if stored.profile_uid == profile_uid]
 
-    async def _create(self, profile: ObjectMeta, config: ProfileConfig, origin: Origin) -> None:
-        number = 1 + max(
-            (stored.number for stored in self._stored.values() if stored.profile == profile.name), default=0
-        )
+    async def _create(self, profile: ObjectMeta, config: ProfileConfig, origin: Origin, skipped: int) -> None:
+        numbers = (stored.number for stored in self._stored.values() if stored.profile == profile.name)
+        number = 1 + skipped + max(numbers, default=0)
         made = as_controller_revision((profile.name, profile.uid), number, config, origin)
         created = read_revision(await self._store.create(made))
         self._stored[created.name] = replace(created, config=created.config or config)

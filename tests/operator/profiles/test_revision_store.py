@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
 from bayplan.kube.controller_revisions import ControllerRevision
 from bayplan.profiles.controller_revision_format import Origin, origin_of, read_revision
 from bayplan.profiles.revision_store import REVISION_HISTORY_LIMIT, RevisionHistory
@@ -12,7 +13,7 @@ from bayplan.resources.resource_model import ObjectMeta
 
 from scheduler_core.config.plugin_set_types import PluginConfig
 from scheduler_core.config.profile_config import ProfileConfig
-from scheduler_core.errors import ServerUnavailableError
+from scheduler_core.errors import ConflictError, ServerUnavailableError
 from scheduler_core.model.meta import AnnotatedMeta as RevisionMeta
 from scheduler_core.model.meta import OwnerReference
 from tests.support.fake_cluster_objects import FakeRevisions
@@ -195,3 +196,46 @@ async def test_long_names_fit() -> None:
     assert len(stored.metadata.name) <= 253
     assert len(stored.metadata.labels["bayplan.dev/profile"]) == 63
     assert ".-" not in stored.metadata.name
+
+
+class SettledNames(FakeRevisions):
+    """Store in which other objects, without the labels, have the first names of a revision."""
+
+    def __init__(self, profile: str, percentage: int, taken: int) -> None:
+        super().__init__()
+        self.creations = 0
+        for number in range(1, taken + 1):
+            name = f"{profile}-{config(percentage).revision()}-{number}"
+            self.stored[name] = ControllerRevision(RevisionMeta(name), number, {})
+
+    async def create(self, revision: ControllerRevision) -> ControllerRevision:
+        self.creations += 1
+        return await super().create(revision)
+
+
+@pytest.mark.parametrize("taken", [1, 2, 3, 50, 127])
+async def test_names_taken_by_other_objects_are_skipped(taken: int) -> None:
+    """A revision whose name is taken by an object without Bayplan's labels gets a later number, in few requests."""
+    store = SettledNames("batch", 5, taken)
+    history = RevisionHistory(store)
+    history.note(profile(), config(5))
+    await history.save()
+    assert await load_percentages(store) == [5]
+    assert store.creations <= 8
+
+
+async def test_a_revision_that_always_conflicts_is_reported_and_delays_no_other() -> None:
+    """A revision that cannot be stored is an error after a few requests; other profiles' revisions are stored."""
+    store = SettledNames("batch", 5, 1000)
+    history = RevisionHistory(store)
+    history.note(profile(), config(5))
+    history.note(profile("other", "uid-2"), config(7))
+    with pytest.raises(
+        ConflictError, match=r"SchedulerProfile batch cannot be stored: .* Delete the ControllerRevisions"
+    ):
+        await history.save()
+    assert await load_percentages(store, "uid-2") == [7]
+    assert store.creations == 9
+    del store.stored[f"batch-{config(5).revision()}-1"]
+    await history.save()
+    assert await load_percentages(store) == [5]
