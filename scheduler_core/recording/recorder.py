@@ -46,6 +46,8 @@ from scheduler_core.step_counter import SLICE_STEPS
 T = TypeVar("T")
 
 _MOST_BUFFERED = 256 << 10
+_MOST_READINGS = 4096
+"""Readings without another entry, as in a long search, before they are written."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECONDS = 1_000_000
 _USER_AT = "@"
@@ -53,6 +55,10 @@ _USER_AT = "@"
 
 class RecordSink(Protocol):
     """Receives encoded entries."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether entries are still taken; False after an error."""
 
     def write(self, encoded: bytearray) -> None:
         """Take encoded entries, each with a comma behind it; the buffer is cleared afterwards."""
@@ -135,8 +141,7 @@ class Recorder:
         """Write an entry, with the readings since the entry before it."""
         if self._sink is None:
             return
-        if self._seconds or self._microseconds or self._uids:
-            self._write_readings()
+        self._write_readings()
         buffer = self._buffer
         self._encode(entry, buffer, -1)
         buffer += b","
@@ -144,6 +149,8 @@ class Recorder:
             self.flush()
 
     def _write_readings(self) -> None:
+        if not (self._seconds or self._microseconds or self._uids):
+            return
         readings = Readings(tuple(self._seconds), tuple(self._microseconds), tuple(self._uids))
         self._encode(readings, self._buffer, -1)
         self._buffer += b","
@@ -154,11 +161,12 @@ class Recorder:
     def flush(self) -> None:
         """Pass everything to the sink."""
         if self._sink is not None:
-            if self._seconds or self._microseconds or self._uids:
-                self._write_readings()
+            self._write_readings()
             if self._buffer:
                 self._sink.write(self._buffer)
                 self._buffer = bytearray()
+            if not self._sink.is_open:
+                self._sink = None
 
     def close(self) -> None:
         """Flush, and record nothing more."""
@@ -171,6 +179,10 @@ class Recorder:
         """Record a reading of the clock."""
         if self._sink is not None:
             self._seconds.append(seconds)
+            if len(self._seconds) == _MOST_READINGS:
+                self._write_readings()
+                if len(self._buffer) > _MOST_BUFFERED:
+                    self.flush()
         return seconds
 
     def read_wall(self, wall: datetime) -> datetime:

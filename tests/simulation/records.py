@@ -33,6 +33,8 @@ class ProcessRecord:
     header: RecordHeader
     frames: list[bytes] = field(default_factory=list)
 
+    is_open = True
+
     def write(self, encoded: bytearray) -> None:
         """Add a frame."""
         self.frames.append(frame_of(encoded, 0))

@@ -8,6 +8,8 @@ replay is possible. A directory that cannot be written to stops the record, neve
 from __future__ import annotations
 
 import logging
+import os
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -39,6 +41,7 @@ class RecordDirectory:
         max_bytes: Maximum size of all records.
         max_seconds: Maximum age of a file that is not written to any more.
         wall: Returns the date and time, UTC.
+        now: Returns monotonic seconds, for the age of files of this run: the date may be set.
 
     Attributes:
         written: Bytes written.
@@ -48,25 +51,42 @@ class RecordDirectory:
     """
 
     def __init__(
-        self, path: Path, header: RecordHeader, max_bytes: int, max_seconds: float, wall: Callable[[], datetime]
+        self,
+        path: Path,
+        header: RecordHeader,
+        max_bytes: int,
+        max_seconds: float,
+        wall: Callable[[], datetime],
+        *,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._path = path
         self._header = header
         self._max_bytes = max_bytes
         self._max_seconds = max_seconds
         self._wall = wall
+        self._monotonic = now
+        self._ended: dict[Path, float] = {}
+        self._current = path
         self._part_bytes = max_bytes // _PARTS
         self._started = wall().strftime("%Y%m%dT%H%M%SZ")
         self._file: BinaryIO | None = None
         self._size = 0
         self.written = 0
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            # A record names the pods, nodes and labels of all namespaces. An existing directory keeps its mode, which
+            # may be that of a volume.
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._begin()
         except OSError as error:
             raise ConfigError(
                 [Problem("record", f"cannot write to {path} ({error}); specify a directory that can be written to")]
             ) from error
+
+    @property
+    def is_open(self) -> bool:
+        """Whether frames are still written; False after an error."""
+        return self._file is not None
 
     def write(self, encoded: bytearray) -> None:
         """Append a frame; begin the next file when this one is large enough."""
@@ -75,6 +95,7 @@ class RecordDirectory:
         try:
             if self._size >= self._part_bytes:
                 self._file.close()
+                self._ended[self._current] = self._monotonic()
                 self._header = replace(self._header, part=self._header.part + 1)
                 self._begin()
             self._append(frame_of(encoded, self._now()))
@@ -90,28 +111,43 @@ class RecordDirectory:
 
     def _begin(self) -> None:
         name = f"{self._started}-{self._header.run[:_RUN_DIGITS]}-{self._header.part:05d}{SUFFIX}"
+        self._current = self._path / name
         # Without a buffer: what was written survives the process.
-        self._file = (self._path / name).open("wb", buffering=0)
+        file = os.open(self._current, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        self._file = os.fdopen(file, "wb", buffering=0)
         self._size = 0
         self._append(start_of_file(self._header, self._now()))
-        self._prune(self._path / name)
+        self._prune()
 
     def _append(self, content: bytes) -> None:
         assert self._file is not None
-        self._file.write(content)
+        end, left = self._size, memoryview(content)
+        try:
+            # A write without a buffer may take only a part, as when the disk is nearly full.
+            while left:
+                left = left[self._file.write(left) or 0 :]
+        except OSError:
+            self._file.truncate(end)
+            raise
         self._size += len(content)
         self.written += len(content)
 
-    def _prune(self, current: Path) -> None:
-        """Delete the oldest files, so that one more file of full size fits."""
-        files = sorted((each.stat().st_mtime, each) for each in self._path.glob(f"*{SUFFIX}") if each != current)
+    def _prune(self) -> None:
+        """Delete the oldest files, so that one more file of full size fits: those of earlier runs before those of this.
+
+        Dates order only the files of earlier runs. If the clock is set, those of this run keep their order and age.
+        """
+        found = [each for each in self._path.glob(f"*{SUFFIX}") if each != self._current]
+        today, now = self._wall().timestamp(), self._monotonic()
+        earlier = sorted((each.stat().st_mtime, each) for each in found if each not in self._ended)
+        files = [(today - modified, each) for modified, each in earlier]
+        files += [(now - ended, each) for each, ended in self._ended.items() if each in found]
         size = sum(each.stat().st_size for _, each in files) + self._part_bytes
-        oldest = self._wall().timestamp() - self._max_seconds
-        for modified, each in files:
-            if size <= self._max_bytes and modified >= oldest:
-                break
-            size -= each.stat().st_size
-            each.unlink(missing_ok=True)
+        for age, each in files:
+            if size > self._max_bytes or age > self._max_seconds:
+                size -= each.stat().st_size
+                each.unlink(missing_ok=True)
+                self._ended.pop(each, None)
 
     def _now(self) -> int:
         return int(self._wall().astimezone(UTC).timestamp() * _MICROSECONDS)

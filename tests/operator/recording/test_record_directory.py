@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any, BinaryIO
 
 import msgspec
 import pytest
@@ -11,8 +14,10 @@ from bayplan.recording.record_directory import RecordDirectory
 from bayplan.recording.record_files import open_record
 
 from scheduler_core.errors import ConfigError
-from scheduler_core.recording.record_entries import Step
+from scheduler_core.recording.record_entries import Readings, Step
 from scheduler_core.recording.record_file import RecordError, RecordHeader
+from scheduler_core.recording.recorder import Recorder
+from tests.support.virtual_clock import VirtualClock
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 INCOMPRESSIBLE = 7_919
@@ -102,3 +107,88 @@ def test_a_directory_without_records_is_an_error(tmp_path: Path) -> None:
         open_record(tmp_path)
     with pytest.raises(RecordError, match="cannot be read"):
         open_record(tmp_path / "nothing.bpr")
+
+
+def test_only_this_user_can_read_records(tmp_path: Path) -> None:
+    """The files, and a directory that is created for them, are readable by this user only, whatever the umask."""
+    before = os.umask(0)
+    try:
+        directory = open_directory(tmp_path / "records", parts=16)
+        write(directory, range(3))
+        directory.close()
+    finally:
+        os.umask(before)
+    assert (tmp_path / "records").stat().st_mode & 0o777 == 0o700
+    assert {each.stat().st_mode & 0o777 for each in (tmp_path / "records").iterdir()} == {0o600}
+
+
+class ShortWrites:
+    """File that takes only some bytes at a time, and then none."""
+
+    def __init__(self, file: BinaryIO, left: int) -> None:
+        self._file = file
+        self.left = left
+
+    def write(self, content: memoryview) -> int:
+        """Take at most seven bytes."""
+        if not self.left:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        taken = self._file.write(content[: min(7, self.left)])
+        self.left -= taken
+        return taken
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+
+@pytest.mark.parametrize("left", [pytest.param(1 << 20, id="short writes"), pytest.param(200, id="full disk")])
+def test_no_frame_is_torn(tmp_path: Path, left: int) -> None:
+    """Writes that take a part of a frame are continued; when the disk is full, the record ends with a whole frame."""
+    directory = open_directory(tmp_path)
+    assert directory._file is not None
+    directory._file = ShortWrites(directory._file, left)  # type: ignore[assignment]
+    write(directory, range(10))
+    assert directory.is_open == (left > 200)
+    directory.close()
+    found = numbers(tmp_path)
+    assert found == list(range(len(found)))
+    assert len(found) == 10 or not left > 200
+
+
+def test_a_recorder_stops_with_its_directory(tmp_path: Path) -> None:
+    """After an error of the directory a recorder records nothing more."""
+    directory = open_directory(tmp_path)
+    recorder = Recorder(VirtualClock(), directory)
+    recorder.write(Step(1))
+    recorder.flush()
+    assert recorder.is_recording
+    directory.close()
+    recorder.write(Step(2))
+    recorder.flush()
+    assert not recorder.is_recording
+
+
+def test_readings_without_another_entry_are_bounded(tmp_path: Path) -> None:
+    """A long search that reads the clock often fills neither the readings nor the buffer."""
+    directory = open_directory(tmp_path, parts=1 << 20)
+    recorder = Recorder(VirtualClock(), directory)
+    for _ in range(200_000):
+        recorder.clock.now()
+    assert directory.written > 100
+    recorder.write(Step(1))
+    recorder.close()
+    directory.close()
+    entries = [entry for frame in open_record(tmp_path).frames() for entry in frame.entries]
+    assert sum(len(each.seconds) for each in entries if isinstance(each, Readings)) == 200_000
+
+
+@pytest.mark.parametrize("step", [timedelta(days=400), timedelta(days=-400)], ids=["forward", "back"])
+def test_a_clock_that_is_set_deletes_no_file_of_this_run(tmp_path: Path, step: timedelta) -> None:
+    """When the date is set, the files of the running process stay, and their order is that of their parts."""
+    wall = Time()
+    directory = open_directory(tmp_path, parts=16 * 100, wall=wall)
+    write(directory, range(200))
+    wall.now += step
+    write(directory, range(200, 400))
+    directory.close()
+    assert numbers(tmp_path) == list(range(400))
