@@ -33,12 +33,14 @@ class Call:
         body: Decoded JSON body.
         headers: Headers with names in lower case.
         connection: Port of the client, which identifies the connection.
+        client: Name in the client's certificate; "" for none.
     """
 
     verb: str
     body: Json
     headers: dict[str, str]
     connection: int
+    client: str = ""
 
 
 @dataclass(frozen=True)
@@ -81,8 +83,9 @@ class ExtenderServer:
         self._ssl: ssl.SSLContext | None = None
         if pair is not None:
             assert directory is not None
+            self._directory = directory
             self._ssl = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-            self._ssl.load_cert_chain(*pair.write(directory, "server"))
+            self.serve_with(pair)
             if trusted is not None:
                 self._ssl.load_verify_locations(trusted)
                 self._ssl.verify_mode = ssl.CERT_REQUIRED
@@ -98,6 +101,11 @@ class ExtenderServer:
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.stop()
+
+    def serve_with(self, pair: KeyPair) -> None:
+        """Use a certificate for new connections; its key has the type of the previous one."""
+        assert self._ssl is not None
+        self._ssl.load_cert_chain(*pair.write(self._directory, "server"))
 
     @property
     def url(self) -> str:
@@ -142,7 +150,9 @@ class ExtenderServer:
         assert request.transport is not None
         port = request.transport.get_extra_info("peername")[1]
         headers = {name.lower(): value for name, value in request.headers.items()}
-        self.calls.append(Call(verb, json.loads(body) if body else None, headers, port))
+        subject = (request.transport.get_extra_info("peercert") or {}).get("subject", ())
+        client = dict(pair for group in subject for pair in group).get("commonName", "")
+        self.calls.append(Call(verb, json.loads(body) if body else None, headers, port, client))
         rule = self.rules.get(verb)
         if rule is None:
             return web.Response(status=404)

@@ -75,7 +75,7 @@ class Stream:
         self.steps = steps
 
 
-Script = Response | Stream
+Script = Response | Stream | Callable[[ReceivedRequest], Response]
 
 
 def error_response(status: int, message: str, reason: str = "") -> Response:
@@ -158,9 +158,8 @@ class FakeApi:
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         body = await request.read()
-        self.received.append(
-            ReceivedRequest(request.method, request.path, dict(request.query), dict(request.headers), body)
-        )
+        received = ReceivedRequest(request.method, request.path, dict(request.query), dict(request.headers), body)
+        self.received.append(received)
         self._concurrent[request.method] += 1
         self.max_concurrent[request.method] = max(self.max_concurrent[request.method], self._concurrent[request.method])
         self._changed.set()
@@ -172,6 +171,8 @@ class FakeApi:
             script = scripts.pop(0) if len(scripts) > 1 else scripts[0]
             if isinstance(script, Stream):
                 return await self._stream(request, script)
+            if not isinstance(script, Response):
+                script = script(received)
             return await self._respond(request, script)
         finally:
             self._concurrent[request.method] -= 1

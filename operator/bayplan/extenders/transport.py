@@ -10,8 +10,10 @@ TLS is used at all.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import ipaddress
+import logging
 import ssl
 
 import aiohttp
@@ -23,14 +25,17 @@ from bayplan.kube.http.tls_context import as_file, client_context
 from scheduler_core.config.extender_config import Extender, ExtenderTLSConfig
 from scheduler_core.errors import ConfigError, ExtenderError, Problem
 
+_logger = logging.getLogger(__name__)
+
 _MAX_RESPONSE_BYTES = 256 << 20
 _CHUNK_BYTES = 1 << 16
 # An extender may close an idle connection at any time; most wait longer than this.
 _KEEP_ALIVE_SECONDS = 15.0
+_RENEW_SECONDS = 60.0
 
 
 class Transport:
-    """Keep-alive connections to one extender.
+    """Keep-alive connections to one extender; certificate files that are renewed in place are read again each minute.
 
     Args:
         extender: Its configuration.
@@ -48,7 +53,10 @@ class Transport:
         self._loopback = _is_loopback(_host(extender.url_prefix))
         if bounds is not None:
             bounds.check(extender)
+        self._bounds = bounds
         self._ssl = ssl_context(extender, bounds)
+        self._renew_at = 0.0
+        self._renewal_error = ""
         self._session: aiohttp.ClientSession | None = None
         self._closed = False
 
@@ -88,8 +96,11 @@ class Transport:
     async def _post(self, verb: str, body: bytes) -> bytes:
         url = f"{self._prefix}/{verb}"
         server_name = self._extender.tls_config.server_name if self._extender.tls_config else ""
+        self._renew_certificates()
         async with self._opened().post(
             URL(url),
+            # Connections are reused only with the same context, so renewed certificates open new ones.
+            ssl=self._ssl or True,
             data=body,
             headers={"Content-Type": "application/json"},
             server_hostname=server_name or None,
@@ -105,11 +116,27 @@ class Transport:
                 chunks.append(chunk)
             return b"".join(chunks)
 
+    def _renew_certificates(self) -> None:
+        tls, now = self._extender.tls_config, asyncio.get_running_loop().time()
+        if tls is None or not (tls.ca_file or tls.cert_file or tls.key_file) or now < self._renew_at:
+            return
+        is_first, self._renew_at = not self._renew_at, now + _RENEW_SECONDS
+        if is_first:
+            return
+        try:
+            self._ssl = ssl_context(self._extender, self._bounds)
+            self._renewal_error = ""
+        except ConfigError as error:
+            # The files may be read in the middle of a renewal; a lasting error is logged once.
+            if str(error) != self._renewal_error:
+                _logger.warning("%s: %s; the last valid certificates stay in use", self._extender.url_prefix, error)
+            self._renewal_error = str(error)
+
     def _opened(self) -> aiohttp.ClientSession:
         if self._closed:
             raise self._error("is no longer called: its profile was replaced or the scheduler is stopping")
         if self._session is None:
-            connector = aiohttp.TCPConnector(ssl=self._ssl or True, keepalive_timeout=_KEEP_ALIVE_SECONDS)
+            connector = aiohttp.TCPConnector(keepalive_timeout=_KEEP_ALIVE_SECONDS)
             self._session = aiohttp.ClientSession(
                 connector=connector,
                 timeout=aiohttp.ClientTimeout(total=self._extender.http_timeout.seconds),

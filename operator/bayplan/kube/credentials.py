@@ -20,6 +20,8 @@ from msgspec import Struct
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where the kubelet mounts the token and the certificate authority."""
 
+_DEFAULT_KUBECONFIG = "~/.kube/config"
+
 Part = TypeVar("Part", bound=Struct)
 
 
@@ -74,6 +76,14 @@ def load_service_account(credentials: Credentials, directory: Path = SERVICE_ACC
     credentials.api_key["BearerToken"] = f"Bearer {token.read_text(encoding='utf-8')}"
 
 
+def kubeconfig_files(path: Path | None) -> list[Path]:
+    """Return the files of a kubeconfig: ``path``, or those of ``$KUBECONFIG``, or ``~/.kube/config``."""
+    if path is not None:
+        return [path]
+    names = os.environ.get("KUBECONFIG") or _DEFAULT_KUBECONFIG
+    return [Path(name).expanduser() for name in names.split(os.pathsep) if name]
+
+
 class _Cluster(Struct, rename="kebab", forbid_unknown_fields=True):
     server: str
     certificate_authority: str = ""
@@ -116,7 +126,8 @@ class PlainKubeconfig:
     """
 
     def __init__(self, path: Path | None, context: str | None) -> None:
-        file = path or Path(os.environ.get("KUBECONFIG") or "~/.kube/config").expanduser()
+        # Several files in $KUBECONFIG are one name that does not exist here; the library reads them.
+        file = path or Path(os.environ.get("KUBECONFIG") or _DEFAULT_KUBECONFIG).expanduser()
         self._folder = file.absolute().parent
         try:
             document = msgspec.convert(yaml.safe_load(file.read_bytes()), _Document)

@@ -7,21 +7,33 @@ read, with every form of credentials. Its HTTP client takes three times as much 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import logging
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import yaml
 
-from bayplan.kube.credentials import SERVICE_ACCOUNT, Credentials, PlainKubeconfig, load_service_account
+from bayplan.kube.credentials import (
+    SERVICE_ACCOUNT,
+    Credentials,
+    PlainKubeconfig,
+    kubeconfig_files,
+    load_service_account,
+)
 from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
 from bayplan.kube.http.tls_context import ClientContext, client_context
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.ports import Clock
 
+_logger = logging.getLogger(__name__)
+
 
 class ConfiguredAccess:
     """Access to a cluster by loaded credentials.
+
+    Certificates are loaded again when the content of their files changes: cert-manager, kubeadm and the kubelet renew
+    them in place.
 
     Args:
         credentials: The loaded credentials.
@@ -32,8 +44,9 @@ class ConfiguredAccess:
         self.credentials = credentials
         self._reload = reload
         self._fresh = True
-        self._client_certificate = ""
-        self._ssl_context = self._make_ssl_context()
+        self._certificates: tuple[bytes | str | None, ...] = ()
+        self._last_error = ""
+        self._ssl_context = self._renewed_context() if self.base_url.startswith("https") else None
 
     @property
     def base_url(self) -> str:
@@ -51,18 +64,39 @@ class ConfiguredAccess:
         return self.credentials.proxy or None
 
     async def authorization(self) -> str | None:
-        """Return the Authorization header after a reload; client certificates that a plugin renewed are loaded too."""
+        """Return the Authorization header after a reload; renewed certificates are loaded, too."""
         if not self._fresh:
             await self._reload()
         self._fresh = False
-        self._load_client_certificate()
+        if self._ssl_context is not None:
+            self._renew_certificates(self._ssl_context)
         token = self.credentials.api_key.get("BearerToken")
         return " ".join(str(token).split()) if token else None
 
-    def _make_ssl_context(self) -> ClientContext | None:
-        if not self.base_url.startswith("https"):
-            return None
-        credentials = self.credentials
+    def _renew_certificates(self, context: ClientContext) -> None:
+        try:
+            if self._read_certificates() != self._certificates:
+                context.renew(self._renewed_context())
+                _logger.info("Loaded the renewed certificates for %s", self.base_url)
+            self._last_error = ""
+        except (OSError, ValueError) as error:
+            # The files may be read in the middle of a renewal; a lasting error is logged once.
+            if str(error) != self._last_error:
+                _logger.warning(
+                    "The certificates for %s cannot be loaded (%s); the last valid ones stay in use",
+                    self.base_url,
+                    error,
+                )
+            self._last_error = str(error)
+
+    def _renewed_context(self) -> ClientContext:
+        """Return a context with the current certificates.
+
+        Raises:
+            OSError: A file cannot be read, or the key does not belong to the certificate.
+            ValueError: The authority contains no certificate.
+        """
+        credentials, content = self.credentials, self._read_certificates()
         host, name = urlsplit(self.base_url).hostname or "", credentials.tls_server_name
         context = client_context(
             credentials.ca_cert_data or None,
@@ -70,15 +104,15 @@ class ConfiguredAccess:
             is_verified=credentials.verify_ssl,
             names={host: name} if name else None,
         )
-        self._ssl_context = context
-        self._load_client_certificate()
+        if credentials.cert_file:
+            context.load_cert_chain(credentials.cert_file, keyfile=credentials.key_file or None)
+        self._certificates = content
         return context
 
-    def _load_client_certificate(self) -> None:
-        certificate = self.credentials.cert_file
-        if self._ssl_context is not None and certificate and certificate != self._client_certificate:
-            self._ssl_context.load_cert_chain(certificate, keyfile=self.credentials.key_file or None)
-            self._client_certificate = certificate
+    def _read_certificates(self) -> tuple[bytes | str | None, ...]:
+        credentials = self.credentials
+        files = (credentials.ssl_ca_cert, credentials.cert_file, credentials.key_file)
+        return credentials.ca_cert_data, *(Path(file).read_bytes() if file else None for file in files)
 
 
 async def from_kubeconfig(path: Path | None = None, context: str | None = None) -> ConfiguredAccess:
@@ -104,12 +138,57 @@ async def from_kubeconfig(path: Path | None = None, context: str | None = None) 
 async def _loaded_kubeconfig(
     path: Path | None, context: str | None, credentials: Credentials
 ) -> Callable[[], Awaitable[None]]:
-    """Load a kubeconfig, and return the function that loads it again."""
+    """Load a kubeconfig, and return the function that loads it again.
+
+    The file itself is read again when it changes: kubeadm renews the certificates in it.
+    """
+    files = kubeconfig_files(path)
+    content, load = _contents(files), await _loader(path, context, credentials)
+    # `kubectl config use-context` must not lead a running process to another cluster.
+    context = context or _current_context(content)
+
+    async def reload() -> None:
+        nonlocal content, load
+        newest = _contents(files)
+        if newest == content:
+            return await load()
+        content, changed = newest, Credentials()
+        try:
+            newest_load = await _loader(path, context, changed)
+        except (ValueError, OSError) as error:
+            _logger.warning("The changed kubeconfig cannot be used (%s); the last valid one stays in use", error)
+            return await load()
+        if changed.host != credentials.host:
+            _logger.warning("The changed kubeconfig has another server, %s; restart to connect to it", changed.host)
+            return await load()
+        vars(credentials).update(vars(changed))
+        load = newest_load
+        return None
+
+    return reload
+
+
+def _current_context(content: Sequence[bytes]) -> str | None:
+    """Return the current context of a kubeconfig of several files: the first one that has it decides."""
+    try:
+        documents = [yaml.safe_load(each) for each in content]
+    except yaml.YAMLError:
+        return None
+    found = (each["current-context"] for each in documents if isinstance(each, dict) and each.get("current-context"))
+    return next((str(name) for name in found), None)
+
+
+def _contents(files: Sequence[Path]) -> tuple[bytes, ...]:
+    return tuple(file.read_bytes() if file.is_file() else b"" for file in files)
+
+
+async def _loader(path: Path | None, context: str | None, credentials: Credentials) -> Callable[[], Awaitable[None]]:
+    """Load a kubeconfig, and return the function that loads its token and its files again."""
     try:
         plain = PlainKubeconfig(path, context)
         plain.load(credentials)
     except (ValueError, OSError):
-        return await _loaded_by_library(path, context, credentials)
+        return await _loader_of_library(path, context, credentials)
 
     async def reload() -> None:
         plain.load(credentials)
@@ -117,10 +196,10 @@ async def _loaded_kubeconfig(
     return reload
 
 
-async def _loaded_by_library(
+async def _loader_of_library(
     path: Path | None, context: str | None, credentials: Credentials
 ) -> Callable[[], Awaitable[None]]:
-    """Load a kubeconfig of any form as :func:`_loaded_kubeconfig`; invalid ones get the library's message."""
+    """Load a kubeconfig of any form as :func:`_loader`; invalid ones get the library's message."""
     # Imported here because most kubeconfigs are plain, and the library is a quarter of all modules.
     from kubernetes.aio import config  # noqa: PLC0415
     from kubernetes.aio.config.config_exception import ConfigException  # noqa: PLC0415

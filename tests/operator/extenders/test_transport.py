@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bayplan.extenders import transport as transport_module
 from bayplan.extenders.transport import Transport
 
 from scheduler_core.config.extender_config import Extender
@@ -16,6 +17,7 @@ from scheduler_core.errors import ConfigError, ExtenderError
 from tests.support.certificates import Authority
 from tests.support.extender_server import ExtenderServer
 
+TLS_FILES = {"caFile": "ca.crt", "certFile": "client.crt", "keyFile": "client.key"}
 AUTHORITY = Authority()
 OTHER_AUTHORITY = Authority("stranger")
 SERVER = AUTHORITY.issue("licences.example.com")
@@ -91,6 +93,34 @@ async def test_client_certificates_from_files(tmp_path: Path) -> None:
         server.rules["f"] = lambda _: {}
         async with transport(server.url, tlsConfig=tls) as made:
             assert await made.send("f", b"{}", repeat=True) == b"{}"
+
+
+async def test_renewed_files_are_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Certificates renewed in place are used for later calls; half a renewal changes nothing and is logged once."""
+    monkeypatch.setattr(transport_module, "_RENEW_SECONDS", 0.0)
+    clients, files = tmp_path / "clients.crt", tmp_path / "files"
+    renewed = Authority("renewed")
+    clients.write_text(AUTHORITY.certificate + renewed.certificate)
+    files.mkdir()
+    (files / "ca.crt").write_text(AUTHORITY.certificate)
+    CLIENT.write(files, "client")
+    tls = {name: str(files / file) for name, file in TLS_FILES.items()}
+    with ExtenderServer(SERVER, tmp_path, clients) as server:
+        server.rules["f"] = lambda _: {}
+        async with transport(server.url, tlsConfig=tls) as made:
+            await made.send("f", b"{}", repeat=True)
+            pair = renewed.issue("renewed client", key_type="rsa")
+            (files / "client.crt").write_text(pair.certificate)
+            for _ in range(2):
+                await made.send("f", b"{}", repeat=True)
+            (files / "client.key").write_text(pair.key)
+            (files / "ca.crt").write_text(renewed.certificate)
+            server.serve_with(renewed.issue("licences.example.com"))
+            await made.send("f", b"{}", repeat=True)
+    assert [call.client for call in server.calls] == ["client"] * 3 + ["renewed client"]
+    assert caplog.text.count("the last valid certificates stay in use") == 1
 
 
 async def test_client_certificates_from_data(tmp_path: Path) -> None:

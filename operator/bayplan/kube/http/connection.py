@@ -31,6 +31,7 @@ from bayplan.kube.http.api_request import (
 )
 from bayplan.kube.http.keep_alive_requests import KeepAliveRequests
 from bayplan.kube.http.request_limits import TokenBucket
+from bayplan.kube.http.tls_context import ClientContext
 from scheduler_core.errors import ClusterWriteError, ServerUnavailableError, WriteTimeoutError
 from scheduler_core.ports import Clock
 
@@ -111,6 +112,12 @@ class FencedBody(BytesPayload):
         await super().write_with_length(writer, content_length)
 
 
+@dataclass(eq=False, slots=True)
+class _Session:
+    client: aiohttp.ClientSession
+    in_flight: int = 0
+
+
 class ApiConnection:
     """Requests to and watches of one API server.
 
@@ -139,7 +146,8 @@ class ApiConnection:
         self._access = access
         self._options = options
         self._clock = clock
-        self._sessions: dict[Lane, aiohttp.ClientSession] = {}
+        self._sessions: dict[Lane, _Session] = {}
+        self._left: list[_Session] = []
         self._keep_alive_lanes: dict[Lane, KeepAliveRequests] = {}
         self._bucket = TokenBucket(options.qps, options.burst, clock) if options.qps else None
         self._base_url = access.base_url.rstrip("/")
@@ -150,6 +158,8 @@ class ApiConnection:
         self._authorization: str | None = None
         self._renew_at = float("-inf")
         self._renewing = asyncio.Lock()
+        self._renewals = 0
+        self._certificates = 0
         self._closed = False
         self._write_fence = write_fence
         self.requests = 0
@@ -172,10 +182,11 @@ class ApiConnection:
         for keep_alive in self._keep_alive_lanes.values():
             keep_alive.close()
         self._keep_alive_lanes.clear()
-        sessions = list(self._sessions.values())
+        sessions = [*self._sessions.values(), *self._left]
         self._sessions.clear()
+        self._left.clear()
         for session in sessions:
-            await session.close()
+            await session.client.close()
 
     async def request(self, request: ApiRequest) -> bytes:
         """Send a request and return the body of a 2xx response.
@@ -203,6 +214,8 @@ class ApiConnection:
         last_retry = self._clock.now() + request.timeout
         renewed = False
         while True:
+            await self._renew()
+            sent, renewals = self._credentials, self._renewals
             # The server may take the whole timeout for each bind that it receives, so the response is awaited as long.
             is_bind = request.lane is Lane.BINDS
             deadline = self._clock.now() + request.timeout if is_bind else last_retry
@@ -210,11 +223,10 @@ class ApiConnection:
             if status < 300:
                 return answer
             if status == 401 and not renewed:
-                # The token may have been rotated since it was last read.
+                # The token or certificate may have been renewed since it was last read, also while this request waited.
                 renewed = True
-                before = self._authorization
-                await self._renew(force=True)
-                if self._authorization != before:
+                await self._renew(rejected=renewals)
+                if self._credentials != sent:
                     continue
             if retry_after is not None and self._clock.now() + retry_after < last_retry:
                 await self._clock.sleep(retry_after)
@@ -222,8 +234,6 @@ class ApiConnection:
             raise api_error(f"{request.method} {request.path}", status, answer)
 
     async def _send(self, request: ApiRequest, deadline: float) -> tuple[int, float | None, bytes]:
-        if self._clock.now() >= self._renew_at:
-            await self._renew()
         fence = self._write_fence if request.is_fenced else None
         if fence is not None:
             fence()
@@ -242,18 +252,21 @@ class ApiConnection:
         if fence is not None:
             body = FencedBody(request.body or b"", fence, request.content_type)
         try:
-            async with self._session(request.lane).request(
-                request.method,
-                URL(self._base_url + request.path, encoded=True),
-                params=request.params or None,
-                data=body,
-                headers=headers,
-                timeout=aiohttp.ClientTimeout(
-                    total=max(deadline - self._clock.now(), 0.001), sock_connect=self._options.connect_seconds
-                ),
-                allow_redirects=False,
-                **self._extra,
-            ) as response:
+            async with (
+                self._session(request.lane) as session,
+                session.request(
+                    request.method,
+                    URL(self._base_url + request.path, encoded=True),
+                    params=request.params or None,
+                    data=body,
+                    headers=headers,
+                    timeout=aiohttp.ClientTimeout(
+                        total=max(deadline - self._clock.now(), 0.001), sock_connect=self._options.connect_seconds
+                    ),
+                    allow_redirects=False,
+                    **self._extra,
+                ) as response,
+            ):
                 answer = await response.read()
                 return response.status, _retry_after(response.status, response.headers.get("Retry-After")), answer
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
@@ -275,25 +288,28 @@ class ApiConnection:
         Yields:
             The body as it arrives.
         """
-        if self._clock.now() >= self._renew_at:
-            await self._renew()
+        await self._renew()
+        renewals = self._renewals
         headers = {"Accept": JSON}
         if self._authorization is not None:
             headers["Authorization"] = self._authorization
         self.requests += 1
         try:
-            async with self._session(Lane.WATCHES).get(
-                URL(self._base_url + path, encoded=True),
-                params=params,
-                headers=headers,
-                timeout=aiohttp.ClientTimeout(
-                    total=None, sock_connect=self._options.connect_seconds, sock_read=idle_seconds
-                ),
-                allow_redirects=False,
-                **self._extra,
-            ) as response:
+            async with (
+                self._session(Lane.WATCHES) as session,
+                session.get(
+                    URL(self._base_url + path, encoded=True),
+                    params=params,
+                    headers=headers,
+                    timeout=aiohttp.ClientTimeout(
+                        total=None, sock_connect=self._options.connect_seconds, sock_read=idle_seconds
+                    ),
+                    allow_redirects=False,
+                    **self._extra,
+                ) as response,
+            ):
                 if response.status != 200:
-                    if response.status == 401:
+                    if response.status == 401 and renewals == self._renewals:
                         self._renew_at = float("-inf")
                     raise api_error(f"WATCH {path}", response.status, await response.read())
                 yield response.content
@@ -311,40 +327,64 @@ class ApiConnection:
             self._keep_alive_lanes[lane] = keep_alive
         return keep_alive
 
-    def _session(self, lane: Lane) -> aiohttp.ClientSession:
+    @asynccontextmanager
+    async def _session(self, lane: Lane) -> AsyncIterator[aiohttp.ClientSession]:
         session = self._sessions.get(lane)
         if session is None:
-            if self._closed:
-                raise ServerUnavailableError(_CLOSED)
-            limits = {
-                Lane.READS: self._options.read_connections,
-                Lane.WATCHES: 0,
-                Lane.BINDS: self._options.bind_connections,
-                Lane.WRITES: self._options.write_connections,
-                Lane.LEASES: 2,
-                Lane.REVIEWS: 4,
-            }
-            # Shorter than the API server's idle limit of 90 s: this side closes first, so that no request is lost.
-            connector = aiohttp.TCPConnector(
-                limit=limits[lane], ssl=self._access.ssl_context or True, keepalive_timeout=60.0
-            )
-            session = self._sessions[lane] = aiohttp.ClientSession(
-                connector=connector,
-                trust_env=False,
-                cookie_jar=aiohttp.DummyCookieJar(),
-                read_bufsize=1 << 20,
-                # Compression costs more CPU time on both sides than a cluster's network gains.
-                headers={"User-Agent": f"bayplan/{__version__}", "Accept-Encoding": "identity"},
-            )
-            if lane is Lane.WRITES:
-                # aiohttp silently repeats a DELETE whose connection breaks. The second response would be 404, and the
-                # caller could not see that the first request had deleted the object. There is no public switch.
-                session._retry_connection = False  # noqa: SLF001
+            session = self._sessions[lane] = _Session(self._new_session(lane))
+        session.in_flight += 1
+        try:
+            yield session.client
+        finally:
+            session.in_flight -= 1
+            if session in self._left and not session.in_flight:
+                self._left.remove(session)
+                await session.client.close()
+
+    def _new_session(self, lane: Lane) -> aiohttp.ClientSession:
+        if self._closed:
+            raise ServerUnavailableError(_CLOSED)
+        limits = {
+            Lane.READS: self._options.read_connections,
+            Lane.WATCHES: 0,
+            Lane.BINDS: self._options.bind_connections,
+            Lane.WRITES: self._options.write_connections,
+            Lane.LEASES: 2,
+            Lane.REVIEWS: 8,
+        }
+        # Shorter than the API server's idle limit of 90 s: this side closes first, so that no request is lost.
+        connector = aiohttp.TCPConnector(
+            limit=limits[lane], ssl=self._access.ssl_context or True, keepalive_timeout=60.0
+        )
+        session = aiohttp.ClientSession(
+            connector=connector,
+            trust_env=False,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            read_bufsize=1 << 20,
+            # Compression costs more CPU time on both sides than a cluster's network gains.
+            headers={"User-Agent": f"bayplan/{__version__}", "Accept-Encoding": "identity"},
+        )
+        if lane is Lane.WRITES:
+            # aiohttp silently repeats a DELETE whose connection breaks. The second response would be 404, and the
+            # caller could not see that the first request had deleted the object. There is no public switch.
+            session._retry_connection = False  # noqa: SLF001
         return session
 
-    async def _renew(self, *, force: bool = False) -> None:
+    @property
+    def _credentials(self) -> tuple[str | None, int]:
+        return self._authorization, self._certificates
+
+    async def _renew(self, rejected: int | None = None) -> None:
+        """Load the credentials again if they are due.
+
+        Args:
+            rejected: Number of renewals before a request that was rejected with 401: they are due unless they were
+                renewed after it, so that many rejected requests run a credential plugin once.
+        """
+        if rejected is None and self._clock.now() < self._renew_at:
+            return
         async with self._renewing:
-            if not force and self._clock.now() < self._renew_at:
+            if self._clock.now() < self._renew_at and rejected != self._renewals:
                 return
             try:
                 self._authorization = await self._access.authorization()
@@ -352,6 +392,22 @@ class ApiConnection:
             except Exception:
                 _logger.exception("Cannot renew the credentials; continuing with the previous ones")
                 self._renew_at = self._clock.now() + _RENEW_AGAIN_SECONDS
+            self._renewals += 1
+            tls = self._access.ssl_context
+            if isinstance(tls, ClientContext) and tls.renewals != self._certificates:
+                self._certificates = tls.renewals
+                self._leave_connections()
+
+    def _leave_connections(self) -> None:
+        """Use new connections from now on: a connection keeps the certificate of its handshake.
+
+        Requests and watches in flight end on their own connections.
+        """
+        for keep_alive in self._keep_alive_lanes.values():
+            keep_alive.retire()
+        self._keep_alive_lanes.clear()
+        self._left.extend(self._sessions.values())
+        self._sessions.clear()
 
 
 def _retry_after(status: int, header: str | None) -> float | None:

@@ -235,6 +235,7 @@ class KeepAlivePool:
         self._free: list[_Connection] = []
         self._busy: set[_Connection] = set()
         self._is_closed = False
+        self._is_retired = False
 
     async def send(self, head: bytes, body: bytes, seconds: float, fence: Callable[[], None] | None) -> Response:
         """Send a request and return its response.
@@ -276,7 +277,7 @@ class KeepAlivePool:
                 return found
             finally:
                 self._busy.discard(connection)
-                if keep_alive:
+                if keep_alive and not self._is_retired:
                     connection.free_since = self._clock.now()
                     self._free.append(connection)
                 else:
@@ -288,6 +289,13 @@ class KeepAlivePool:
         """Close all connections and open no other."""
         self._is_closed = True
         for connection in (*self._free, *self._busy):
+            connection.close()
+        self._free.clear()
+
+    def retire(self) -> None:
+        """Close free connections now and the others after their request; requests that wait still connect."""
+        self._is_retired = True
+        for connection in self._free:
             connection.close()
         self._free.clear()
 

@@ -80,6 +80,10 @@ class KeepAliveRequests:
         """Close all connections."""
         self._pool.close()
 
+    def retire(self) -> None:
+        """Close each connection as soon as it has no request in flight."""
+        self._pool.retire()
+
     def _head(self, request: ApiRequest, authorization: str | None) -> bytes:
         target = self._prefix + request.path
         if request.params:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 
 import pytest
@@ -25,7 +26,7 @@ from scheduler_core.errors import (
     WriteTimeoutError,
 )
 from tests.operator.kube.conftest import InstantClock
-from tests.support.fake_api import FakeApi, Response, error_response
+from tests.support.fake_api import FakeApi, ReceivedRequest, Response, error_response
 
 PATH = "/api/v1/things/a"
 
@@ -153,6 +154,69 @@ async def test_renewed_token_after_401(api: FakeApi, clock: InstantClock) -> Non
     async with ApiConnection(access, ConnectionOptions(), clock) as connection:
         assert await connection.request(ApiRequest("GET", PATH)) == b"ok"
     assert [seen.headers["Authorization"] for seen in api.received] == ["Bearer old", "Bearer new"]
+
+
+class SlowCredentials(RotatingTokens):
+    """Access whose credential plugin takes a while; it returns the token that is valid when it is run.
+
+    Attributes:
+        token: The valid token.
+        runs: How often the plugin was run.
+    """
+
+    def __init__(self, api: FakeApi, token: str) -> None:
+        super().__init__(api, [])
+        self.token = token
+        self.runs = 0
+
+    async def authorization(self) -> str | None:
+        self.runs += 1
+        await asyncio.sleep(0.01)
+        return self.token
+
+
+REJECTED = [pytest.param(Lane.BINDS, id="binds"), pytest.param(Lane.READS, id="reads"), pytest.param(None, id="all")]
+
+
+@pytest.mark.parametrize("lane", REJECTED)
+@pytest.mark.parametrize(("renewed", "failures"), [("Bearer new", 0), ("Bearer old", 30)], ids=["renewed", "revoked"])
+async def test_many_rejected_requests_renew_once(
+    api: FakeApi, clock: InstantClock, lane: Lane | None, renewed: str, failures: int
+) -> None:
+    """Concurrent requests that are rejected with 401 run the credential plugin once, and all use the new token."""
+
+    def respond(request: ReceivedRequest) -> Response:
+        is_valid = request.headers["Authorization"] == "Bearer new"
+        return Response(200, b"ok") if is_valid else error_response(401, "who?")
+
+    lanes = [Lane.BINDS, Lane.WRITES, Lane.READS] if lane is None else [lane]
+    access = SlowCredentials(api, "Bearer old")
+    api.on("GET", PATH, respond)
+    async with ApiConnection(access, ConnectionOptions(), clock) as connection:
+        requests = [ApiRequest("GET", PATH, lane=lanes[number % len(lanes)]) for number in range(30)]
+        with contextlib.suppress(UnauthorizedError):
+            await connection.request(ApiRequest("GET", PATH))
+        access.runs, access.token = 0, renewed
+        results = await asyncio.gather(*map(connection.request, requests), return_exceptions=True)
+    assert sum(isinstance(each, Exception) for each in results) == failures
+    assert access.runs == 1
+
+
+async def test_a_late_401_uses_the_token_that_another_request_renewed(api: FakeApi, clock: InstantClock) -> None:
+    """A request whose 401 arrives after another request renewed the token is sent again with the new token."""
+    renewed = asyncio.Event()
+    rejected = Response(401, error_response(401, "who?").content, gate=renewed)
+    access = SlowCredentials(api, "Bearer old")
+    api.on("POST", "/late", rejected, Response(200, b"ok"))
+    api.on("POST", "/early", error_response(401, "who?"), Response(200, b"ok"))
+    async with ApiConnection(access, ConnectionOptions(), clock) as connection:
+        slow = asyncio.create_task(connection.request(ApiRequest("POST", "/late", b"{}", lane=Lane.BINDS)))
+        await api.until(lambda: bool(api.received))
+        access.token = "Bearer new"
+        assert await connection.request(ApiRequest("POST", "/early", b"{}", lane=Lane.BINDS)) == b"ok"
+        renewed.set()
+        assert await slow == b"ok"
+    assert access.runs == 2
 
 
 async def test_token_is_read_again_every_minute(api: FakeApi, clock: InstantClock) -> None:
