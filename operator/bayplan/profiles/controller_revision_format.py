@@ -1,5 +1,8 @@
 """Form of a profile's revision as a ControllerRevision.
 
+Viewers of the namespace can read ControllerRevisions, so the client keys of extenders (``tlsConfig.keyData``) are not
+stored: their digests stand for them, and :func:`with_keys` puts the keys of the profile in their places.
+
 Both the spec as written and its resolved content are stored: a rollback restores the references as written, while what
 was live must not change with the objects that it refers to.
 
@@ -13,9 +16,11 @@ was live must not change with the objects that it refers to.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -25,7 +30,7 @@ from bayplan.resources.resource_model import API_VERSION, CHANGE_CAUSE, change_c
 from bayplan.resources.scheduler_profile import SchedulerProfile
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.config.validation import validate
-from scheduler_core.errors import ConfigError
+from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.model.meta import AnnotatedMeta, OwnerReference
 
 log = logging.getLogger(__name__)
@@ -34,6 +39,8 @@ PROFILE_LABEL = "bayplan.dev/profile"
 MANAGED: Mapping[str, str] = {"app.kubernetes.io/managed-by": "bayplan"}
 _PROFILE, _REVISION, _SPEC, _REFERENCES, _MANAGER = "profile", "revision", "spec", "references", "manager"
 _MAX_NAME_PART = 200
+_DIGEST = b"key not stored; sha256: "
+"""Its length is a multiple of three, so that it is a prefix in base64, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +132,9 @@ def as_controller_revision(
         origin: Its source.
     """
     name, uid = profile
-    data: dict[str, Any] = {_REVISION: config.revision(), _PROFILE: config.document()}
+    data: dict[str, Any] = {_REVISION: config.revision(), _PROFILE: without_keys(config.document())}
     if origin.spec is not None:
-        data |= {_SPEC: dict(origin.spec), _REFERENCES: dict(origin.references), _MANAGER: origin.manager}
+        data |= {_SPEC: without_keys(origin.spec), _REFERENCES: dict(origin.references), _MANAGER: origin.manager}
     metadata = AnnotatedMeta(
         name=f"{name[:_MAX_NAME_PART].rstrip('-.')}-{config.revision()}-{number}",
         labels=labels_of(name),
@@ -168,6 +175,54 @@ def read_revision(found: ControllerRevision) -> StoredRevision:
             manager=str(data.get(_MANAGER) or ""),
         ),
     )
+
+
+def without_keys(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy of a profile's content with the digest of each extender's client key in place of the key."""
+    copied = deepcopy(dict(spec))
+    for _, tls in _tls_configs(copied):
+        if tls.get("keyData") and not _is_digest(tls["keyData"]):
+            tls["keyData"] = _digest(tls["keyData"])
+    return copied
+
+
+def with_keys(stored: Mapping[str, Any], spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy of a stored content with the client keys of extenders.
+
+    Args:
+        stored: Content as it was stored.
+        spec: Content of the profile now, which has the keys.
+
+    Raises:
+        ConfigError: The profile has another key now, or none.
+    """
+    keys = {_digest(tls["keyData"]): tls["keyData"] for _, tls in _tls_configs(spec) if tls.get("keyData")}
+    copied = deepcopy(dict(stored))
+    for number, tls in _tls_configs(copied):
+        if _is_digest(tls.get("keyData")):
+            key = keys.get(tls["keyData"])
+            if key is None:
+                text = "is not stored with revisions, and the profile has another key now; use keyFile"
+                raise ConfigError([Problem(f"extenders[{number}].tlsConfig.keyData", text)])
+            tls["keyData"] = key
+    return copied
+
+
+def _tls_configs(spec: Mapping[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
+    extenders = spec.get("extenders")
+    for number, extender in enumerate(extenders if isinstance(extenders, list) else ()):
+        tls = extender.get("tlsConfig") if isinstance(extender, dict) else None
+        if isinstance(tls, dict):
+            yield number, tls
+
+
+def _digest(key: object) -> str:
+    # In base64, as the field requires.
+    return base64.b64encode(_DIGEST + hashlib.sha256(str(key).encode()).hexdigest().encode()).decode()
+
+
+def _is_digest(text: object) -> bool:
+    return isinstance(text, str) and text.startswith(base64.b64encode(_DIGEST).decode())
 
 
 def labels_of(profile: str) -> dict[str, str]:

@@ -78,7 +78,7 @@ class ProfileHistory:
         )
 
     def spec_of(self, revision: StoredRevision, *, resolved: bool = False) -> dict[str, Any]:
-        """Return the spec of a revision.
+        """Return the spec of a revision, with digests in place of the client keys of extenders.
 
         Args:
             revision: One of the profile's.

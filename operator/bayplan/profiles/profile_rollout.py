@@ -15,10 +15,12 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 
 from bayplan.profiles.applied_profile import AppliedProfile, ProfileFindings
+from bayplan.profiles.controller_revision_format import with_keys
 from bayplan.profiles.desired_profiles import DesiredProfile, DesiredState
 from bayplan.profiles.queue_sort_rule import ProfileQueueSort, decide_queue_sort
 from scheduler_core.config.plugins_without_effect import enabled_notes
 from scheduler_core.config.profile_config import ProfileConfig
+from scheduler_core.config.validation import validate
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.runtime.profile_swap import queue_sort_of
@@ -154,7 +156,7 @@ class ProfileRollout:
             if config.scheduler_name != profile.scheduler_name:
                 continue
             try:
-                instance = self._scheduler.build(config)
+                instance = self._scheduler.build(_with_keys(config, profile))
             except ConfigError as error:
                 log.warning(
                     "profile %s: stored revision %s can no longer be built, trying an older one: %s",
@@ -251,3 +253,9 @@ class ProfileRollout:
             waiting_for=waiting_for,
             name_is_reserved=profile.name_is_reserved,
         )
+
+
+def _with_keys(config: ProfileConfig, profile: DesiredProfile) -> ProfileConfig:
+    """Return a stored configuration with the client keys that the profile has now; see :func:`with_keys`."""
+    now = {} if profile.config is None else profile.config.document()
+    return validate(ProfileConfig, with_keys(config.document(), now), "")

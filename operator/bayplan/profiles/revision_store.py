@@ -115,7 +115,7 @@ class RevisionHistory:
         while (waiting := self._waiting.get(profile_uid)) is not None:
             profile, config, origin = waiting
             newest = max(self.of(profile_uid), key=lambda one: one.number, default=None)
-            if newest is None or newest.config is None or newest.config.revision() != config.revision():
+            if newest is None or newest.config is None or newest.hash != config.revision():
                 try:
                     await self._create(profile, config, origin, skipped=(1 << attempts) - 1)
                 except ConflictError as error:
@@ -144,7 +144,7 @@ class RevisionHistory:
         number = 1 + skipped + max(numbers, default=0)
         made = as_controller_revision((profile.name, profile.uid), number, config, origin)
         created = read_revision(await self._store.create(made))
-        self._stored[created.name] = replace(created, config=created.config or config)
+        self._stored[created.name] = replace(created, config=config)
 
     async def _delete_old(self, profile_uid: str) -> None:
         newer: set[str] = set()

@@ -18,7 +18,7 @@ import msgspec
 
 from bayplan.kube.http.api_errors import InvalidRequestError
 from bayplan.kube.http.connection import ApiConnection, ApiRequest
-from bayplan.profiles.controller_revision_format import StoredRevision
+from bayplan.profiles.controller_revision_format import StoredRevision, with_keys, without_keys
 from bayplan.profiles.history_listing import (
     PROFILES,
     Body,
@@ -29,7 +29,7 @@ from bayplan.profiles.history_listing import (
     read_profile,
 )
 from bayplan.resources.resource_model import API_VERSION, CHANGE_CAUSE
-from scheduler_core.errors import ConflictError, ForbiddenError, NotFoundError, SchedulerCoreError
+from scheduler_core.errors import ConfigError, ConflictError, ForbiddenError, NotFoundError, SchedulerCoreError
 
 PLUGIN_CONFIGS = f"/apis/{API_VERSION}/pluginconfigs"
 FIELD_MANAGER = "bayplan-rollback"
@@ -76,7 +76,7 @@ def target(history: ProfileHistory, number: int | None) -> StoredRevision:
         return history.numbered(number)
     newest = history.revisions[0] if history.revisions else None
     current = history.current if history.is_live else None
-    if current is None and newest is not None and newest.origin.spec == history.spec:
+    if current is None and newest is not None and newest.origin.spec == without_keys(history.spec):
         current = newest
     if current is None and newest is not None:
         # The current spec is rejected or not validated yet: go back to the last good one.
@@ -102,13 +102,17 @@ async def plan_rollback(
 
     Raises:
         NotFoundError: There is no such revision.
-        RollbackError: It equals the current spec, or refers to a PluginConfig that has changed.
+        RollbackError: It equals the current spec, refers to a PluginConfig that has changed, or has a client key of an
+            extender that is not that of the profile now.
         ClusterWriteError: The request failed.
     """
     revision = target(history, number)
     if not resolved:
         await _check_references(connection, history, revision)
-    spec = history.spec_of(revision, resolved=resolved)
+    try:
+        spec = with_keys(history.spec_of(revision, resolved=resolved), history.spec)
+    except ConfigError as error:
+        raise RollbackError(f"revision {revision.number}: {error}") from error
     if spec == history.spec:
         hint = "" if history.is_live else "; it is not live, see: kubectl describe sp " + history.name
         raise RollbackError(

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import base64
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from bayplan.kube.controller_revisions import ControllerRevision
-from bayplan.profiles.controller_revision_format import Origin, origin_of, read_revision
+from bayplan.profiles.controller_revision_format import Origin, origin_of, read_revision, with_keys, without_keys
 from bayplan.profiles.revision_store import REVISION_HISTORY_LIMIT, RevisionHistory
 from bayplan.resources.resource_model import ObjectMeta
 
 from scheduler_core.config.plugin_set_types import PluginConfig
 from scheduler_core.config.profile_config import ProfileConfig
-from scheduler_core.errors import ConflictError, ServerUnavailableError
+from scheduler_core.config.validation import validate
+from scheduler_core.errors import ConfigError, ConflictError, ServerUnavailableError
 from scheduler_core.model.meta import AnnotatedMeta as RevisionMeta
 from scheduler_core.model.meta import OwnerReference
 from tests.support.fake_cluster_objects import FakeRevisions
@@ -239,3 +241,45 @@ async def test_a_revision_that_always_conflicts_is_reported_and_delays_no_other(
     del store.stored[f"batch-{config(5).revision()}-1"]
     await history.save()
     assert await load_percentages(store) == [5]
+
+
+KEY = base64.b64encode(b"-----BEGIN PRIVATE KEY-----").decode()
+
+
+def with_key(key: str, percentage: int = 5) -> tuple[ProfileConfig, dict[str, Any]]:
+    """Return a profile with an extender that has a client key, and its spec."""
+    tls = {"certData": "Q0VSVA==", "keyData": key}
+    extenders = [
+        {"urlPrefix": "https://a"},
+        {"urlPrefix": "https://b", "filterVerb": "f", "enableHTTPS": True, "tlsConfig": tls},
+    ]
+    spec = {"schedulerName": "batch", "percentageOfNodesToScore": percentage, "extenders": extenders}
+    return validate(ProfileConfig, spec, ""), spec
+
+
+async def test_client_keys_are_not_stored() -> None:
+    """A revision has no client key, in no field; it is the same revision after a restart, and the key comes back."""
+    store = FakeRevisions()
+    history = RevisionHistory(store)
+    live, spec = with_key(KEY)
+    history.note(profile(), live, Origin(spec=spec))
+    await history.save()
+    (stored,) = store.stored.values()
+    assert KEY not in repr(stored)
+    assert "BEGIN" not in repr(stored)
+    restarted = RevisionHistory(store)
+    await restarted.load()
+    restarted.note(profile(), live, Origin(spec=spec))
+    await restarted.save()
+    assert len(store.stored) == 1
+    (config_without,) = restarted.last_good("uid-1")
+    assert validate(ProfileConfig, with_keys(config_without.document(), spec), "") == live
+    assert with_keys(stored.data["spec"], spec) == spec
+
+
+@pytest.mark.parametrize("now", [{}, {"extenders": [{"urlPrefix": "https://b"}]}, with_key(KEY[:-4])[1]])
+async def test_a_key_that_the_profile_no_longer_has(now: dict[str, Any]) -> None:
+    """A stored revision whose key is not that of the profile cannot be restored; the error names the field."""
+    _, spec = with_key(KEY)
+    with pytest.raises(ConfigError, match=r"extenders\[1\].tlsConfig.keyData.*is not stored with revisions.*keyFile"):
+        with_keys(without_keys(spec), now)
