@@ -19,7 +19,8 @@ _NOT_IN_A_CLUSTER = {"kubeconfig", "context", "advertiseAddress"}
 # Kubelets and scrapers reach the pod from other hosts, so it does not listen on loopback only, and two replicas need
 # leader election.
 _OTHER_DEFAULTS: dict[str, Any] = {
-    "serveAddress": "0.0.0.0:10259",
+    "serveAddress": "0.0.0.0:10260",
+    "localAddress": "127.0.0.1:10259",
     "secureServing": True,
     "authorizeRequests": True,
     "leaderElection": {"leaderElect": True},

@@ -129,7 +129,7 @@ def test_replicas_are_spread(helm: Helm, given: dict[str, Any], terms: dict[str,
     [
         pytest.param({"serveAddress": "0.0.0.0:8080"}, 8080, "HTTPS", id="IPv4"),
         pytest.param({"serveAddress": "[::]:9090"}, 9090, "HTTPS", id="IPv6"),
-        pytest.param(PLAIN, 10259, "HTTP", id="plain HTTP"),
+        pytest.param(PLAIN, 10260, "HTTP", id="plain HTTP"),
     ],
 )
 def test_probes_follow_the_address(helm: Helm, settings: dict[str, Any], port: int, scheme: str) -> None:

@@ -34,8 +34,8 @@ LOOPBACK = "127.0.0.1"
 GRANT_SECONDS = 120.0
 
 
-def untrusted(remote: str | None) -> bool:
-    """Trust no address, since tests send requests from loopback."""
+def untrusted(request: web.Request) -> bool:
+    """Trust no request, since tests send them to loopback."""
     return False
 
 

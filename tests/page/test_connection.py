@@ -16,7 +16,8 @@ STANDBY = {
     "standby": True,
     "lease": "bayplan/bayplan",
     "holder": "bayplan-7d9f-x2_0a1b",
-    "url": "https://10.0.0.7:10259",
+    "url": "https://10.0.0.7:10260",
+    "localPort": 10259,
 }
 
 

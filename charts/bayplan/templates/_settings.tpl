@@ -45,6 +45,11 @@ bayplan
 {{- regexFind "[0-9]+$" (default "" .Values.settings.serveAddress) -}}
 {{- end -}}
 
+{{/* The port for local requests, to which kubectl port-forward connects; empty if there is none. */}}
+{{- define "bayplan.localPort" -}}
+{{- regexFind "[0-9]+$" (default "" .Values.settings.localAddress) -}}
+{{- end -}}
+
 {{/* HTTP or HTTPS, in the notation of probes. */}}
 {{- define "bayplan.serveScheme" -}}
 {{- if or .Values.settings.secureServing .Values.settings.tlsCertFile .Values.serving.tls.secretName -}}HTTPS{{- else -}}HTTP{{- end -}}
@@ -80,8 +85,11 @@ bayplan
 {{- end -}}
 {{- if and .Values.service.create $settings.serveAddress -}}
 {{- if or (hasPrefix "127." $settings.serveAddress) (hasPrefix "localhost:" $settings.serveAddress) (hasPrefix "[::1]:" $settings.serveAddress) -}}
-{{- fail "settings.serveAddress is loopback, where neither probes nor the Service reach it: use 0.0.0.0:10259" -}}
+{{- fail "settings.serveAddress is loopback, where neither probes nor the Service reach it: use 0.0.0.0:10260" -}}
 {{- end -}}
+{{- end -}}
+{{- if and $settings.serveAddress $settings.localAddress (eq (include "bayplan.servePort" .) (include "bayplan.localPort" .)) -}}
+{{- fail (printf "settings.localAddress must have another port than settings.serveAddress, not %s: both are loopback for a sidecar proxy" (include "bayplan.localPort" .)) -}}
 {{- end -}}
 {{- $profile := .Values.defaultProfile -}}
 {{- if and $profile.enabled (not $settings.allowDefaultScheduler) (eq (default $profile.name $profile.spec.schedulerName) "default-scheduler") -}}

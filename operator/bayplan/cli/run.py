@@ -72,6 +72,7 @@ def _flag(name: str, kind: Any, **more: Any) -> Callable[[Command], Command]:
 @_flag("client-burst", int)
 @_flag("bind-concurrency", int)
 @_flag("serve-address", str, metavar="HOST:PORT")
+@_flag("local-address", str, metavar="HOST:PORT")
 @_flag("advertise-address", str, metavar="ADDRESS")
 @_flag("secure-serving", bool)
 @_flag("tls-cert-file", str, metavar="FILE")

@@ -1,10 +1,10 @@
 """Authenticates and authorizes requests by bearer tokens, which the API server reviews.
 
-Callers on the operator's own host need no token. Follows kube-scheduler v1.37.1, whose delegated authentication and
+Local requests (``same_host_access``) need no token. Follows kube-scheduler v1.37.1, whose delegated authentication and
 authorization are those of k8s.io/apiserver v0.37.1, ``pkg/server/options``: reviews are cached for ten seconds, health
 is open to all, ``system:masters`` may do everything.
 
-    health, loopback ─▶ accepted
+    health, local requests ─▶ accepted
     no token ─▶ 401   unknown token ─▶ 401   no permission to get the path ─▶ 403   API server unavailable ─▶ 503
 
 A command that follows the leader from the pod of a standby comes from another host. It is accepted for the paths of
@@ -19,37 +19,29 @@ server causes 401 or 500; here the response has the reason.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
-from collections.abc import Callable, Container, Coroutine, Hashable, Sequence
+from collections.abc import Callable, Container, Sequence
 from http import HTTPStatus
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Protocol
 
 import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from bayplan.kube.access_reviews import Access, User
-from bayplan.serving.same_host_access import AUTHORIZED_COMMAND, Handler, is_on_this_host
-from scheduler_core.errors import ClusterWriteError, ServerUnavailableError
+from bayplan.serving.review_cache import ReviewCache, ReviewQueue
+from bayplan.serving.same_host_access import AUTHORIZED_COMMAND, OPEN_PATHS, Handler, is_local
+from scheduler_core.errors import ClusterWriteError
 from scheduler_core.ports import Clock
 
-OPEN_PATHS = frozenset({"/healthz", "/readyz", "/livez"})
-"""Paths for the kubelet, which has no token."""
 COMMAND_AUDIENCE = "bayplan.dev"
 """Audience of the tokens of commands that follow the leader; the chart mounts such a token."""
 _MASTERS = "system:masters"
-_CACHE_SECONDS = 10.0
-_MAX_CACHED = 1024
-_MAX_IN_PROGRESS = 64
 _REASONS = {
     HTTPStatus.UNAUTHORIZED: "Unauthorized",
     HTTPStatus.FORBIDDEN: "Forbidden",
     HTTPStatus.SERVICE_UNAVAILABLE: "ServiceUnavailable",
 }
-
-K = TypeVar("K", bound=Hashable)
-V = TypeVar("V")
 
 
 class Reviews(Protocol):
@@ -90,7 +82,7 @@ class RequestAuthorization:
     Args:
         reviews: Reviews of tokens and permissions.
         clock: Source of time.
-        is_trusted: Returns whether callers from an address need no token.
+        is_trusted: Returns whether a request needs no token.
         command_paths: Paths for commands, which send a token of their own audience.
         own_paths: Path below which handlers authorize requests themselves, with :meth:`denial`; "" for none.
     """
@@ -99,7 +91,7 @@ class RequestAuthorization:
         self,
         reviews: Reviews,
         clock: Clock,
-        is_trusted: Callable[[str | None], bool] = is_on_this_host,
+        is_trusted: Callable[[web.Request], bool] = is_local,
         command_paths: Container[str] = (),
         own_paths: str = "",
     ) -> None:
@@ -107,8 +99,9 @@ class RequestAuthorization:
         self._own_paths = own_paths
         self._is_trusted = is_trusted
         self._command_paths = command_paths
-        self._users: _ReviewCache[tuple[bytes, str], User | None] = _ReviewCache(clock)
-        self._access: _ReviewCache[tuple[str, ...], Access] = _ReviewCache(clock)
+        queue = ReviewQueue(clock)
+        self._users: ReviewCache[tuple[bytes, str], User | None] = ReviewCache(clock, queue, _is_user)
+        self._access: ReviewCache[tuple[str, ...], Access] = ReviewCache(clock, queue, _is_allowed)
 
     @property
     def middleware(self) -> Middleware:
@@ -116,7 +109,7 @@ class RequestAuthorization:
 
         @web.middleware
         async def authorize(request: web.Request, handler: Handler) -> web.StreamResponse:
-            if not self._is_open(request.path) and not self._is_trusted(request.remote):
+            if not self._is_open(request.path) and not self._is_trusted(request):
                 refusal = await self._refusal(request)
                 if refusal is not None:
                     return refusal
@@ -132,16 +125,19 @@ class RequestAuthorization:
     async def _refusal(self, request: web.Request) -> web.Response | None:
         verb, path = request.method.lower(), request.path
         audience = COMMAND_AUDIENCE if path in self._command_paths else ""
-        denial = await self.denial(bearer_token(request), (Permission(verb, path),), audience)
+        denial = await self.denial(bearer_token(request), (Permission(verb, path),), audience, request.remote or "")
         return None if denial is None else _status_response(denial.code, denial.message)
 
-    async def denial(self, token: str, permissions: Sequence[Permission], audience: str = "") -> Denial | None:
+    async def denial(
+        self, token: str, permissions: Sequence[Permission], audience: str = "", origin: str = ""
+    ) -> Denial | None:
         """Return why a token does not authorize a request; None if it does.
 
         Args:
             token: The bearer token, "" for none.
             permissions: What the user must be allowed to do.
             audience: Audience of the token, "" for the API server.
+            origin: Address of the caller; addresses take turns when many unknown tokens are sent.
         """
         # A token is ASCII; other bytes could not be sent to the API server.
         if not token or not token.isascii():
@@ -149,7 +145,7 @@ class RequestAuthorization:
         try:
             # The token itself is not stored.
             digest = hashlib.sha256(token.encode()).digest()
-            user = await self._users.get((digest, audience), lambda: self._reviews.user_of(token, audience))
+            user = await self._users.get((digest, audience), origin, lambda: self._reviews.user_of(token, audience))
             if user is None:
                 wanted = f" for audience {audience}" if audience else ""
                 return Denial(HTTPStatus.UNAUTHORIZED, f"Unauthorized: the token is not valid{wanted}")
@@ -169,53 +165,24 @@ class RequestAuthorization:
         verb, path, resource = permission.verb, permission.path, permission.resource
         extra = (part for name, values in sorted(user.extra.items()) for part in (name, *values))
         key = (verb, path, resource, user.username, user.uid, *sorted(user.groups), "", *extra)
+        origin = f"user {user.username}"
         if path:
-            return await self._access.get(key, lambda: self._reviews.access(user, verb, path))
-        return await self._access.get(key, lambda: self._reviews.resource_access(user, verb, resource))
+            return await self._access.get(key, origin, lambda: self._reviews.access(user, verb, path))
+        return await self._access.get(key, origin, lambda: self._reviews.resource_access(user, verb, resource))
+
+
+def _is_user(user: User | None) -> bool:
+    return user is not None
+
+
+def _is_allowed(access: Access) -> bool:
+    return access.allowed
 
 
 def bearer_token(request: web.Request) -> str:
     """Return the token of the Authorization header, "" for none."""
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""
-
-
-class _ReviewCache(Generic[K, V]):
-    """Cache of reviews; concurrent requests for the same key share one review. Errors are not cached."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._cached: dict[K, tuple[float, V]] = {}
-        self._in_progress: dict[K, asyncio.Task[V]] = {}
-
-    async def get(self, key: K, review: Callable[[], Coroutine[Any, Any, V]]) -> V:
-        """Return the cached result of a review, or call ``review``.
-
-        Raises:
-            ServerUnavailableError: Too many reviews are in progress.
-            ClusterWriteError: ``review`` raised it.
-        """
-        cached = self._cached.get(key)
-        if cached is not None and self._clock.now() < cached[0]:
-            return cached[1]
-        task = self._in_progress.get(key)
-        if task is None:
-            if len(self._in_progress) >= _MAX_IN_PROGRESS:
-                raise ServerUnavailableError(f"{_MAX_IN_PROGRESS} reviews are already in progress")
-            task = self._in_progress[key] = asyncio.create_task(review(), name="access review")
-            task.add_done_callback(lambda task: self._finished(key, task))
-        # Shielded, because other callers may wait for it when this one disconnects.
-        return await asyncio.shield(task)
-
-    def _finished(self, key: K, task: asyncio.Task[V]) -> None:
-        del self._in_progress[key]
-        if task.cancelled() or task.exception() is not None:
-            return
-        # All results are valid for the same time, so the oldest is removed first.
-        while len(self._cached) >= _MAX_CACHED:
-            del self._cached[next(iter(self._cached))]
-        self._cached.pop(key, None)
-        self._cached[key] = (self._clock.now() + _CACHE_SECONDS, task.result())
 
 
 class _StatusBody(msgspec.Struct, frozen=True, rename="camel"):

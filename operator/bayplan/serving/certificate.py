@@ -40,7 +40,7 @@ class ServedCertificate:
         settings: Certificate files, if any, and the minimum TLS version.
 
     Attributes:
-        context: TLS context of the server, with the newest valid certificate.
+        context: TLS context of the server; each handshake uses the newest valid certificate.
 
     Raises:
         ConfigError: The files cannot be read, or the key does not belong to the certificate.
@@ -49,6 +49,10 @@ class ServedCertificate:
     def __init__(self, settings: ServingSettings) -> None:
         self._minimum = _VERSIONS[settings.tls_min_version]
         self.context = self._new_context()
+        # Called for each handshake. A context keeps one certificate for each type of key, so loading an RSA certificate
+        # into a context with an ECDSA one would leave both.
+        self.context.sni_callback = self._use_newest
+        self._newest = self.context
         self._files: tuple[Path, Path] | None = None
         self._pem = b""
         self._last_error = ""
@@ -103,10 +107,12 @@ class ServedCertificate:
         return b"\n".join(file.read_bytes() for file in self._files)
 
     def _use(self, pem: bytes) -> None:
-        # A key that does not match leaves a context without a key, so a separate context is loaded first.
-        _load(self._new_context(), pem)
-        _load(self.context, pem)
-        self._pem = pem
+        context = self._new_context()
+        _load(context, pem)
+        self._newest, self._pem = context, pem
+
+    def _use_newest(self, connection: ssl.SSLObject | ssl.SSLSocket, _name: str | None, _context: object) -> None:
+        connection.context = self._newest
 
     def _new_context(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

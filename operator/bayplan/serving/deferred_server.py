@@ -14,6 +14,7 @@ import socket
 from collections.abc import Callable
 from contextlib import ExitStack
 from importlib import import_module
+from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -43,25 +44,30 @@ _WAITING_CONNECTIONS = 128
 
 
 class Listener:
-    """Sockets that listen on an address: one for each address that the host has.
+    """Sockets that listen on an address, one for each address that the host has, and on one for local requests.
 
     Args:
         address: Host and port; port 0 selects a free one.
+        local_address: The same for local requests; None for no separate sockets.
 
     Attributes:
-        sockets: The sockets.
+        sockets: The sockets, those of ``address`` first.
+        local_names: Address and port of each socket that listens on loopback.
 
     Raises:
-        ConfigError: The address cannot be listened on.
+        ConfigError: An address cannot be listened on.
     """
 
-    def __init__(self, address: tuple[str, int]) -> None:
-        host, port = address
-        try:
-            self.sockets = _listening(host, port)
-        except OSError as error:
-            message = f"cannot listen on {host}:{port} ({error}); set another address with --serve-address"
-            raise ConfigError([Problem("serveAddress", message)]) from error
+    def __init__(self, address: tuple[str, int], local_address: tuple[str, int] | None = None) -> None:
+        self.sockets = _listening(address, "serveAddress", "--serve-address")
+        if local_address is not None:
+            try:
+                self.sockets += _listening(local_address, "localAddress", "--local-address")
+            except ConfigError:
+                self.close()
+                raise
+        names = {(host, port) for host, port, *_ in (each.getsockname() for each in self.sockets)}
+        self.local_names = frozenset((host, port) for host, port in names if ip_address(host).is_loopback)
 
     @property
     def port(self) -> int:
@@ -75,7 +81,16 @@ class Listener:
             each.close()
 
 
-def _listening(host: str, port: int) -> tuple[socket.socket, ...]:
+def _listening(address: tuple[str, int], field: str, flag: str) -> tuple[socket.socket, ...]:
+    host, port = address
+    try:
+        return _opened(host, port)
+    except OSError as error:
+        message = f"cannot listen on {host}:{port} ({error}); set another address with {flag}"
+        raise ConfigError([Problem(field, message)]) from error
+
+
+def _opened(host: str, port: int) -> tuple[socket.socket, ...]:
     found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     sockets: list[socket.socket] = []
     with ExitStack() as opened:
@@ -129,7 +144,7 @@ class DeferredServer:
 
     Args:
         address: Host and port; port 0 selects a free one.
-        settings: Settings of TLS and authorization.
+        settings: Settings of TLS, authorization and the address for local requests.
         parts: What the server shows.
 
     Raises:
@@ -140,7 +155,7 @@ class DeferredServer:
         self._settings = settings
         self._parts = parts
         self._certificate = ServedCertificate(settings) if settings.tls_cert_file is not None else None
-        self._listener = Listener(address)
+        self._listener = Listener(address, settings.local_host_and_port)
         self._server: HealthServer | None = None
 
     @property

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Any, Protocol
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from msgspec import Struct
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
@@ -24,6 +26,7 @@ from bayplan.serving.authorization import RequestAuthorization
 from bayplan.serving.certificate import ServedCertificate
 from bayplan.serving.deferred_server import Listener
 from bayplan.serving.endpoint_paths import COMMAND_PATHS, PAGE_PATH
+from bayplan.serving.same_host_access import local_marker
 from bayplan.settings.serving_settings import ServingSettings
 from scheduler_core.ports import Clock
 
@@ -73,6 +76,17 @@ def protection_of(
     )
 
 
+class _RequestLogger(logging.LoggerAdapter[logging.Logger]):
+    """Log of aiohttp's server. A request that is not HTTP is no error of this process: anyone can send one."""
+
+    def exception(self, msg: object, *args: object, **kwargs: Any) -> None:
+        """Log an error with its traceback, but malformed requests only at level DEBUG."""
+        if isinstance(kwargs.get("exc_info"), HttpProcessingError):
+            self.debug(msg, *args, **kwargs)
+        else:
+            super().exception(msg, *args, **kwargs)
+
+
 class Background(Protocol):
     """What runs while the server does."""
 
@@ -116,13 +130,22 @@ class HealthServer:
         self._readiness = readiness
         self._metrics = metrics
         authorization = protection.authorization
-        app = web.Application(middlewares=() if authorization is None else [authorization.middleware])
+        middlewares = [local_marker(listener.local_names, is_authorized=authorization is not None)]
+        if authorization is not None:
+            middlewares.append(authorization.middleware)
+        app = web.Application(middlewares=middlewares)
         app.router.add_get("/livez", self._alive)
         app.router.add_get("/healthz", self._alive)
         app.router.add_get("/readyz", self._ready)
         app.router.add_get("/metrics", self._scrape)
         app.router.add_routes(routes)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5, keepalive_timeout=IDLE_SECONDS)
+        self._runner = web.AppRunner(
+            app,
+            access_log=None,
+            logger=_RequestLogger(logging.getLogger("aiohttp.server"), {}),
+            shutdown_timeout=0.5,
+            keepalive_timeout=IDLE_SECONDS,
+        )
 
     async def start(self) -> None:
         """Accept connections."""

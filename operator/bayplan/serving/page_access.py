@@ -1,22 +1,19 @@
 """Decides who may read the data of the page.
 
-Callers on the same host need no token, as for ``/debug``: the API server has authorized their port-forward. Their Host
-header must be a loopback address, so that a web site whose name resolves to 127.0.0.1 cannot read the page in a user's
-browser. All other callers need a token whose user may get ``/page/data`` and list what the page shows. The API server's
-proxy strips Authorization, so the token may be in a header of its own; a browser sends neither to another site.
+Local requests need no token, as for ``/debug``: the API server has authorized their port-forward. All other callers
+need a token whose user may get ``/page/data`` and list what the page shows. The API server's proxy strips
+Authorization, so the token may be in a header of its own; a browser sends neither to another site.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from http import HTTPStatus
-from ipaddress import ip_address
-from urllib.parse import urlsplit
 
 from aiohttp import web
 
 from bayplan.serving.authorization import Denial, Permission, RequestAuthorization, bearer_token
-from bayplan.serving.same_host_access import is_on_this_host
+from bayplan.serving.same_host_access import is_local
 
 TOKEN_HEADER = "X-Bayplan-Token"  # noqa: S105 - the name of a header
 PERMISSIONS = (
@@ -25,7 +22,7 @@ PERMISSIONS = (
     Permission("list", resource="nodes"),
 )
 _NO_AUTHORIZATION = (
-    "requests from other hosts are not accepted; use kubectl port-forward and connect to 127.0.0.1, or set "
+    "requests from other hosts are not accepted; use kubectl port-forward to the port of localAddress, or set "
     "authorizeRequests"
 )
 _REMEDIES = {
@@ -39,31 +36,23 @@ class PageAccess:
 
     Args:
         authorization: Reviews of tokens; None rejects callers from other hosts.
-        is_trusted: Returns whether callers from an address need no token.
+        is_trusted: Returns whether a request needs no token.
     """
 
     def __init__(
         self,
         authorization: RequestAuthorization | None,
-        is_trusted: Callable[[str | None], bool] = is_on_this_host,
+        is_trusted: Callable[[web.Request], bool] = is_local,
     ) -> None:
         self._authorization = authorization
         self._is_trusted = is_trusted
 
     async def denial(self, request: web.Request) -> Denial | None:
         """Return why a request is rejected; None if it is accepted."""
-        if self._is_trusted(request.remote) and _names_this_host(request.host):
+        if self._is_trusted(request):
             return None
         if self._authorization is None:
             return Denial(HTTPStatus.FORBIDDEN, _NO_AUTHORIZATION)
         token = request.headers.get(TOKEN_HEADER, "").strip() or bearer_token(request)
-        denial = await self._authorization.denial(token, PERMISSIONS)
+        denial = await self._authorization.denial(token, PERMISSIONS, origin=request.remote or "")
         return None if denial is None else Denial(denial.code, denial.message + _REMEDIES.get(denial.code, ""))
-
-
-def _names_this_host(host: str) -> bool:
-    try:
-        name = urlsplit(f"//{host}").hostname or ""
-        return name == "localhost" or ip_address(name).is_loopback
-    except ValueError:
-        return False

@@ -30,7 +30,7 @@ from bayplan.page.page_documents import PageDocuments
 from bayplan.page.room import RoomError, read_shape
 from bayplan.serving.endpoint_paths import PAGE_PATH
 from bayplan.serving.page_access import PageAccess
-from bayplan.serving.same_host_access import Handler
+from bayplan.serving.same_host_access import Handler, is_local
 from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.model.pod_group import POD_GROUP_SOURCES
 
@@ -127,14 +127,14 @@ class PageEndpoints:
             if denial is not None:
                 headers = {"WWW-Authenticate": "Bearer"} if denial.code is HTTPStatus.UNAUTHORIZED else None
                 return _error(denial.code, denial.message, headers=headers)
-            response = self._unavailable() or await answer(request)
+            response = self._unavailable(request) or await answer(request)
             if isinstance(response, web.Response) and isinstance(response.body, bytes):
                 self._documents.stream.sent_bytes += len(response.body)
             return response
 
         return authorized
 
-    def _unavailable(self) -> web.Response | None:
+    def _unavailable(self, request: web.Request) -> web.Response | None:
         if self._readiness.role:
             leader = self._leader()
             url = "" if leader.endpoint is None else leader.endpoint.url
@@ -142,7 +142,10 @@ class PageEndpoints:
                 f"this replica is a standby: {leader.holder or 'no replica'} leads (Lease {leader.lease}); open the "
                 "page of the leader"
             )
-            found = {"standby": True, "lease": leader.lease, "holder": leader.holder, "url": url}
+            found: dict[str, Any] = {"standby": True, "lease": leader.lease, "holder": leader.holder, "url": url}
+            if is_local(request) and request.transport is not None:
+                # The replicas of a Deployment listen on the same ports.
+                found["localPort"] = request.transport.get_extra_info("sockname")[1]
             return _error(HTTPStatus.SERVICE_UNAVAILABLE, text, found)
         missing = self._readiness.missing
         if missing:

@@ -6,6 +6,7 @@ Names follow kube-scheduler v1.37.1's flags if it has one.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from ipaddress import ip_address
 from typing import Literal
 
 from pydantic import Field
@@ -24,6 +25,11 @@ class ServingSettings(ConfigModel):
     serve_address: str = Field(
         default=DEFAULT_SERVE_ADDRESS,
         description='host:port of /livez, /readyz and /metrics; "" disables the server. Use 0.0.0.0:10259 in a pod.',
+    )
+    local_address: str = Field(
+        default="",
+        description="host:port on loopback for local requests, which need no token: commands in the pod and kubectl "
+        'port-forward. "" for none: local requests are then those to serveAddress, if it is loopback.',
     )
     advertise_address: str | None = Field(
         default=None,
@@ -67,6 +73,7 @@ class ServingSettings(ConfigModel):
                     f'must be host:port such as "{DEFAULT_SERVE_ADDRESS}", or "" to disable the server, '
                     f'not "{self.serve_address}"',
                 )
+        yield from self._local_address_problems()
         problem = "" if self.advertise_address is None else address_problem(self.advertise_address)
         if problem:
             yield RuleProblem(("advertiseAddress",), problem)
@@ -81,6 +88,18 @@ class ServingSettings(ConfigModel):
                 ("authorizeRequests",), "requires secureServing or tlsCertFile: tokens must not be sent unencrypted"
             )
 
+    def _local_address_problems(self) -> Iterator[RuleProblem]:
+        if not self.local_address:
+            return
+        host, _, port = self.local_address.rpartition(":")
+        if not _is_loopback(host.strip("[]")) or not port.isdigit() or int(port) > 65535:
+            yield RuleProblem(
+                ("localAddress",),
+                f'must be a loopback address and a port such as "127.0.0.1:10259", not "{self.local_address}"',
+            )
+        elif int(port) and port == self.serve_address.rpartition(":")[2]:
+            yield RuleProblem(("localAddress",), f"must have another port than serveAddress, {self.serve_address}")
+
     @property
     def serves_tls(self) -> bool:
         """Whether HTTPS is served: it is enabled, or there is a certificate for it."""
@@ -89,7 +108,23 @@ class ServingSettings(ConfigModel):
     @property
     def serve_host_and_port(self) -> tuple[str, int] | None:
         """Address to listen on; None if the server is disabled."""
-        if not self.serve_address:
-            return None
-        host, _, port = self.serve_address.rpartition(":")
-        return host.strip("[]"), int(port)
+        return _host_and_port(self.serve_address)
+
+    @property
+    def local_host_and_port(self) -> tuple[str, int] | None:
+        """Address to listen on for local requests; None for no separate one."""
+        return _host_and_port(self.local_address)
+
+
+def _host_and_port(address: str) -> tuple[str, int] | None:
+    if not address:
+        return None
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def _is_loopback(text: str) -> bool:
+    try:
+        return ip_address(text).is_loopback
+    except ValueError:
+        return False

@@ -12,7 +12,7 @@ from aiohttp import web
 from bayplan.kube.access_reviews import Access, User
 from bayplan.kube.readiness import Readiness
 from bayplan.serving import same_host_access
-from bayplan.serving.authorization import COMMAND_AUDIENCE, RequestAuthorization
+from bayplan.serving.authorization import COMMAND_AUDIENCE, Permission, RequestAuthorization
 from bayplan.serving.deferred_server import Listener
 from bayplan.serving.http_server import HealthServer, Protection
 from bayplan.serving.same_host_access import for_this_host
@@ -37,11 +37,19 @@ class Reviewer:
         self.calls: list[str] = []
         self.is_unavailable = False
         self.may_respond = asyncio.Event()
+        self._call = asyncio.Condition()
         self.may_respond.set()
+
+    async def called(self, count: int) -> None:
+        """Wait for a number of calls."""
+        async with self._call:
+            await self._call.wait_for(lambda: len(self.calls) >= count)
 
     async def user_of(self, token: str, audience: str = "") -> User | None:
         """Return the user by token and audience."""
         self.calls.append("token")
+        async with self._call:
+            self._call.notify_all()
         await self.may_respond.wait()
         if self.is_unavailable:
             raise ServerUnavailableError("connection refused")
@@ -71,18 +79,19 @@ def clock() -> VirtualClock:
     return VirtualClock()
 
 
-def untrusted(remote: str | None) -> bool:
-    """Return False for every address, since tests send requests from loopback."""
+def untrusted(request: web.Request) -> bool:
+    """Return False for every request, since tests send them to loopback."""
     return False
 
 
-async def start_server(authorization: RequestAuthorization | None) -> HealthServer:
+async def start_server(authorization: RequestAuthorization | None, listener: Listener | None = None) -> HealthServer:
     async def secret(_: web.Request) -> web.Response:
         return web.Response(text="pods of every namespace")
 
     routes = [web.get(path, for_this_host(secret)) for path in ("/debug/status", "/debug/tasks")]
     protection = Protection(authorization=authorization)
-    server = HealthServer(Listener((LOOPBACK, 0)), Readiness(()), CollectorRegistry(), routes, protection)
+    listener = listener or Listener((LOOPBACK, 0))
+    server = HealthServer(listener, Readiness(()), CollectorRegistry(), routes, protection)
     await server.start()
     return server
 
@@ -154,13 +163,13 @@ async def test_paths_of_pods_accept_only_commands_from_other_hosts(
     server: HealthServer, monkeypatch: pytest.MonkeyPatch, path: str, header: str, status: int
 ) -> None:
     """From another host, paths that name pods accept only the tokens of commands and only on the paths of commands."""
-    monkeypatch.setattr(same_host_access, "is_on_this_host", untrusted)
+    monkeypatch.setattr(same_host_access, "is_local", untrusted)
     assert (await send(server, path, header))[0] == status
 
 
 async def test_other_hosts_are_rejected_without_authorization(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without authorization a server rejects requests from other hosts on paths that name pods."""
-    monkeypatch.setattr(same_host_access, "is_on_this_host", untrusted)
+    monkeypatch.setattr(same_host_access, "is_local", untrusted)
     server = await start_server(None)
     try:
         assert (await send(server, "/debug/status", "Bearer of-replica"))[0] == 403
@@ -199,13 +208,55 @@ async def test_a_rejection_is_a_status(server: HealthServer) -> None:
     assert (document["reason"], document["code"]) == ("Forbidden", 403)
 
 
-async def test_loopback_needs_no_token(reviewer: Reviewer, clock: VirtualClock) -> None:
-    """A request from loopback needs no token and no review, also when the API server is unavailable."""
+async def test_local_requests_need_no_token(reviewer: Reviewer, clock: VirtualClock) -> None:
+    """A request to a listener on loopback needs no token and no review, also when the API server is unavailable."""
     reviewer.is_unavailable = True
     server = await start_server(RequestAuthorization(reviewer, clock))
     try:
         assert await send(server, "/debug/status") == (200, "pods of every namespace")
         assert reviewer.calls == []
+    finally:
+        await server.stop()
+
+
+INDIRECT = [
+    pytest.param({"Host": "rebound.example:10259"}, id="name that another site resolves to loopback"),
+    pytest.param({"Host": "10.0.0.7:10259"}, id="address of the pod"),
+    pytest.param({"Host": ""}, id="no host"),
+    pytest.param({"X-Forwarded-For": "10.0.0.7"}, id="proxy that adds X-Forwarded-For"),
+    pytest.param({"X-Forwarded-Proto": "http"}, id="proxy that adds X-Forwarded-Proto"),
+    pytest.param({"Forwarded": "for=10.0.0.7"}, id="proxy that adds Forwarded"),
+    pytest.param({"Via": "1.1 proxy"}, id="proxy that adds Via"),
+]
+
+
+@pytest.mark.parametrize("headers", INDIRECT)
+@pytest.mark.parametrize(("is_authorized", "code"), [(True, 401), (False, 403)])
+async def test_indirect_requests_are_not_local(
+    reviewer: Reviewer, clock: VirtualClock, headers: dict[str, str], *, is_authorized: bool, code: int
+) -> None:
+    """A request through a proxy or by another site's name needs a token on every path but those of health."""
+    server = await start_server(RequestAuthorization(reviewer, clock) if is_authorized else None)
+    try:
+        for path, expected in (("/debug/status", code), ("/debug/tasks", code), ("/metrics", code), ("/livez", 200)):
+            url = f"http://{LOOPBACK}:{server.port}{path}"
+            async with aiohttp.ClientSession() as client, client.get(url, headers=headers) as response:
+                assert (path, response.status) == (path, expected)
+    finally:
+        await server.stop()
+
+
+async def test_only_the_listener_on_loopback_is_trusted(reviewer: Reviewer, clock: VirtualClock) -> None:
+    """A request from loopback to a listener for other hosts needs a token, as one of a sidecar proxy does."""
+    listener = Listener(("0.0.0.0", 0), (LOOPBACK, 0))  # noqa: S104 - the listener for other hosts
+    local_port = listener.sockets[-1].getsockname()[1]
+    server = await start_server(RequestAuthorization(reviewer, clock), listener)
+    try:
+        assert (await send(server, "/debug/status"))[0] == 401
+        assert (await send(server, "/metrics"))[0] == 401
+        server.port = local_port
+        assert (await send(server, "/debug/status"))[0] == 200
+        assert (await send(server, "/metrics"))[0] == 200
     finally:
         await server.stop()
 
@@ -244,18 +295,95 @@ async def test_an_unavailable_api_server_rejects_requests(server: HealthServer, 
     assert (await send(server, "/metrics", "Bearer of-prometheus"))[0] == 200
 
 
-async def test_a_hanging_api_server_blocks_only_reviews(server: HealthServer, reviewer: Reviewer) -> None:
-    """While reviews hang, probes are served, equal requests share one review, and excess reviews are rejected."""
+async def test_a_hanging_api_server_blocks_only_reviews(
+    server: HealthServer, reviewer: Reviewer, clock: VirtualClock
+) -> None:
+    """While reviews hang, probes are served, equal requests share one review, and others wait a bounded time."""
     reviewer.may_respond.clear()
     equal = [asyncio.create_task(send(server, "/metrics", "Bearer of-prometheus")) for _ in range(5)]
     different = [asyncio.create_task(send(server, "/metrics", f"Bearer of-{number}")) for number in range(70)]
-    rejected, _ = await asyncio.wait(different, return_when=asyncio.FIRST_COMPLETED)
-    assert {task.result()[0] for task in rejected} == {503}
+    await reviewer.called(4)
     assert (await send(server, "/readyz"))[0] == 200
+    while sum(not task.done() for task in different) > 4:
+        clock.advance(7)
+        await asyncio.sleep(0.01)
     reviewer.may_respond.set()
     assert {(await task)[0] for task in equal} == {200}
     assert {(await task)[0] for task in different} == {401, 503}
-    assert len(reviewer.calls) <= 65
+    assert len(reviewer.calls) <= 8
+
+
+class BogusTokens:
+    """Callers that send unknown tokens without a pause, each a new one."""
+
+    def __init__(self, authorization: RequestAuthorization, origins: list[str], clock: VirtualClock) -> None:
+        self._authorization = authorization
+        self._clock = clock
+        self._tasks = [asyncio.create_task(self._send(f"{number}", each)) for number, each in enumerate(origins)]
+
+    async def _send(self, name: str, origin: str) -> None:
+        count = 0
+        while True:
+            count += 1
+            token = f"bogus-{name}-{count}"
+            await self._authorization.denial(token, (Permission("get", "/metrics"),), origin=origin)
+            await self._clock.sleep(0.05)
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+@pytest.mark.parametrize(
+    ("origins", "own"),
+    [
+        pytest.param(["10.0.0.6"] * 64, "10.0.0.7", id="one other address"),
+        pytest.param([f"10.0.1.{number}" for number in range(64)], "10.0.0.7", id="64 other addresses"),
+        pytest.param(["10.0.0.6"] * 270, "10.0.0.7", id="more than may wait"),
+        pytest.param(["10.0.0.7"] * 64, "10.0.0.7", id="its own address"),
+        pytest.param([""] * 64, "", id="unknown addresses"),
+    ],
+)
+async def test_bogus_tokens_do_not_keep_out_a_valid_one(
+    reviewer: Reviewer, clock: VirtualClock, origins: list[str], own: str
+) -> None:
+    """A caller with a valid token is served while others send bogus ones; their reviews have a rate."""
+    authorization = RequestAuthorization(reviewer, clock)
+    attack = BogusTokens(authorization, origins, clock)
+    outcomes: list[object] = []
+
+    async def scrape() -> None:
+        for _ in range(15):
+            outcomes.append(await authorization.denial("of-prometheus", (Permission("get", "/metrics"),), origin=own))
+            await clock.sleep(1)
+
+    began = clock.now()
+    scraping = asyncio.create_task(scrape())
+    while not scraping.done():
+        clock.advance(0.1)
+        for _ in range(8):
+            await asyncio.sleep(0)
+    await attack.stop()
+    assert outcomes == [None] * 15
+    assert len(reviewer.calls) <= 80 + 30 + 20 * (clock.now() - began + 1)
+
+
+async def test_a_rejected_user_does_not_keep_out_others(reviewer: Reviewer, clock: VirtualClock) -> None:
+    """A known user who requests ever new paths takes turns with other users."""
+    authorization = RequestAuthorization(reviewer, clock)
+    paths = (authorization.denial("of-intruder", (Permission("get", f"/{number}"),)) for number in range(300))
+    intruder = [asyncio.create_task(each) for each in paths]
+    scrape = asyncio.create_task(authorization.denial("of-prometheus", (Permission("get", "/metrics"),)))
+    for _ in range(40):
+        clock.advance(0.05)
+        for _ in range(20):
+            await asyncio.sleep(0)
+    assert scrape.done()
+    assert scrape.result() is None
+    for task in intruder:
+        task.cancel()
+    await asyncio.gather(*intruder, return_exceptions=True)
 
 
 @pytest.mark.parametrize("change", [pytest.param(lambda user: User(user.username, groups=("ops",)), id="groups")])

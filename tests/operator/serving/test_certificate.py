@@ -16,11 +16,12 @@ from bayplan.serving.http_server import HealthServer, Protection
 from bayplan.settings.serving_settings import ServingSettings
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
 from prometheus_client import CollectorRegistry
 
 from scheduler_core.errors import ConfigError
-from tests.support.certificates import Authority
+from tests.support.certificates import Authority, KeyType
 from tests.support.virtual_clock import VirtualClock
 
 LOOPBACK = "127.0.0.1"
@@ -122,6 +123,23 @@ async def test_changed_files_are_reloaded(tmp_path: Path) -> None:
         key.write_text(renewed.key)
         assert await one.refresh()
         assert (await server_certificate(port, client_context()))[0].subject.rfc4514_string() == "CN=second"
+
+
+@pytest.mark.parametrize(("before", "after"), [("ecdsa", "rsa"), ("rsa", "ecdsa")])
+async def test_a_renewal_may_change_the_type_of_key(tmp_path: Path, before: KeyType, after: KeyType) -> None:
+    """The renewed certificate is served, to clients of any TLS version, and it is the one that is announced."""
+    authority = Authority()
+    files = authority.issue("first", key_type=before).write(tmp_path, "tls")
+    one = ServedCertificate(settings_of(*files))
+    authority.issue("second", key_type=after).write(tmp_path, "tls")
+    old_client = client_context()
+    old_client.maximum_version = ssl.TLSVersion.TLSv1_2
+    async with run_server(one) as port:
+        assert await one.refresh()
+        for client in (client_context(), old_client):
+            certificate, _ = await server_certificate(port, client)
+            assert certificate.subject.rfc4514_string() == "CN=second"
+            assert certificate.fingerprint(SHA256()).hex() == one.fingerprint
 
 
 async def test_the_server_reloads_the_files(tmp_path: Path) -> None:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 from collections.abc import AsyncIterator
 
 import aiohttp
 import pytest
+from bayplan.kube.access_reviews import AccessReviews
 from bayplan.kube.readiness import Readiness
+from bayplan.kube.system_clock import SystemClock
 from bayplan.serving import http_server as health
+from bayplan.serving.authorization import RequestAuthorization
 from bayplan.serving.deferred_server import Listener
-from bayplan.serving.http_server import HealthServer
+from bayplan.serving.http_server import HealthServer, Protection
 from prometheus_client import CollectorRegistry, Gauge
 
 from scheduler_core.errors import ConfigError
@@ -141,3 +146,61 @@ async def test_a_connection_without_a_complete_request_is_closed(
         await server.stop()
     assert received.endswith(response)
     assert bool(received) == bool(response)
+
+
+MALFORMED = [
+    pytest.param(b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\nHost: a\r\n\r\n", id="request line too long"),
+    pytest.param(b"GET /" + b"a" * 9_000 + b" HTTP/1.1\r\nHost: a\r\n\r\n", id="request line too long, one part"),
+    pytest.param(b"GET /livez HTTP/1.1\r\nA: " + b"a" * 70_000 + b"\r\n\r\n", id="header too long"),
+    pytest.param(b"GET /livez HTTP/1.1\r\n" + b"A: b\r\n" * 50_000 + b"\r\n", id="too many headers"),
+    pytest.param(b"GET /livez HTTP/1.1\r\nHost a\r\n\r\n", id="header without a colon"),
+    pytest.param(b"GET /livez HTTP/9.9\r\n\r\n", id="unknown version"),
+    pytest.param(b"GET\r\n\r\n", id="no path"),
+    pytest.param(b"\x16\x03\x01\x02\x00\x01", id="TLS"),
+    pytest.param(b"\x00" * 100, id="null bytes"),
+    pytest.param(b"GET http://[::1/livez HTTP/1.1\r\nHost: a\r\n\r\n", id="URL that cannot be parsed"),
+    pytest.param(b"GET //[ HTTP/1.1\r\nHost: a\r\n\r\n", id="path that is no URL"),
+    pytest.param(b"GET /livez HTTP/1.1\r\nHost: [\r\n\r\n", id="host that is no host"),
+    pytest.param(b"GET /livez HTTP/1.1\r\nHost: a\r\nContent-Length: x\r\n\r\n", id="length that is no number"),
+    pytest.param(b"GET /livez HTTP/1.1\r\nContent-Length: -1\r\n\r\n", id="negative length"),
+    pytest.param(b"POST /livez HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", id="chunk that is no chunk"),
+    pytest.param(b"GET /%ff%fe HTTP/1.1\r\nHost: a\r\n\r\n", id="path that is not UTF-8"),
+    pytest.param(b"GET /livez HTTP/1.1\r\nHost: a\r\nExpect: x\r\n\r\n", id="unknown expectation"),
+    pytest.param(b"CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n", id="CONNECT"),
+    pytest.param(b"OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n", id="asterisk"),
+    pytest.param(b"GET /metrics HTTP/1.1\r\nHost: a\r\nAccept: " + b"\xff" * 9 + b"\r\n\r\n", id="bytes in Accept"),
+]
+
+
+@pytest.mark.parametrize("is_authorized", [False, True])
+@pytest.mark.parametrize("request_bytes", MALFORMED)
+async def test_malformed_requests_fill_no_log(
+    request_bytes: bytes, caplog: pytest.LogCaptureFixture, *, is_authorized: bool
+) -> None:
+    """Requests that are not HTTP, twice on one connection, log no line above DEBUG; others get their response."""
+    authorization = RequestAuthorization(Unreachable(), SystemClock()) if is_authorized else None
+    protection = Protection(authorization=authorization)
+    listener = Listener((LOOPBACK, 0))
+    server = HealthServer(listener, Readiness(()), CollectorRegistry(), (), protection)
+    await server.start()
+    try:
+        reader, writer = await asyncio.open_connection(LOOPBACK, server.port)
+        with contextlib.suppress(ConnectionError):
+            for data in (b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n", request_bytes, request_bytes):
+                writer.write(data)
+                await writer.drain()
+            writer.write_eof()
+            async with asyncio.timeout(10):
+                await reader.read()
+        writer.close()
+        assert await send(server, "/livez") == (200, "ok\n")
+    finally:
+        await server.stop()
+    assert [record for record in caplog.records if record.levelno > logging.DEBUG] == []
+
+
+class Unreachable(AccessReviews):
+    """Reviews by an API server that cannot be reached; no request here has a token."""
+
+    def __init__(self) -> None:
+        """Create reviews without a connection."""

@@ -10,6 +10,7 @@ from pathlib import Path
 import aiohttp
 import aiohttp.test_utils
 import pytest
+from aiohttp import web
 from bayplan.kube.access_reviews import Access, User
 from bayplan.kube.leader_endpoint import LeaderEndpoint, LeaderState
 from bayplan.kube.readiness import Readiness
@@ -22,7 +23,7 @@ from bayplan.serving.endpoint_paths import PAGE_PATH
 from bayplan.serving.http_server import HealthServer, Protection
 from bayplan.serving.page_access import TOKEN_HEADER, PageAccess
 from bayplan.serving.page_endpoints import HEADERS, PageEndpoints
-from bayplan.serving.same_host_access import is_on_this_host
+from bayplan.serving.same_host_access import is_local
 from prometheus_client import CollectorRegistry
 
 from scheduler_core.errors import ServerUnavailableError
@@ -90,8 +91,8 @@ class PageServer:
             background=self.documents,
         )
 
-    def is_trusted(self, remote: str | None) -> bool:
-        return self.is_local and is_on_this_host(remote)
+    def is_trusted(self, request: web.Request) -> bool:
+        return self.is_local and is_local(request)
 
     async def get(self, path: str, headers: Mapping[str, str] | None = None) -> tuple[int, Mapping[str, str], bytes]:
         """Send a GET request without following redirects."""
@@ -230,6 +231,7 @@ async def test_a_standby_names_the_leader(served: PageServer) -> None:
         "lease": "ns/bayplan",
         "holder": "other_1",
         "url": "https://10.0.0.1:10259",
+        "localPort": served.server.port,
     }
     assert (await served.get("/page/events"))[0] == 503
     assert (await served.get("/page/"))[0] == 200

@@ -29,12 +29,12 @@ export function Banner({ connection, at, onRetry }) {
 }
 
 /** The leader, and how to reach its page: behind the API server's proxy a link, else the command of a port-forward. */
-function Leader({ connection: { lease = '', holder = '', url } }) {
+function Leader({ connection: { lease = '', holder = '', url, localPort } }) {
   if (!holder) return html`<p>No replica leads now${lease ? html` (lease <${Name}>${lease}<//>)` : ''}.</p>`;
   const pod = holder.split('_')[0];
   const namespace = lease.split('/')[0];
   const proxied = /^(.*\/namespaces\/[^/]+\/pods\/https?:)[^/:]+(:\d+\/proxy\/.*)$/.exec(location.pathname);
-  const port = portOf(url);
+  const port = localPort || portOf(url);
   return html`<p>Leader: <${Name}>${holder}<//> (lease <${Name}>${lease}<//>${url ? html`, serves at <${Name}>${url}<//>` : ''}).</p>
     ${proxied
       ? html`<p><a href=${`${proxied[1]}${encodeURIComponent(pod)}${proxied[2]}`}>Open the page of the leader</a></p>`

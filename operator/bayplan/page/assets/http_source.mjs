@@ -23,7 +23,7 @@ function stateOf(refused) {
   const { status, body, message } = refused;
   if (status === 401) return { kind: 'login', text: message };
   if (status === 403) return { kind: 'forbidden', text: message };
-  if (body.standby) return { kind: 'standby', text: message, lease: body.lease, holder: body.holder, url: body.url };
+  if (body.standby) return { kind: 'standby', text: message, lease: body.lease, holder: body.holder, url: body.url, localPort: body.localPort };
   if (body.notReady) return { kind: 'notReady', text: message, missing: body.notReady };
   if (body.viewers) return { kind: 'viewers', text: message, viewers: body.viewers };
   return { kind: 'lost', text: message };
