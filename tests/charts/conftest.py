@@ -23,7 +23,15 @@ CHART = ROOT / "charts" / "bayplan"
 LINES = {"helm3": "Helm 3", "helm": "Helm 4"}
 """Name of each Helm release line, by its binary."""
 
-_ADDITIONAL = ("-dashboards", "-metrics-reader", "-page-reader", "-view", "-edit-podgroups", "-admin-profiles")
+_ADDITIONAL = (
+    "-dashboards",
+    "-metrics-reader",
+    "-page-reader",
+    "-view",
+    "-edit-podgroups",
+    "-admin-profiles",
+    "-read-revisions",
+)
 _PROBLEM = pytest.StashKey[str]()
 
 

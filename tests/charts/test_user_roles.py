@@ -18,7 +18,7 @@ from tests.charts.conftest import Helm
 
 pytestmark = pytest.mark.cluster
 
-_ROLES = ("-view", "-edit-podgroups", "-admin-profiles")
+_ROLES = ("-view", "-edit-podgroups", "-admin-profiles", "-read-revisions")
 _RELEASE = "people"
 _JOINS = "rbac.authorization.k8s.io/aggregate-to-"
 _OF_NAMESPACE = ("view", "edit", "admin")
@@ -51,6 +51,8 @@ def namespace_of_users(helm: Helm, chart_plane: ControlPlane, api: ApiClient) ->
         )
         if everywhere is not None:
             bindings.append(_binding("ClusterRoleBinding", name, everywhere, namespace))
+        if role["kind"] == "Role":
+            bindings.append(_binding("RoleBinding", name, "profiles", namespace, role["kind"]))
     manifests = yaml.safe_dump_all([*roles, *bindings])
     chart_plane.kubectl("apply", "--filename=-", input=manifests)
     wait_until_granted(api, namespace)
@@ -59,14 +61,14 @@ def namespace_of_users(helm: Helm, chart_plane: ControlPlane, api: ApiClient) ->
     chart_plane.kubectl("delete", "namespace", namespace, "--wait=false")
 
 
-def _binding(kind: str, role: str, user: str, namespace: str) -> dict[str, Any]:
+def _binding(kind: str, role: str, user: str, namespace: str, role_kind: str = "ClusterRole") -> dict[str, Any]:
     within = {"namespace": namespace} if kind == "RoleBinding" else {}
     group = "rbac.authorization.k8s.io"
     return {
         "apiVersion": f"{group}/v1",
         "kind": kind,
         "metadata": {"name": f"{role}:{user}", **within},
-        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": role},
+        "roleRef": {"apiGroup": group, "kind": role_kind, "name": role},
         "subjects": [{"apiGroup": group, "kind": "User", "name": f"{namespace}-{user}"}],
     }
 
@@ -79,12 +81,23 @@ def is_allowed(api: ApiClient, user: str, verb: str, resource: str, namespace: s
     return api.is_allowed(f"{namespace}-{user}", resourceAttributes=attributes)
 
 
+def test_revisions_of_other_namespaces_are_not_readable(api: ApiClient, namespace_of_users: str) -> None:
+    """No role for users allows reading ControllerRevisions, which have pod templates, in other namespaces."""
+    for user in (*_OF_NAMESPACE, "auditor", "profiles"):
+        attributes = {"verb": "list", "group": "apps", "resource": "controllerrevisions"}
+        for namespace in ("", "default"):
+            assert not api.is_allowed(
+                f"{namespace_of_users}-{user}", resourceAttributes={**attributes, "namespace": namespace}
+            )
+
+
 def wait_until_granted(api: ApiClient, namespace: str) -> None:
     """Wait until the API server applies the roles and bindings, which takes a moment."""
     deadline = time.monotonic() + _GRANT_SECONDS
     granted = [("get", "podgroups.bayplan.dev", user) for user in ("view", "auditor")]
     granted += [("create", "podgroups.bayplan.dev", user) for user in ("edit", "admin")]
     granted.append(("patch", "schedulerprofiles.bayplan.dev", "profiles"))
+    granted.append(("list", "controllerrevisions.apps", "profiles"))
     while not all(is_allowed(api, user, verb, resource, namespace) for verb, resource, user in granted):
         assert time.monotonic() < deadline, "the API server has not applied the bindings"
         time.sleep(_POLL_SECONDS)
@@ -113,7 +126,7 @@ def test_rights_of_users(api: ApiClient, namespace_of_users: str, verb: str, res
 @pytest.mark.parametrize(
     ("given", "count"),
     [
-        pytest.param({}, 3, id="defaults"),
+        pytest.param({}, 4, id="defaults"),
         pytest.param({"rbac": {"userRoles": False}}, 0, id="userRoles false"),
         pytest.param({"rbac": {"create": False}}, 0, id="rbac.create false"),
     ],

@@ -17,6 +17,8 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
+from math import ceil
+from time import monotonic
 from typing import Any
 
 import msgspec
@@ -33,6 +35,7 @@ from bayplan.serving.page_access import PageAccess
 from bayplan.serving.same_host_access import Handler, is_local
 from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.model.pod_group import POD_GROUP_SOURCES
+from scheduler_core.shadows.time_budget import TimeBudget
 
 HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -48,6 +51,8 @@ _LOOK_SECONDS = 1.0
 """Interval at which a closed connection is noticed."""
 _WRITE_SECONDS = 60.0
 """Maximum time for which a viewer may stop reading."""
+_SHARE = 0.1
+"""Share of the time of the process that explanations for viewers may use."""
 _REVIEW_SECONDS = 60.0
 """Interval at which the permissions of a viewer are reviewed again."""
 
@@ -80,6 +85,7 @@ class PageEndpoints:
         self._readiness = readiness
         self._leader = leader
         self._is_suspended = is_suspended
+        self._budget = TimeBudget(_SHARE, monotonic)
 
     @property
     def routes(self) -> list[web.RouteDef]:
@@ -177,10 +183,21 @@ class PageEndpoints:
                 "a scheduling cycle is suspended, because it waits for an extender or takes long; retry",
             )
         what = f"PodGroup {namespace}/{group}" if group else f"pod {namespace}/{pod}"
+        debt = -self._budget.seconds
+        if debt > 0:
+            # Viewers are not trusted with the operator's time: dry runs of a large gang take some of it.
+            return _error(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                "explanations for viewers have used their tenth of the operator's time; retry",
+                headers={"Retry-After": str(ceil(debt / _SHARE))},
+            )
+        began = monotonic()
         try:
             found = self._documents.read_work(namespace, pod or group, is_gang=bool(group), source=_SOURCES.get(api))
         except SchedulerCoreError as error:
             return _error(HTTPStatus.UNPROCESSABLE_ENTITY, f"{what} cannot be explained: {error}")
+        finally:
+            self._budget.charge(monotonic() - began, 1)
         if found is None:
             return _error(HTTPStatus.NOT_FOUND, f"{what} not found; check the namespace and the name")
         return _json(msgspec.json.encode(found))

@@ -16,6 +16,7 @@ from bayplan.kube.leader_endpoint import LeaderEndpoint, LeaderState
 from bayplan.kube.readiness import Readiness
 from bayplan.page.asset_files import read_assets
 from bayplan.page.page_documents import PageDocuments
+from bayplan.serving import page_endpoints
 from bayplan.serving.authorization import RequestAuthorization
 from bayplan.serving.bayplan_metrics import PageCollector
 from bayplan.serving.deferred_server import Listener
@@ -298,3 +299,31 @@ async def status_of(served: PageServer) -> int:
         if response.status == 200:
             await response.content.readline()
         return response.status
+
+
+async def test_explanations_for_viewers_use_a_tenth_of_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A viewer who requests one long explanation after another gets a tenth of the process's time."""
+    now = [0.0]
+    monkeypatch.setattr(page_endpoints, "monotonic", lambda: now[0])
+    page = PageServer(tmp_path)
+
+    def explain(*_: object, **__: object) -> None:
+        now[0] += 0.5
+
+    monkeypatch.setattr(page.documents, "read_work", explain)
+    await page.server.start()
+    try:
+        statuses, waits = [], []
+        for _ in range(100):
+            status, headers, _ = await page.get("/page/data/work?namespace=a&pod=b")
+            statuses.append(status)
+            if status == 503:
+                waits.append(int(headers["Retry-After"]))
+                now[0] += 0.5
+    finally:
+        await page.server.stop()
+    assert set(statuses) == {404, 503}
+    assert 0.5 * statuses.count(404) <= 0.1 * now[0] + 0.5
+    assert max(waits) <= 10
