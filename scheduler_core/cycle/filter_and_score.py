@@ -130,6 +130,17 @@ class NodeSelection:
             return search.ended(nominated, nominated_only=True)
         return search.ended(search.rows(everywhere=everywhere))
 
+    def find_all(self, attempt: Attempt) -> Feasible:
+        """Return all feasible nodes, whatever node is nominated; the diagnosis of the others is complete.
+
+        Raises:
+            NoNodesError: The cluster has no nodes.
+            PluginError: A plugin raised, or returned what its point does not allow.
+        """
+        search = Search(attempt, self._cache, self._nominator, self._reservations, self.partial)
+        rows = _NO_ROWS if search.is_rejected else search.rows(everywhere=True)
+        return Feasible(rows, search.ended(_NO_ROWS).diagnosis)
+
     def select(self, attempt: Attempt, feasible: Feasible) -> str:
         """Return the best of the feasible nodes; there must be at least one.
 

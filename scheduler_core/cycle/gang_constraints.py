@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from scheduler_core.model.pod_group import GroupKey
 from scheduler_core.snapshot.node_columns import NodeColumns
+from scheduler_core.snapshot.node_subsets import NodeSubset
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 
 
@@ -49,14 +50,26 @@ class Where:
     """The nodes on which members may be scheduled.
 
     Attributes:
-        among: bool per row; None for all nodes.
+        subset: A subset of the nodes, or bool per row; None for all nodes.
         reason: Rejection reason of the other nodes.
         name: The domain, such as ``zone=a``; "" for all nodes.
     """
 
-    among: NDArray[np.bool_] | None = None
+    subset: NodeSubset | NDArray[np.bool_] | None = None
     reason: str = ""
     name: str = ""
+
+    @property
+    def among(self) -> NDArray[np.bool_] | None:
+        """Bool per row; None for all nodes."""
+        return self.subset.mask if isinstance(self.subset, NodeSubset) else self.subset
+
+    @property
+    def rows(self) -> NDArray[np.intp] | None:
+        """The rows, ascending; None for all nodes."""
+        if self.subset is None:
+            return None
+        return self.subset.rows if isinstance(self.subset, NodeSubset) else np.flatnonzero(self.subset)
 
 
 ANYWHERE = Where()

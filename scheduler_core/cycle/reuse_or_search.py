@@ -77,6 +77,15 @@ class NodeChoice:
         attempt.feasible_count = found.feasible_count
         return self._nodes.node_name(self._selection.row_of_ties(attempt, found.best))
 
+    def find_all(self, attempt: Attempt) -> Feasible | None:
+        """Return all feasible nodes with the complete diagnosis; None if the profile evaluates a percentage of them.
+
+        Raises:
+            NoNodesError: The cluster has no nodes.
+            PluginError: A plugin raised, or returned what its point does not allow.
+        """
+        return None if self._partial.percentage_of(attempt.instance) < 100 else self._selection.find_all(attempt)
+
     def search(self, attempt: Attempt) -> tuple[str, Diagnosis]:
         """Choose a node by a full search, and store the results for later pods of the class.
 

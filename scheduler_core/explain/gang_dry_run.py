@@ -9,6 +9,7 @@ Extenders are not called, because a dry run must not await: members are tried as
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -18,6 +19,7 @@ from scheduler_core.cycle.gang_constraints import ANYWHERE, Where, only
 from scheduler_core.explain.gang_member_dry_runs import NextMember, NextMembers
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.gangs.device_backtracking import DeviceBacktracking
+from scheduler_core.gangs.domain_screen import DomainScreen
 from scheduler_core.gangs.dry_trials import DryTrials, without_extenders
 from scheduler_core.gangs.failure_handler import of_trials
 from scheduler_core.gangs.placement_search import DomainTries, GroupCycle, backtracked
@@ -122,19 +124,24 @@ class _Tries:
     Attributes:
         limit: For how many domains the reasons are computed.
         best: Tries by domain.
+        counts: How many of them have each number of feasible members.
     """
 
     limit: int
     best: dict[str, _Try] = field(default_factory=dict)
+    counts: Counter[int] = field(default_factory=Counter)
 
     def is_near(self, each: _Try) -> bool:
         """Return whether a try may be among the nearest domains."""
-        return sum(other.reached > each.reached for other in self.best.values()) < self.limit
+        return sum(count for reached, count in self.counts.items() if reached > each.reached) < self.limit
 
     def add(self, each: _Try) -> None:
         known = self.best.get(each.where.name)
         if known is None or each.reached > known.reached:
             self.best[each.where.name] = each
+            self.counts[each.reached] += 1
+            if known is not None:
+                self.counts[known.reached] -= 1
 
     def nearest(self) -> list[_Try]:
         """Return the tries: errors first, because they ended the dry run, then by descending feasible members."""
@@ -257,7 +264,8 @@ class _DryRun:
     def run(self, found: GangExamination) -> None:
         """Run the tries and set their result."""
         tries, cycle = self._tries, self._cycle
-        domains = DomainTries(self._cache, cycle.gang, cycle.members, cycle.needed)
+        screen = DomainScreen(cycle.instance, cycle.needed, self._trials.feasible_rows)
+        domains = DomainTries(self._cache, cycle.gang, cycle.members, cycle.needed, screen=screen, least=self._limit)
         for where, order in domains:
             each = _Try(where, order)
             found.chosen = self._run_try(each, domains)
@@ -266,7 +274,7 @@ class _DryRun:
         if found.chosen is None:
             found.chosen = self._as_reserved()
             found.is_reserved = found.chosen is not None
-        found.tried = len(tries.best)
+        found.tried = len(tries.best.keys() | screen.ruled_out.keys())
         if not found.tried:
             found.refusal = of_trials(cycle.instance, cycle.needed, ()).message
         if found.chosen is not None:
@@ -309,6 +317,8 @@ class _DryRun:
             if self._tries.is_near(each):
                 each.place = _place(needed, trial, each, self._next_member(trial, with_events=False))
             self._tries.add(each)
+            if domains is not None:
+                domains.rejected(trial, each.order)
             return None
         finally:
             self._trials.undo(trial)
@@ -353,8 +363,9 @@ def _place(needed: int, trial: GangTrial, each: _Try, lacking: NextMember | None
 
 def _as_long_as(where: Where, size: int) -> Where:
     """Return the domain for columns that have grown: a hypothetical node leaves a free row."""
-    if where.among is None or len(where.among) == size:
+    former = where.among
+    if former is None or len(former) == size:
         return where
     among = np.zeros(size, dtype=np.bool_)
-    among[: len(where.among)] = where.among
-    return replace(where, among=among)
+    among[: len(former)] = former
+    return replace(where, subset=among)

@@ -7,8 +7,6 @@ tenth of the scheduler's time.
 
 from __future__ import annotations
 
-import numpy as np
-
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.gang_constraints import Where
 from scheduler_core.errors import SchedulerCoreError
@@ -30,9 +28,10 @@ _CPU, _MILLI, _KIBI = "cpu", 1000, 1024
 
 def labels_of(nodes: NodeColumns, topology: GroupTopology | None, where: Where) -> dict[str, str]:
     """Return the labels of a domain; none for all nodes."""
-    if topology is None or where.among is None or not where.among.any():
+    rows = where.rows
+    if topology is None or rows is None or not len(rows):
         return {}
-    node = nodes.nodes[int(np.flatnonzero(where.among)[0])]
+    node = nodes.nodes[int(rows[0])]
     labels = {} if node is None else node.metadata.labels
     level = where.name.partition("=")[0]
     return {key: labels[key] for key in dict.fromkeys((topology.key, level)) if key in labels}

@@ -91,7 +91,7 @@ class DeviceBacktracking:
         self._is_enabled = is_enabled
 
     def search(
-        self, instance: FrameworkInstance, members: Sequence[QueuedPod], needed: int, places: Sequence[Where]
+        self, instance: FrameworkInstance, members: Sequence[QueuedPod], needed: int, places: Callable[[], Sequence[Where]]
     ) -> BacktrackingResult | None:
         """Search a placement for a quorum.
 
@@ -99,7 +99,7 @@ class DeviceBacktracking:
             instance: The profile's revision that decides.
             members: The waiting members.
             needed: How many of them must be feasible.
-            places: The domains, the best first.
+            places: Returns the domains, the best first.
 
         Returns:
             The result; None if the gate is off, no member needs devices, or the profile has extenders, which cannot
@@ -107,14 +107,16 @@ class DeviceBacktracking:
         """
         nodes = self._selection.nodes
         chooser = next((plugin for plugin in instance.reserve if isinstance(plugin, DeviceChooser)), None)
-        if not self._is_enabled or chooser is None or instance.extenders or not places:
+        if not self._is_enabled or chooser is None or instance.extenders:
             return None
         if not any(chooser.needs_devices(queued.info, nodes) for queued in members):
             return None
-        budget = StepBudget(chooser.gang_search_steps)
-        where = places[0]
+        budget, wheres = StepBudget(chooser.gang_search_steps), places()
+        if not wheres:
+            return None
+        where = wheres[0]
         try:
-            for where in places:
+            for where in wheres:
                 attempts = _Members(self._selection, self._assumed, self._clock, instance, where, chooser, budget)
                 placement = _Search(attempts, members, needed).run()
                 if placement:

@@ -9,6 +9,7 @@ from typing import TypeVar
 from scheduler_core.cycle.assume_and_reserve import AssumedPods
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.cycle_report import CycleReport
+from scheduler_core.cycle.filter_and_score import Feasible
 from scheduler_core.cycle.percentage_of_nodes import NodeOrder
 from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.framework.queued_pod import QueuedPod
@@ -55,6 +56,10 @@ class DryTrials:
         finally:
             self._order.next_start = start
             self._release((*trial.placed[known:], *(attempt for attempt, _ in trial.failed)))
+
+    def feasible_rows(self, instance: FrameworkInstance, queued: QueuedPod) -> Feasible | None:
+        """Return where a member is feasible now, in any domain; None if that cannot be said."""
+        return self._trials.feasible_rows(instance, queued)
 
     def fill_tree(self, cycle: TreeCycle) -> bool:
         """Assume the members of a tree; return whether the root meets its quorum and a member was assumed.

@@ -162,6 +162,8 @@ def of_trials(instance: FrameworkInstance, needed: int, trials: Sequence[GangTri
     pending: set[str] = set()
     classes: dict[object, PodInfo] = {}
     for trial in trials:
+        rejected |= trial.rejected_by
+        pending |= trial.pending_on
         for attempt, failure in trial.failed:
             rejected |= failure.rejected_by
             pending |= failure.pending_on
@@ -188,6 +190,7 @@ def _sentence(needed: int, best: GangTrial, trials: Sequence[GangTrial]) -> str:
     if best.lack:
         return "; for ".join([best.lack, *(f"{tried.info.key}: {why.message}" for tried, why in best.failed[:1])])
     domains = {trial.where.name for trial in trials if trial.where.name}
+    domains.update(*(trial.ruled_out for trial in trials))
     where = f" in {best.where.name}" if best.where.name else ""
     if where and len(domains) > 1:
         where += f", the nearest of {len(domains)} domains tried"

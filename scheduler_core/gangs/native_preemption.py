@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from scheduler_core.framework.disruption_units import DisruptionUnit
 from scheduler_core.framework.queued_pod import QueuedPod
+from scheduler_core.gangs.domain_screen import DomainScreen
 from scheduler_core.gangs.dry_trials import DryTrials, without_extenders
 from scheduler_core.gangs.placement_search import DomainTries
 from scheduler_core.gangs.placement_trial import GangTrial
@@ -81,11 +82,13 @@ class NativePlacement:
         if isinstance(gang, GangTree):
             cycle = TreeCycle.of(gang, instance, self._members)
             return cycle.trial if self._trials.fill_tree(cycle) else None
-        tries = DomainTries(self._cache, gang, self._members, request.needed)
+        screen = DomainScreen(instance, request.needed, self._trials.feasible_rows)
+        tries = DomainTries(self._cache, gang, self._members, request.needed, screen=screen)
         for where, order in tries:
             trial = GangTrial(where)
             self._trials.fill(instance, order, request.needed, trial)
             if len(trial.placed) >= request.needed and tries.accepts(trial, order):
                 return trial
+            tries.rejected(trial, order)
             self._trials.undo(trial)
         return None

@@ -13,6 +13,7 @@ from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.gang_constraints import ANYWHERE, Where
 from scheduler_core.framework.queued_pod import QueuedGang, QueuedPod
 from scheduler_core.gangs.device_backtracking import BacktrackingResult, DeviceBacktracking
+from scheduler_core.gangs.domain_screen import DomainScreen
 from scheduler_core.gangs.failure_handler import SCHEDULER_ERROR, GangFailure, not_enough_free, of_mixed, of_strangers
 from scheduler_core.gangs.placement_trial import GangTrial, MemberTrials
 from scheduler_core.gangs.reservation_cycle import ReservedScheduling
@@ -129,13 +130,26 @@ class DomainTries:
         gang: The gang.
         members: Its waiting members in the order in which they are tried.
         needed: How many of them must be scheduled together.
+        screen: Rules out domains; None to try all.
+        least: How many domains are tried before any is ruled out.
     """
 
-    def __init__(self, cache: ClusterCache, gang: Gang, members: Sequence[QueuedPod], needed: int) -> None:
+    def __init__(
+        self,
+        cache: ClusterCache,
+        gang: Gang,
+        members: Sequence[QueuedPod],
+        needed: int,
+        *,
+        screen: DomainScreen | None = None,
+        least: int = 1,
+    ) -> None:
         assert gang.group is not None
         self._nodes = cache.columns
         self._gang = gang
         self._members = members
+        self._screen = screen
+        self._least = least
         self._compared: list[_Feasible] = []
         self._is_compared = False
         self.wheres: list[Where] = []
@@ -151,14 +165,20 @@ class DomainTries:
 
     def __iter__(self) -> Iterator[tuple[Where, Sequence[QueuedPod]]]:
         """Yield domains and orders of members, at the end the feasible ones that were compared, the best first."""
-        orders = member_orders(self._members)
-        for where in self.wheres:
+        orders, screen = member_orders(self._members), self._screen
+        for number, where in enumerate(self.wheres):
             for order in orders:
-                yield where, order
+                if screen is None or number < self._least or not screen.rules_out(where, order):
+                    yield where, order
         self._is_compared = False
         most = max((each.count for each in self._compared), default=0)
         for each in sorted(self._compared, key=lambda each: -placement_score(each.count, most, each.share)):
             yield each.where, each.order
+
+    def rejected(self, trial: GangTrial, order: Sequence[QueuedPod]) -> None:
+        """Note a try without a quorum, before it is undone."""
+        if self._screen is not None and trial.where.subset is not None and not trial.placed and not trial.is_error:
+            self._screen.none_feasible(order)
 
     def accepts(self, trial: GangTrial, order: Sequence[QueuedPod]) -> bool:
         """Return whether a feasible try is used; if not, it is undone by the caller, and may come again.
@@ -169,7 +189,8 @@ class DomainTries:
         """
         if not self._is_compared or (not self._compared and len(trial.placed) == len(self._members)):
             return True
-        share = allocated_share(self._nodes, trial.where.among) if trial.where.among is not None else 0
+        rows = trial.where.rows
+        share = 0 if rows is None else allocated_share(self._nodes, rows)
         self._compared.append(_Feasible(trial.where, order, len(self._gang.placed), share))
         return False
 
@@ -186,8 +207,12 @@ class _Feasible:
 
 def backtracked(backtracking: DeviceBacktracking, cache: ClusterCache, cycle: GroupCycle) -> BacktrackingResult | None:
     """Search the nodes and devices of a group cycle's members; None if that search does not apply."""
-    places = DomainTries(cache, cycle.gang, cycle.members, cycle.needed).wheres
-    return backtracking.search(cycle.instance, cycle.members, cycle.needed, places)
+    return backtracking.search(
+        cycle.instance,
+        cycle.members,
+        cycle.needed,
+        lambda: DomainTries(cache, cycle.gang, cycle.members, cycle.needed).wheres,
+    )
 
 
 class QuorumSearch:
@@ -251,7 +276,8 @@ class QuorumSearch:
         return None
 
     async def _in_domains(self, cycle: GroupCycle, failed: list[GangTrial]) -> GangTrial | None:
-        tries = DomainTries(self._cache, cycle.gang, cycle.members, cycle.needed)
+        screen = DomainScreen(cycle.instance, cycle.needed, self._trials.feasible_rows)
+        tries = DomainTries(self._cache, cycle.gang, cycle.members, cycle.needed, screen=screen)
         for where, order in tries:
             trial = GangTrial(where)
             try:
@@ -268,10 +294,14 @@ class QuorumSearch:
             trial.reached = len(trial.placed)
             if trial.failed and not trial.is_error and all(trial.reached > each.reached for each in failed):
                 trial.nearest = self._nearest_nodes(cycle.gang, trial)
+            tries.rejected(trial, order)
             trial.undo(self._assumed)
             failed.append(trial)
             if trial.is_error:
                 break
+        if screen.ruled_out:
+            failed.append(GangTrial(ANYWHERE))
+            failed[-1].add(screen)
         return None
 
     async def _as_reserved(self, cycle: GroupCycle) -> GangTrial | None:

@@ -14,14 +14,16 @@ from scheduler_core.cycle.assume_and_reserve import AssumedPods
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.cycle_report import CycleReport
 from scheduler_core.cycle.failure_handler import Failure, no_fit
+from scheduler_core.cycle.filter_and_score import Feasible
 from scheduler_core.cycle.gang_constraints import Where
 from scheduler_core.cycle.reuse_or_search import NodeChoice
 from scheduler_core.cycle.scheduling_cycle import failure_of
 from scheduler_core.cycle.scheduling_cycle_with_extenders import ExtendedChoice
-from scheduler_core.errors import AttemptLimitError
+from scheduler_core.errors import AttemptLimitError, SchedulerCoreError
 from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.gangs.device_backtracking import MemberChoice
+from scheduler_core.gangs.domain_screen import DomainScreen
 from scheduler_core.model.pod_group import GroupKey
 from scheduler_core.runtime.equivalence.reuse import filter_class
 from scheduler_core.runtime.framework_instance import FrameworkInstance
@@ -41,6 +43,9 @@ class GangTrial:
         untried: Members that were not tried because the quorum was out of reach.
         has_untried_domains: Whether domains of a group of a tree were not tried because they have too little room.
         device_search: Result of the search over members and devices; "" if it did not run.
+        ruled_out: Domains that were not tried because no member is feasible there.
+        rejected_by: Plugins that reject members there.
+        pending_on: Those of them that returned Pending.
         lack: What a tree of groups lacks; "" for a gang.
         lacks: What each group of a tree lacks in the words of kube-scheduler v1.37.1, for groups that failed.
     """
@@ -53,6 +58,9 @@ class GangTrial:
     untried: list[QueuedPod] = field(default_factory=list)
     has_untried_domains: bool = False
     device_search: str = ""
+    ruled_out: set[str] = field(default_factory=set)
+    rejected_by: set[str] = field(default_factory=set)
+    pending_on: set[str] = field(default_factory=set)
     lack: str = ""
     lacks: dict[GroupKey, str] = field(default_factory=dict)
 
@@ -60,6 +68,13 @@ class GangTrial:
     def is_error(self) -> bool:
         """Whether a member met an error rather than a rejection."""
         return any(failure.is_error for _, failure in self.failed)
+
+    def add(self, screen: DomainScreen) -> None:
+        """Add the domains that were ruled out."""
+        if screen.ruled_out:
+            self.ruled_out.update(screen.ruled_out)
+            self.rejected_by |= screen.rejected_by
+            self.pending_on |= screen.pending_on
 
     def undo(self, assumed: AssumedPods) -> None:
         """Release all assumed members, the last one first."""
@@ -105,6 +120,13 @@ class MemberTrials:
         self._extended = extended
         self._assumed = assumed
         self._report = report
+
+    def feasible_rows(self, instance: FrameworkInstance, queued: QueuedPod) -> Feasible | None:
+        """Return where a member is feasible now, in any domain; None if a plugin failed or a search is partial."""
+        try:
+            return self._choice.find_all(Attempt(queued, queued.info, instance, 0.0))
+        except SchedulerCoreError:
+            return None
 
     async def try_members(
         self, instance: FrameworkInstance, members: Sequence[QueuedPod], needed: int, trial: GangTrial

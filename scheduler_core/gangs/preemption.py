@@ -294,7 +294,7 @@ class GangPreemption:
             placed = scheduled_members(self._cache, [preempting.gang])
             room = member_room(nodes, infos, when_empty=True)
             for domain in candidate_domains(nodes, topology, infos, request.needed, placed=placed):
-                rows = np.flatnonzero(domain.among)
+                rows = domain.subset.rows
                 if room[rows].sum() >= request.needed and nodes.priorities.below(request.priority, rows).any():
                     yield domain.where, orders
         if topology is None or not topology.is_required:

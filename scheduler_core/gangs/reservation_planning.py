@@ -28,7 +28,7 @@ from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import Code
 from scheduler_core.gangs.placement_trial import GangTrial
 from scheduler_core.gangs.reservation_capacity import Plan, Reservation, Slot
-from scheduler_core.gangs.topology_domains import candidate_domains, member_room
+from scheduler_core.gangs.topology_domains import Domain, candidate_domains, member_room
 from scheduler_core.ports import Clock
 from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.runtime.equivalence.reuse import filter_class
@@ -174,19 +174,20 @@ def _search_spaces(nodes: NodeColumns, request: PlanRequest, allowed: NDArray[np
     topology = request.gang.group.topology
     infos = [queued.info for queued in request.members]
     now, then = member_room(nodes, infos), member_room(nodes, infos, when_empty=True)
-    wheres: list[Where] = []
+    ranked: list[tuple[int, int, Domain | None]] = []
+
+    def rank(rows: NDArray[np.intp], domain: Domain | None) -> None:
+        if then[rows].sum() >= request.needed:
+            ranked.append((max(0, request.needed - int(now[rows].sum())), len(ranked), domain))
+
     if topology is not None:
-        found = candidate_domains(nodes, topology, infos, request.needed, placed=request.placed)
-        wheres = [Where(domain.among & allowed, "", str(domain)) for domain in found]
+        for domain in candidate_domains(nodes, topology, infos, request.needed, placed=request.placed):
+            rows = domain.subset.rows
+            rank(rows[allowed[rows]], domain)
     if topology is None or not topology.is_required:
-        wheres.append(Where(allowed))
-    ranked: list[tuple[int, Where]] = []
-    for where in wheres:
-        among = where.among
-        if among is not None and then[among].sum() >= request.needed:
-            ranked.append((max(0, request.needed - int(now[among].sum())), where))
-    ranked.sort(key=lambda pair: pair[0])
-    return [where for _, where in ranked[:_MAX_DOMAINS]]
+        rank(np.flatnonzero(allowed), None)
+    nearest = [domain for _, _, domain in sorted(ranked, key=lambda each: each[:2])[:_MAX_DOMAINS]]
+    return [Where(allowed) if each is None else Where(each.subset.mask & allowed, "", str(each)) for each in nearest]
 
 
 def _weight(info: PodInfo) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,7 @@ from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.queueing.gang_registry import Gangs
 from scheduler_core.snapshot.cluster_cache import ClusterCache
 from scheduler_core.snapshot.node_columns import NodeColumns
+from scheduler_core.snapshot.node_subsets import NO_SUBSET, NodeSubset, NodeSubsets
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 
 _MOST_POINTS = 100
@@ -33,19 +35,19 @@ class Domain:
     Attributes:
         key: The label.
         value: Its value.
-        among: bool per row.
+        subset: The nodes.
         room: Upper bound of the number of members that fit, by resources alone.
     """
 
     key: str
     value: str
-    among: NDArray[np.bool_]
+    subset: NodeSubset
     room: int
 
     @property
     def where(self) -> Where:
         """The domain as the only place of an attempt."""
-        return Where(self.among, f"node(s) were outside the gang's domain {self}", str(self))
+        return _where(self.subset, str(self))
 
     def __str__(self) -> str:
         """``key=value``."""
@@ -72,14 +74,13 @@ def candidate_domains(
         within: bool per row, the only nodes of the domains; None for all nodes.
     """
     room = member_room(nodes, members)
-    allowed = _domain_of_placed(nodes, topology, placed) if topology.is_required else None
+    allowed = domain_of_members(nodes, topology, placed) if topology.is_required else None
     found: list[Domain] = []
     for key in (*reversed(topology.levels), topology.key):
-        of_level = [
-            domain
-            for domain in _domains(nodes, (key, topology.key), room, within)
-            if allowed is None or not (domain.among & ~allowed).any()
-        ]
+        of_level = _domains(nodes, (key, topology.key), room, within)
+        if allowed is not None and allowed.among is not None and of_level:
+            outside = of_level[0].subset.of.touched(~allowed.among)
+            of_level = [domain for domain in of_level if domain.subset.number not in outside]
         if topology.prefers_allocated:
             scores = _placement_scores(nodes, of_level, members, needed)
             of_level.sort(key=lambda domain: (-scores[domain.value], domain.value))
@@ -105,14 +106,15 @@ def _placement_scores(
         The score by the domain's value. kube-scheduler chooses randomly among equal scores; Bayplan orders them by
         value.
     """
-    counts = {domain.value: min(len(members), domain.room) for domain in domains}
+    counts = {domain.value: max(0, min(len(members), domain.room)) for domain in domains}
     most = max((count for domain in domains if (count := counts[domain.value]) >= needed), default=0) or 1
+    cpu = [0, *accumulate(info.requests.scored_cpu_milli for info in members)]
+    memory = [0, *accumulate(info.requests.scored_memory for info in members)]
     scores = {}
     for domain in domains:
         count = counts[domain.value]
-        placed = [info.requests for info in members[:count]]
-        added = (sum(each.scored_cpu_milli for each in placed), sum(each.scored_memory for each in placed))
-        scores[domain.value] = placement_score(count, most, allocated_share(nodes, domain.among, added))
+        share = allocated_share(nodes, domain.subset.rows, (cpu[count], memory[count]))
+        scores[domain.value] = placement_score(count, most, share)
     return scores
 
 
@@ -127,20 +129,20 @@ def placement_score(count: int, most: int, share: int) -> int:
     return count * _MOST_POINTS // max(1, most) + share
 
 
-def allocated_share(nodes: NodeColumns, among: NDArray[np.bool_], added: tuple[int, int] = (0, 0)) -> int:
+def allocated_share(nodes: NodeColumns, rows: NDArray[np.intp], added: tuple[int, int] = (0, 0)) -> int:
     """Return the mean of the allocated shares of CPU and memory in a domain, in percent.
 
     Args:
         nodes: The columns.
-        among: bool per row.
+        rows: The rows of the domain.
         added: CPU in millicores and memory in bytes of further pods.
     """
     shares = []
     for row, name in enumerate(("cpu", "memory")):
         column = nodes.resources.find(name)
         # Sums over a domain may exceed int64.
-        capacity = 0 if column is None else sum(nodes.allocatable[column][among].tolist())
-        used = sum(nodes.nonzero_requested[row][among].tolist()) + added[row]
+        capacity = 0 if column is None else sum(nodes.allocatable[column][rows].tolist())
+        used = sum(nodes.nonzero_requested[row][rows].tolist()) + added[row]
         if capacity:
             shares.append(min(used, capacity) * _MOST_POINTS // capacity)
     return sum(shares) // len(shares) if shares else 0
@@ -179,7 +181,7 @@ class GroupDomains:
         for domain in found:
             where = domain.where
             name = f"{self.within.name}, {where.name}" if self.within.name else where.name
-            yield domain, Where(where.among, where.reason, name)
+            yield domain, Where(where.subset, where.reason, name)
 
 
 def scheduled_members(cache: ClusterCache, gangs: Iterable[Gang]) -> list[PodInfo]:
@@ -213,15 +215,18 @@ def scattered_members(nodes: NodeColumns, topology: GroupTopology, placed: Seque
     return ""
 
 
-def domain_of_members(nodes: NodeColumns, topology: GroupTopology, placed: Sequence[PodInfo]) -> Domain | None:
+def domain_of_members(nodes: NodeColumns, topology: GroupTopology, placed: Iterable[PodInfo]) -> Where | None:
     """Return the domain of the group's key that contains the scheduled members; None for none."""
     column = nodes.label_column(topology.key)
     for info in placed:
         if info.row != NO_ROW and column.ids[info.row] >= 0:
             number = int(column.ids[info.row])
-            value = column.values.keys[number]
-            return Domain(topology.key, value or "", (column.ids == number) & nodes.alive, 0)
+            return _where((column.ids == number) & nodes.alive, f"{topology.key}={column.values.keys[number] or ''}")
     return None
+
+
+def _where(subset: NodeSubset | NDArray[np.bool_], name: str) -> Where:
+    return Where(subset, f"node(s) were outside the gang's domain {name}", name)
 
 
 class GangDomains:
@@ -248,8 +253,7 @@ class GangDomains:
 
     def _shared(self, topology: GroupTopology, gangs: Iterable[Gang]) -> Where | None:
         """Return the domain of the scheduled members of some gangs; None for none."""
-        domain = domain_of_members(self._cache.columns, topology, scheduled_members(self._cache, gangs))
-        return None if domain is None else domain.where
+        return domain_of_members(self._cache.columns, topology, scheduled_members(self._cache, gangs))
 
 
 def count_domains(nodes: NodeColumns, topology: GroupTopology) -> int:
@@ -258,29 +262,26 @@ def count_domains(nodes: NodeColumns, topology: GroupTopology) -> int:
     return len(np.unique(ids[nodes.alive & (ids >= 0)]))
 
 
-def _domain_of_placed(
-    nodes: NodeColumns, topology: GroupTopology, placed: Sequence[PodInfo]
-) -> NDArray[np.bool_] | None:
-    domain = domain_of_members(nodes, topology, placed)
-    return None if domain is None else domain.among
-
-
 def _domains(
     nodes: NodeColumns, keys: tuple[str, str], room: NDArray[np.int64], within: NDArray[np.bool_] | None
-) -> Iterator[Domain]:
-    """Yield the domains of a level; equal values in different domains of the group's key are different domains."""
+) -> list[Domain]:
+    """Return the domains of a level; equal values in different domains of the group's key are different domains."""
     key, group_key = keys
     inner, outer = nodes.label_column(key), nodes.label_column(group_key)
     here = nodes.alive & (inner.ids >= 0) & (outer.ids >= 0)
     if within is not None:
         here &= within
-    pairs = np.unique(np.stack((outer.ids[here], inner.ids[here])), axis=1)
-    for outside, inside in pairs.T.tolist():
-        among = here & (outer.ids == outside) & (inner.ids == inside)
+    pairs, members = np.unique(np.stack((outer.ids[here], inner.ids[here])), axis=1, return_inverse=True)
+    numbers = np.full(nodes.size, NO_SUBSET, dtype=np.int32)
+    numbers[here] = members.reshape(-1)
+    subsets = NodeSubsets(numbers, pairs.shape[1])
+    found = []
+    for number, ((outside, inside), amount) in enumerate(zip(pairs.T.tolist(), subsets.sums(room), strict=True)):
         value = inner.values.keys[inside] or ""
         if key != group_key:
             value = f"{value} in {outer.values.keys[outside]}"
-        yield Domain(key, value, among, int(room[among].sum()))
+        found.append(Domain(key, value, subsets[number], amount))
+    return found
 
 
 def member_room(nodes: NodeColumns, members: Sequence[PodInfo], *, when_empty: bool = False) -> NDArray[np.int64]:

@@ -24,6 +24,7 @@ from scheduler_core.cycle.assume_and_reserve import AssumedPods
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.gang_constraints import ANYWHERE, Where
 from scheduler_core.framework.queued_pod import QueuedPod
+from scheduler_core.gangs.domain_screen import DomainScreen
 from scheduler_core.gangs.placement_trial import GangTrial, MemberTrials
 from scheduler_core.gangs.topology_domains import Domain, GroupDomains, allocated_share, member_orders, placement_score
 from scheduler_core.model.pod_group import CompositePodGroup, GroupKey, GroupSource, GroupTopology
@@ -52,6 +53,8 @@ class TreeCycle:
         is_broken: Whether a member met an error.
         is_minimal: Whether only the members and groups that the quorums need are placed.
         needed_below: How many waiting members the gangs below each group need together.
+        screens: Rules out domains, for each gang, while no member of the tree is assumed.
+        orders: Orders in which the members of each gang are tried.
     """
 
     tree: GangTree
@@ -62,6 +65,8 @@ class TreeCycle:
     is_broken: bool = False
     is_minimal: bool = False
     needed_below: dict[GroupKey, int] = field(default_factory=dict)
+    screens: dict[GroupKey, DomainScreen] = field(default_factory=dict)
+    orders: dict[GroupKey, list[Sequence[QueuedPod]]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, tree: GangTree, instance: FrameworkInstance, members: Sequence[QueuedPod]) -> TreeCycle:
@@ -121,6 +126,8 @@ class TreeSearch:
             trial.undo(self._assumed)
             raise
         trial.lacks = lacks
+        for screen in cycle.screens.values():
+            trial.add(screen)
         key = tree.key if tree.key in trial.lacks else next(iter(trial.lacks), tree.key)
         kind = "composite pod group" if key.source is GroupSource.COMPOSITE else "pod group"
         trial.lack = f'{kind} "{key.name}": {trial.lacks.get(key, "no member waits")}'
@@ -188,7 +195,7 @@ class TreeSearch:
         members = [(attempt, attempt.node_name) for attempt in trial.placed[begun:]]
         # The members that are assumed are among those with a node.
         count = sum(len(gang.placed) for gang in group.gangs)
-        placement = _Placement(members, trial.lacks, count, allocated_share(nodes, domain.among))
+        placement = _Placement(members, trial.lacks, count, allocated_share(nodes, domain.subset.rows))
         self._undo(trial, begun)
         return placement
 
@@ -235,8 +242,15 @@ class TreeSearch:
         return (yield self._try_domains(cycle, group, lambda where: self._try_members(cycle, leaf, where)))
 
     def _try_members(self, cycle: TreeCycle, leaf: Gang, where: Where) -> Steps:
-        trial, needed = cycle.trial, cycle.needed[leaf.key]
-        for order in member_orders(cycle.members.get(leaf.key, [])):
+        trial, needed, key = cycle.trial, cycle.needed[leaf.key], leaf.key
+        if key not in cycle.orders:
+            cycle.orders[key] = member_orders(cycle.members.get(key, []))
+            cycle.screens[key] = DomainScreen(cycle.instance, needed, self._trials.feasible_rows)
+        screen = cycle.screens[key] if needed and where.subset is not None and not trial.placed else None
+        for order in cycle.orders[key]:
+            if screen is not None and screen.rules_out(where, order):
+                _note_lack(cycle, leaf, 0, needed - 1)
+                continue
             part = GangTrial(where)
             try:
                 yield self._trials.try_members(cycle.instance, order, needed, part)
@@ -255,6 +269,8 @@ class TreeSearch:
                     self._undo(trial, len(trial.placed) - len(part.placed) + needed)
                 return True
             _note_lack(cycle, leaf, len(part.placed), len(part.untried))
+            if screen is not None and not part.placed:
+                screen.none_feasible(order)
             part.undo(self._assumed)
         return False
 

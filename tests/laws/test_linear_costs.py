@@ -19,11 +19,12 @@ import pytest
 from scheduler_core.config.extender_config import Extender
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.in_tree import default_plugins
-from scheduler_core.model.pod_group import GroupSource
+from scheduler_core.gangs.placement_search import GroupCycle
+from scheduler_core.model.pod_group import GroupSource, GroupTopology
 from scheduler_core.ports import ExtenderVerdict
 from scheduler_core.scheduler import SchedulerPorts
 from tests.support.builders import node, pod
-from tests.support.gangs import add_groups, composite_group, leaf_group
+from tests.support.gangs import add_groups, composite_group, gang_of, group, leaf_group, members
 from tests.support.scheduling import DEFAULT_NAME, Rig, rig
 from tests.support.scripted_extender import ScriptedExtender
 
@@ -191,6 +192,60 @@ def _comb(size: int) -> Act:
     return act
 
 
+# -- topology domains -----------------------------------------------------------------------------------------------
+
+
+def _hosts(size: int, **fields: object) -> Rig:
+    made = _made()
+    labels = [{"kubernetes.io/hostname": f"n{each}"} for each in range(size)]
+    made.add(*(node(f"n{each}", labels=label, **fields) for each, label in enumerate(labels)))  # type: ignore[arg-type]
+    return made
+
+
+async def _cycle_of_gang(made: Rig) -> None:
+    await made.scheduler.cycles.gangs.schedule(made.pop())  # type: ignore[arg-type] # the entry of the gang
+
+
+def _one_node_domains(size: int) -> Act:
+    made = _hosts(size)
+    add_groups(made, group(min_member=2, topology=GroupTopology("kubernetes.io/hostname")))
+    made.add(*members(2, node_selector={"gpu": "yes"}))
+
+    async def act() -> None:
+        await _cycle_of_gang(made)
+        assert f"the nearest of {size} domains tried" in made.condition.message
+
+    return act
+
+
+def _one_node_domains_of_a_tree(size: int) -> Act:
+    made = _hosts(size)
+    add_groups(made, composite_group("root", 1, topology=GroupTopology("kubernetes.io/hostname", is_required=True)))
+    add_groups(made, leaf_group("leaf", "root", 2))
+    made.add(*(pod(f"p{each}", group="leaf", node_selector={"gpu": "yes"}) for each in range(2)))
+
+    async def act() -> None:
+        await _cycle_of_gang(made)
+        assert f"0/{size} placements are available" in made.condition.message
+
+    return act
+
+
+def _explained_one_node_domains(size: int) -> Act:
+    made = _hosts(size)
+    add_groups(made, group(min_member=2, topology=GroupTopology("kubernetes.io/hostname")))
+    made.add(*members(2, node_selector={"gpu": "yes"}))
+
+    async def act() -> None:
+        gang, (instance,) = gang_of(made), made.context.profiles
+        entry = gang.entry
+        assert entry is not None
+        found = made.scheduler.explainers.gangs.examine(GroupCycle(entry, gang, instance), 3)
+        assert found.tried == size
+
+    return act
+
+
 # -- extenders ------------------------------------------------------------------------------------------------------
 
 
@@ -223,6 +278,9 @@ def _reasons(size: int) -> Act:
         pytest.param(_wide_tree, 50, id="gangs-below-one-group"),
         pytest.param(_wide_tree_deleted, 50, id="gangs-below-a-deleted-group"),
         pytest.param(_comb, 50, id="depth-of-a-tree-with-a-gang-at-each-level"),
+        pytest.param(_one_node_domains, 100, id="domains-of-one-node"),
+        pytest.param(_one_node_domains_of_a_tree, 100, id="domains-of-one-node-for-a-tree"),
+        pytest.param(_explained_one_node_domains, 100, id="domains-of-one-node-explained"),
         pytest.param(_reasons, 100, id="reasons-of-an-extender"),
     ],
 )
