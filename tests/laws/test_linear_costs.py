@@ -18,8 +18,9 @@ import pytest
 
 from scheduler_core.config.extender_config import Extender
 from scheduler_core.config.profile_config import ProfileConfig
-from scheduler_core.in_tree import default_plugins
+from scheduler_core.explain_assembly import Explainers
 from scheduler_core.gangs.placement_search import GroupCycle
+from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod_group import GroupSource, GroupTopology
 from scheduler_core.ports import ExtenderVerdict
 from scheduler_core.scheduler import SchedulerPorts
@@ -238,9 +239,10 @@ def _explained_one_node_domains(size: int) -> Act:
 
     async def act() -> None:
         gang, (instance,) = gang_of(made), made.context.profiles
+        explainers = Explainers(made.context, made.scheduler.cycles, made.scheduler.reservations)
         entry = gang.entry
         assert entry is not None
-        found = made.scheduler.explainers.gangs.examine(GroupCycle(entry, gang, instance), 3)
+        found = explainers.gangs.examine(GroupCycle(entry, gang, instance), 3)
         assert found.tried == size
 
     return act
