@@ -100,10 +100,10 @@ class Cycles:
         )
         self.binding = self._binding(context)
         self.examiner = Examiner(nodes, queue.gangs, self.selection, context.member_domains, clock)
-        self.trials = MemberTrials(choice, extended_choice, assumed, report, nodes)
+        self.trials = MemberTrials(choice, extended_choice, assumed, report, nodes, steps=context.steps)
         self.dry_trials = DryTrials(cache, self.trials, assumed, context.node_order, report)
         self.backtracking = DeviceBacktracking(self.selection, assumed, clock, is_enabled=options.gangs_backtrack)
-        victims = GangVictims(nodes, nominator, self.selection, assumed, clock)
+        victims = GangVictims(nodes, nominator, self.selection, assumed, clock, steps=context.steps)
         self.preemption = GangPreemption(
             cache=cache,
             nominator=nominator,
@@ -140,7 +140,7 @@ class Cycles:
     def _gangs(self, context: CycleContext, reservations: GangReservations, end: CycleEnd) -> GangScheduler:
         cache, queue, clock, metrics = context.cache, context.queue, context.clock, context.metrics
         nodes, assumed, report, trials = cache.columns, self.assumed, self.report, self.trials
-        plans = PlacementPlans(nodes, self.selection, assumed, clock)
+        plans = PlacementPlans(nodes, self.selection, assumed, clock, steps=context.steps)
         reserved = ReservedScheduling(
             nodes=nodes, reservations=reservations, plans=plans, trials=trials, assumed=assumed, report=report
         )

@@ -141,6 +141,7 @@ class Scheduler:
             TimedPreemptions(metrics, timing),
             metrics.devices,
             ports.journal,
+            steps,
             self.options.seed,
         )
         self.context = CycleContext(

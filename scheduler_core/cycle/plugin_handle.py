@@ -28,6 +28,7 @@ from scheduler_core.runtime.reserve_and_permit import WaitingPodMap
 from scheduler_core.snapshot.declared_objects import DeclaredObjects, KindStore
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
+from scheduler_core.step_counter import StepCounter
 
 R = TypeVar("R")
 
@@ -122,6 +123,7 @@ class PluginServices:
         preemptions: Preemptions whose evictions are not all issued.
         device_metrics: Metrics of the allocation of devices.
         journal: Orders the tasks of plugins among those of the scheduler.
+        steps: Counts the steps of attempts.
         seed: Seed of random choices.
         declared: Objects of kinds that plugins declare.
         metrics: Metrics that plugins record, by scheduler name.
@@ -137,6 +139,7 @@ class PluginServices:
     preemptions: PreemptionsUnderWay
     device_metrics: DeviceMetrics
     journal: TaskJournal
+    steps: StepCounter
     seed: int = 0
     declared: DeclaredObjects = field(default_factory=DeclaredObjects)
     metrics: dict[str, RecordedPluginMetrics] = field(default_factory=dict)
@@ -220,5 +223,11 @@ class PluginHandle:
             PluginError: The profile is not built yet.
         """
         return NodeDryRun(
-            self._instance(), state, pod, self.nodes, self.nominator, frees_shared_ports=frees_shared_ports
+            self._instance(),
+            state,
+            pod,
+            self.nodes,
+            self.nominator,
+            steps=self._services.steps,
+            frees_shared_ports=frees_shared_ports,
         )

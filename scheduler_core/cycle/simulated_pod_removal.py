@@ -6,7 +6,7 @@ Follows kube-scheduler v1.37.1 (``plugins/defaultpreemption``, ``SelectVictimsOn
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -26,6 +26,14 @@ from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.overlay import ColumnsOverlay
 from scheduler_core.snapshot.pod_info import PodInfo
 from scheduler_core.snapshot.row_sums import RowSums
+from scheduler_core.step_counter import StepCounter
+
+_STEPS_OF_POD = 2
+_STEPS_OF_FILTERS = 20
+_STEPS_OF_SUMS = 4
+_ROWS_PER_STEP = 50
+_SUMMED_AT_ONCE = 1000
+_SUMMED_PER_STEP = 8
 
 
 class NodeDryRun:
@@ -37,6 +45,7 @@ class NodeDryRun:
         pod: The pod to schedule.
         nodes: The columns; changes are undone when the ``with`` block ends.
         nominator: The nominations.
+        steps: Counts the steps.
         frees_shared_ports: As of :class:`scheduler_core.snapshot.overlay.ColumnsOverlay`.
     """
 
@@ -48,6 +57,7 @@ class NodeDryRun:
         nodes: NodeColumns,
         nominator: NominatedPods,
         *,
+        steps: StepCounter,
         frees_shared_ports: bool = True,
     ) -> None:
         self._instance = instance
@@ -55,6 +65,7 @@ class NodeDryRun:
         self._pod = pod
         self._nodes = nodes
         self._nominator = nominator
+        self._steps = steps
         self._overlay = ColumnsOverlay(nodes, frees_shared_ports=frees_shared_ports)
 
     def __enter__(self) -> Self:
@@ -86,7 +97,7 @@ class NodeDryRun:
         if filters is None:
             return None
         nominated = dict(nominated_by_row(self._pod, self._nodes, self._nominator, among=frozenset(rows)))
-        return SumsDryRun(filters, self._nodes, nominated)
+        return SumsDryRun(filters, self._nodes, nominated, self._steps)
 
     def remove(self, *running: PodInfo) -> None:
         """Remove pods from their rows.
@@ -95,6 +106,7 @@ class NodeDryRun:
             PluginError: A plugin failed to update its data.
         """
         for info in running:
+            self._steps.spend(_STEPS_OF_POD)
             row = info.row
             self._overlay.remove([info])
             pod_removed(self._instance, self._state, self._pod, (info, row), self._nodes)
@@ -106,6 +118,7 @@ class NodeDryRun:
             PluginError: A plugin failed to update its data.
         """
         for info in running:
+            self._steps.spend(_STEPS_OF_POD)
             self._overlay.restore([info])
             pod_added(self._instance, self._state, self._pod, info, self._nodes)
 
@@ -115,6 +128,7 @@ class NodeDryRun:
         Raises:
             PluginError: A plugin raised, or returned a value that its extension point does not allow.
         """
+        self._steps.spend(_STEPS_OF_FILTERS + len(rows) // _ROWS_PER_STEP)
         verdicts = run_filters(self._instance, self._state, self._pod, self._nodes, rows)
         numbers = rows.tolist()
         nominated = filter_with_nominated_pods(
@@ -133,10 +147,18 @@ class SumsDryRun:
         filters: The filters and the rows.
         nodes: The columns, which are not changed.
         nominated: Nominated pods to count, by row.
+        steps: Counts the steps.
     """
 
-    def __init__(self, filters: SumFilters, nodes: NodeColumns, nominated: Mapping[int, Sequence[PodInfo]]) -> None:
+    def __init__(
+        self,
+        filters: SumFilters,
+        nodes: NodeColumns,
+        nominated: Mapping[int, Sequence[PodInfo]],
+        steps: StepCounter,
+    ) -> None:
         self._filters = filters
+        self._steps = steps
         self._sums = RowSums(nodes, filters.rows)
         self._places = {row: place for place, row in enumerate(filters.rows.tolist())}
         self._nominated = [(self._places[row], info) for row, others in nominated.items() for info in others]
@@ -144,12 +166,19 @@ class SumsDryRun:
     def remove(self, *running: PodInfo) -> None:
         """Remove pods from their rows."""
         places = self._places
-        self._sums.remove((places[info.row], info) for info in running)
+        for pods in self._in_steps(running):
+            self._sums.remove((places[info.row], info) for info in pods)
 
     def restore(self, *running: PodInfo) -> None:
         """Put removed pods back on their rows."""
         places = self._places
-        self._sums.add((places[info.row], info) for info in running)
+        for pods in self._in_steps(running):
+            self._sums.add((places[info.row], info) for info in pods)
+
+    def _in_steps(self, running: Sequence[PodInfo]) -> Iterator[Sequence[PodInfo]]:
+        for start in range(0, len(running), _SUMMED_AT_ONCE):
+            self._steps.spend(1 + len(running[start : start + _SUMMED_AT_ONCE]) // _SUMMED_PER_STEP)
+            yield running[start : start + _SUMMED_AT_ONCE]
 
     def run_filters(self, rows: NDArray[np.intp]) -> Verdicts:
         """Run the filters on rows, with and without the pods that are nominated to these nodes.
@@ -158,6 +187,7 @@ class SumsDryRun:
             PluginError: A plugin raised.
         """
         filters, sums = self._filters, self._sums
+        self._steps.spend(_STEPS_OF_SUMS + len(filters.rows) // _ROWS_PER_STEP)
         verdicts = filters.verdicts(sums)
         if self._nominated:
             sums.add(self._nominated)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -91,7 +91,11 @@ class DeviceBacktracking:
         self._is_enabled = is_enabled
 
     def search(
-        self, instance: FrameworkInstance, members: Sequence[QueuedPod], needed: int, places: Callable[[], Sequence[Where]]
+        self,
+        instance: FrameworkInstance,
+        members: Sequence[QueuedPod],
+        needed: int,
+        places: Callable[[], Sequence[Where]],
     ) -> BacktrackingResult | None:
         """Search a placement for a quorum.
 

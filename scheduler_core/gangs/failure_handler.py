@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from scheduler_core.cycle.failure_handler import Failure, failed_scheduling, patch_status
 from scheduler_core.errors import AttemptLimitError
-from scheduler_core.framework.queued_pod import QueuedGang, QueuedPod
+from scheduler_core.framework.queued_pod import QueuedGang
 from scheduler_core.framework.status import GANG_SCHEDULING
 from scheduler_core.gangs.placement_trial import GangTrial
 from scheduler_core.gangs.topology_domains import count_domains
@@ -102,13 +102,6 @@ def not_enough_free(instance: FrameworkInstance, nodes: NodeColumns, group: PodG
     return GangFailure(message, rejected_by=instance.capacity_plugins | {GANG_SCHEDULING}, needed=group.min_member)
 
 
-def of_limit(limit: AttemptLimitError, members: Sequence[QueuedPod], needed: int) -> GangFailure:
-    """Return the failure of a group whose attempt took more steps than it may."""
-    plugins = frozenset((limit.plugin, GANG_SCHEDULING)) if limit.plugin else frozenset((GANG_SCHEDULING,))
-    rejected = tuple(queued.info for queued in members[:1])
-    return GangFailure(str(limit), rejected_by=plugins, rejected_members=rejected, needed=needed, is_given_up=True)
-
-
 def of_strangers(profile: str, strangers: Sequence[str], needed: int) -> GangFailure:
     """Return the failure of a group whose members name several schedulers, none of which has the quorum.
 
@@ -184,6 +177,21 @@ def of_trials(instance: FrameworkInstance, needed: int, trials: Sequence[GangTri
         text, UNSCHEDULABLE, frozenset(rejected), frozenset(pending),
         tuple(classes.values()), best.reached, needed, best.nearest, untried=len(best.untried), lacks=best.lacks,
     )  # fmt: skip
+
+
+def of_limit(
+    instance: FrameworkInstance, needed: int, trials: Sequence[GangTrial], limit: AttemptLimitError
+) -> GangFailure:
+    """Return the failure of a gang whose search took more steps than it may; any freed resource may help it."""
+    message = f"the search for the nodes of {needed} members that must be placed together was {limit}"
+    rejected_by = instance.capacity_plugins | {GANG_SCHEDULING}
+    if not trials:
+        return GangFailure(message, rejected_by=rejected_by, needed=needed, is_given_up=True)
+    found = of_trials(instance, needed, trials)
+    if found.is_error:
+        return found
+    message = f"{message}; until then {found.message}"
+    return replace(found, message=message, rejected_by=found.rejected_by | rejected_by, is_given_up=True)
 
 
 def _sentence(needed: int, best: GangTrial, trials: Sequence[GangTrial]) -> str:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 
 from scheduler_core.cycle.assume_and_reserve import AssumedPods
 from scheduler_core.cycle.attempt import Attempt
@@ -25,6 +24,7 @@ from scheduler_core.cycle.gang_bind_barrier import GangBinding
 from scheduler_core.cycle.scheduling_cycle import CycleEnd
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.errors import AttemptLimitError
+from scheduler_core.framework.gang_preemptor import GangEviction
 from scheduler_core.framework.queued_pod import QueuedGang
 from scheduler_core.framework.status import GANG_SCHEDULING
 from scheduler_core.gangs.failure_handler import FailedGangs, GangFailure, of_limit, of_trials
@@ -140,10 +140,11 @@ class GroupAttempts:
         lack = cycle.refusal(self._cache)
         failed: list[GangTrial] = []
         placed: GangTrial | None = None
-        try:
-            placed = await self._search.search(cycle, failed) if lack is None else None
-        except AttemptLimitError as limit:
-            lack = of_limit(limit, cycle.members, cycle.needed)
+        if lack is None:
+            try:
+                placed = await self._search.search(cycle, failed)
+            except AttemptLimitError as limit:
+                lack = of_limit(cycle.instance, cycle.needed, failed, limit)
         searched = clock.now()
         if placed is None:
             failure = lack or of_trials(cycle.instance, cycle.needed, failed)
@@ -205,14 +206,11 @@ class GangRejection:
         gang = cycle.gang
         for attempt, reason in (each for trial in trials for each in trial.failed):
             self._report.scheduling_ended(attempt, ERROR if reason.is_error else UNSCHEDULABLE)
-        eviction = None
-        try:
-            if not failure.is_given_up:
-                failure, eviction = self._preemption.plan(gang, cycle.instance, failure)
-                failure = self._reserved.reserve(cycle.request(self._cache), failure)
-        except AttemptLimitError as limit:
-            what = "preemption" if eviction is None else "a reservation"
-            failure = replace(failure, message=f"{failure.message}; {what} was {limit}")
+        eviction: GangEviction | None = None
+        if not failure.is_given_up:
+            failure, eviction = self._preemption.plan(gang, cycle.instance, failure)
+        if not failure.is_given_up:
+            failure = self._reserved.reserve(cycle.request(self._cache), failure)
         if gang.first_failure is None:
             gang.first_failure = self._clock.now()
         self._reservations.failed(gang)

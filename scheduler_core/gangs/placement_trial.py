@@ -28,6 +28,16 @@ from scheduler_core.model.pod_group import GroupKey
 from scheduler_core.runtime.equivalence.reuse import filter_class
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.snapshot.node_columns import NodeColumns
+from scheduler_core.step_counter import StepCounter
+
+_STEPS_OF_REUSE = 10
+_STEPS_OF_SEARCH = 30
+_NODES_PER_STEP = 100
+
+
+def steps_of_search(nodes: NodeColumns) -> int:
+    """Return the steps of a full search for the feasible nodes of one pod."""
+    return _STEPS_OF_SEARCH + nodes.size // _NODES_PER_STEP
 
 
 @dataclass(slots=True)
@@ -105,6 +115,7 @@ class MemberTrials:
         assumed: Assumes the members.
         report: Report of cycles.
         nodes: The columns.
+        steps: Counts the steps of the cycle.
     """
 
     def __init__(
@@ -114,7 +125,10 @@ class MemberTrials:
         assumed: AssumedPods,
         report: CycleReport,
         nodes: NodeColumns,
+        *,
+        steps: StepCounter,
     ) -> None:
+        self._steps = steps
         self._nodes = nodes
         self._choice = choice
         self._extended = extended
@@ -123,8 +137,11 @@ class MemberTrials:
 
     def feasible_rows(self, instance: FrameworkInstance, queued: QueuedPod) -> Feasible | None:
         """Return where a member is feasible now, in any domain; None if a plugin failed or a search is partial."""
+        self._steps.spend(steps_of_search(self._nodes))
         try:
             return self._choice.find_all(Attempt(queued, queued.info, instance, 0.0))
+        except AttemptLimitError:
+            raise
         except SchedulerCoreError:
             return None
 
@@ -204,8 +221,10 @@ class MemberTrials:
             if attempt.instance.extenders:
                 node_name, diagnosis = await self._extended.choose(attempt)
             else:
+                self._steps.spend(_STEPS_OF_REUSE)
                 node_name = self._choice.reuse(attempt)
                 if not node_name:
+                    self._steps.spend(steps_of_search(self._nodes))
                     node_name, diagnosis = self._choice.search(attempt)
             if not node_name:
                 assert diagnosis is not None, "a search returns a diagnosis"

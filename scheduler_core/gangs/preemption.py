@@ -18,17 +18,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from scheduler_core.cycle.gang_constraints import ANYWHERE, Where
-from scheduler_core.errors import SchedulerCoreError
+from scheduler_core.errors import AttemptLimitError, SchedulerCoreError
 from scheduler_core.framework.disruption_units import DisruptionUnit, DisruptionUnits
 from scheduler_core.framework.gang_preemptor import GangEviction, GangPreemptor
 from scheduler_core.framework.group_view import GroupViews
 from scheduler_core.framework.ongoing_preemptions import PreemptionsUnderWay, Preemptor, holder_of
 from scheduler_core.framework.queued_pod import QueuedPod
+from scheduler_core.gangs.domain_screen import DomainScreen
 from scheduler_core.gangs.dry_trials import DryTrials
+from scheduler_core.gangs.evictable_room import EvictableRoom
 from scheduler_core.gangs.failure_handler import GangFailure, not_enough_free
 from scheduler_core.gangs.native_preemption import NativePlacement, preemptible_units
 from scheduler_core.gangs.preemption_plan import GangPlan, GangRequest
-from scheduler_core.gangs.topology_domains import candidate_domains, member_orders, member_room, scheduled_members
+from scheduler_core.gangs.topology_domains import candidate_domains, member_orders, scheduled_members
 from scheduler_core.gangs.victim_selection import GangVictims
 from scheduler_core.model.pod_group import PodGroup
 from scheduler_core.ports import ObjectReference
@@ -50,6 +52,9 @@ _BY_POLICY = "not eligible due to preemptionPolicy=Never."
 _UNDER_WAY = "waiting for the preemption for this gang to be finished"
 _NO_VICTIMS = "no pod of lower priority runs where the gang could go"
 _NO_HELP = "the quorum would not fit either if pods of lower priority were gone"
+_IMPOSSIBLE = (
+    "impossible: the resources of the nodes do not suffice for the quorum without pods of lower priority either"
+)
 
 
 _REFERENCE_WORDS = {
@@ -67,11 +72,13 @@ class GangPreview:
         plan: The plan; None for none.
         reason: Why there is no plan; "" with a plan.
         waits_for_victims: Whether victims of an earlier preemption are still terminating.
+        is_given_up: Whether the search was given up, so that there may be a plan.
     """
 
     plan: GangPlan | None
     reason: str = ""
     waits_for_victims: bool = False
+    is_given_up: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +177,8 @@ class GangPreemption:
         members = tuple(pod for pod in waiting if pod.profile == instance.name)
         try:
             return self._preview(_Preempting(gang, gang.group, instance, members))
+        except AttemptLimitError as limit:
+            return GangPreview(None, str(limit), is_given_up=True)
         except SchedulerCoreError as error:
             return GangPreview(None, str(error))
 
@@ -197,6 +206,9 @@ class GangPreemption:
             failure = replace(failure, reason=PREEMPTING, message=message, preemption=_ONGOING)
             return replace(failure, nominations=nominations, victims=gang.victims), None
         plan = preview.plan
+        if preview.is_given_up:
+            message = f"{failure.message.rstrip('.')}; preemption was {preview.reason}"
+            return replace(failure, message=message, is_given_up=True), None
         if plan is None or gang.group is None:
             return replace(failure, preemption=_REFERENCE_WORDS.get(preview.reason, "")), None
         names = tuple((info.pod.metadata.namespace, info.pod.metadata.name) for info in plan.victims)
@@ -240,21 +252,30 @@ class GangPreemption:
         running = (info for row in rows.tolist() for info in nodes.pods[row].values())
         terminating = tuple(info for info in running if info.is_leaving and info.priority < priority)
         request = GangRequest(instance, preemptor, priority, preempting.gang.needed, units, protected, terminating)
+        room = EvictableRoom(nodes, request, [queued.info for queued in preempting.members])
+        if not room.is_enough(np.flatnonzero(nodes.alive), for_each=True):
+            return GangPreview(None, _IMPOSSIBLE)
         with self._nominator.without(preempting.gang.waiting):
             if not preempting.group.key.source.is_native:
-                plan = self._least_harmful(preempting, request)
+                plan = self._least_harmful(preempting, request, room)
             elif found := preemptible_units(nodes, request, rows):
                 plan = self._as_reference(preempting, request, found)
             else:
                 return GangPreview(None, _NO_VICTIMS)
         return GangPreview(None, _NO_HELP) if plan is None else GangPreview(plan)
 
-    def _least_harmful(self, preempting: _Preempting, request: GangRequest) -> GangPlan | None:
+    def _least_harmful(self, preempting: _Preempting, request: GangRequest, room: EvictableRoom) -> GangPlan | None:
         """Return the least harmful plan of all domains, the first of equal ones."""
         best: GangPlan | None = None
         found = 0
-        for where, orders in self._search_spaces(preempting, request):
-            plan = next((plan for order in orders if (plan := self._plan(preempting, request, where, order))), None)
+        screen = DomainScreen(
+            request.instance, request.needed, lambda _, queued: self._victims.reachable(request, queued)
+        )
+        for where, orders in self._search_spaces(preempting, request, room):
+            left = (order for order in orders if not screen.rules_out(where, order))
+            plan = next(
+                (plan for order in left if (plan := self._plan(preempting, request, where, order, screen))), None
+            )
             if plan is None:
                 continue
             found += 1
@@ -270,12 +291,17 @@ class GangPreemption:
         placement = NativePlacement(self._cache, self._trials, units, preempting.gang, preempting.members)
         # Terminating pods are removed and reprieved as others are.
         request = replace(request, terminating=())
-        return self._victims.plan_in(request, ANYWHERE, preempting.members, placement)
+        return self._victims.plan_in(request, ANYWHERE, preempting.members, placement=placement)
 
     def _plan(
-        self, preempting: _Preempting, request: GangRequest, where: Where, order: Sequence[QueuedPod]
+        self,
+        preempting: _Preempting,
+        request: GangRequest,
+        where: Where,
+        order: Sequence[QueuedPod],
+        screen: DomainScreen,
     ) -> GangPlan | None:
-        plan = self._victims.plan_in(request, where, order)
+        plan = self._victims.plan_in(request, where, order, screen=None if where.subset is None else screen)
         if plan is None or preempting.gang.placed or not preempting.group.min_resources:
             return plan
         with ColumnsOverlay(self._cache.columns) as overlay:
@@ -284,18 +310,17 @@ class GangPreemption:
         return plan if failure is None else None
 
     def _search_spaces(
-        self, preempting: _Preempting, request: GangRequest
+        self, preempting: _Preempting, request: GangRequest, room: EvictableRoom
     ) -> Iterator[tuple[Where, list[Sequence[QueuedPod]]]]:
-        """Yield the domains that have room for the quorum when empty, then all nodes if the group allows it."""
+        """Yield the domains that can have room after a preemption, then all nodes if the group allows it."""
         nodes, topology, members = self._cache.columns, preempting.group.topology, preempting.members
         orders = member_orders(members)
         if topology is not None:
             infos = [pod.info for pod in members]
             placed = scheduled_members(self._cache, [preempting.gang])
-            room = member_room(nodes, infos, when_empty=True)
             for domain in candidate_domains(nodes, topology, infos, request.needed, placed=placed):
                 rows = domain.subset.rows
-                if room[rows].sum() >= request.needed and nodes.priorities.below(request.priority, rows).any():
+                if room.is_enough(rows, for_each=False) and nodes.priorities.below(request.priority, rows).any():
                     yield domain.where, orders
         if topology is None or not topology.is_required:
             yield ANYWHERE, orders

@@ -31,6 +31,7 @@ from scheduler_core.framework.disruption_units import DisruptionUnit, Importance
 from scheduler_core.framework.extension_points import PreemptionCandidate
 from scheduler_core.framework.gang_preemptor import VictimTerms
 from scheduler_core.framework.queued_pod import QueuedPod
+from scheduler_core.gangs.placement_trial import steps_of_search
 from scheduler_core.gangs.preemption_plan import GangPlan, GangRequest
 from scheduler_core.ports import Clock
 from scheduler_core.queueing.nominator import NominatedPods
@@ -38,6 +39,9 @@ from scheduler_core.runtime.equivalence.reuse import filter_class
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.overlay import ColumnsOverlay
 from scheduler_core.snapshot.pod_info import PodInfo
+from scheduler_core.step_counter import StepCounter
+
+_STEPS_OF_POD = 2
 
 
 @dataclass(slots=True)
@@ -61,6 +65,7 @@ class VictimSearch:
     selection: NodeSelection
     pods: AssumedPods
     clock: Clock
+    steps: StepCounter
     request: GangRequest
     where: Where
     overlay: ColumnsOverlay
@@ -71,7 +76,7 @@ class VictimSearch:
     pools: dict[object, _Pool] = field(default_factory=dict)
     is_row_local: bool = True
     rejected_by: set[str] = field(default_factory=set)
-    steps: Counter[int] = field(default_factory=Counter)
+    tries_by_row: Counter[int] = field(default_factory=Counter)
     crowded: dict[object, set[int]] = field(default_factory=dict)
 
     # -- members ------------------------------------------------------------------------------------------------
@@ -95,8 +100,20 @@ class VictimSearch:
 
     def choose(self, units: Sequence[DisruptionUnit]) -> None:
         """Remove units as victims."""
-        self.overlay.remove(info for unit in units for info in unit.pods)
+        for unit in units:
+            self.steps.spend(_STEPS_OF_POD * len(unit.pods))
+            self.overlay.remove(unit.pods)
         self.chosen += units
+
+    def reachable(self, queued: QueuedPod) -> Feasible:
+        """Return where a member is feasible without terminating pods, now or after a preemption on that node."""
+        self.overlay.remove(self.request.terminating)
+        attempt = self._attempt(queued)
+        feasible = self.selection.find_all(attempt)
+        rows = np.flatnonzero(self.nodes.alive)
+        found = self._dry_run(attempt, feasible.diagnosis, rows.tolist())
+        after = [self.nodes.row_of(name) for name in found.candidates]
+        return Feasible(np.union1d(feasible.rows, np.array(after, dtype=np.intp)), feasible.diagnosis)
 
     def assume_on(self, queued: QueuedPod, row: int | None) -> bool:
         """Assume a member on a row, or on any node of the domain; return whether it is feasible there."""
@@ -137,6 +154,7 @@ class VictimSearch:
         return GangPlan(self.where, nodes, pods, tuple(awaited), len(violating), frozenset(self.rejected_by))
 
     def _attempt(self, queued: QueuedPod, row: int | None = None) -> Attempt:
+        self.steps.spend(steps_of_search(self.nodes))
         info = queued.info
         if info.priority != self.request.priority:
             info = copy.copy(info)
@@ -163,7 +181,7 @@ class VictimSearch:
         if not self._assume_member(attempt, self.selection.select(attempt, feasible)):
             return False
         self.is_row_local = self.is_row_local and self._node_dry_run(attempt).is_row_local
-        self.steps[self.nodes.row_of(attempt.node_name)] += 1
+        self.tries_by_row[self.nodes.row_of(attempt.node_name)] += 1
         return True
 
     def _assume_member(self, attempt: Attempt, node_name: str) -> bool:
@@ -177,7 +195,7 @@ class VictimSearch:
         self.pods.release(attempt)
 
     def _node_dry_run(self, attempt: Attempt) -> NodeDryRun:
-        return NodeDryRun(attempt.instance, attempt.state, attempt.info, self.nodes, self.nominator)
+        return NodeDryRun(attempt.instance, attempt.state, attempt.info, self.nodes, self.nominator, steps=self.steps)
 
     def _replace_victims(self, queued: QueuedPod, candidate: PreemptionCandidate) -> bool:
         units = list({id(unit): unit for unit in map(self.request.units.of, candidate.victims)}.values())
@@ -186,7 +204,7 @@ class VictimSearch:
         removed = self.overlay.remove(info for unit in units for info in unit.pods)
         if self.assume_on(queued, row):
             self.chosen += units
-            self.steps.update(elsewhere)
+            self.tries_by_row.update(elsewhere)
             return True
         self.overlay.restore(reversed(removed))
         return False
@@ -248,6 +266,7 @@ class VictimSearch:
             if self._is_apart(unit, held):
                 gone.add(id(unit))
                 continue
+            self.steps.spend(_STEPS_OF_POD * len(unit.pods))
             rows = self.overlay.restore(reversed(unit.pods))
             if self._can_return(unit, rows):
                 gone.add(id(unit))
@@ -297,7 +316,7 @@ class VictimSearch:
 
         The dry run for that member has then shown that the member does not fit beside the unit.
         """
-        return not self.keeps_nodes and len(unit.pods) == 1 and all(self.steps[row] == 1 for row in rows)
+        return not self.keeps_nodes and len(unit.pods) == 1 and all(self.tries_by_row[row] == 1 for row in rows)
 
     def _reassume(self, attempt: Attempt, node_name: str, *, is_minimal: bool) -> bool:
         """Assume a released member on its former node, or else on another one; return whether it is assumed."""

@@ -14,6 +14,7 @@ from dataclasses import replace
 from scheduler_core.cycle.assume_and_reserve import AssumedPods
 from scheduler_core.cycle.cycle_report import CycleReport
 from scheduler_core.cycle.gang_constraints import ANYWHERE, Where, only
+from scheduler_core.errors import AttemptLimitError
 from scheduler_core.gangs.failure_handler import GangFailure
 from scheduler_core.gangs.placement_trial import GangTrial, MemberTrials
 from scheduler_core.gangs.reservation_capacity import Plan, Reservation
@@ -93,6 +94,13 @@ class ReservedScheduling:
         return None
 
     def reserve(self, request: PlanRequest, failure: GangFailure) -> GangFailure:
+        """Reserve capacity as :meth:`_reserve` does; the failure says so if the search for it was given up."""
+        try:
+            return self._reserve(request, failure)
+        except AttemptLimitError as limit:
+            return _with(failure, f"the search for nodes to reserve was {limit}")
+
+    def _reserve(self, request: PlanRequest, failure: GangFailure) -> GangFailure:
         """Reserve capacity for a gang that has failed for too long, or check its reservation.
 
         Args:

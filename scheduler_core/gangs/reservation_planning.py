@@ -22,11 +22,11 @@ from scheduler_core.cycle.assume_and_reserve import AssumedPods
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.filter_and_score import NodeSelection
 from scheduler_core.cycle.gang_constraints import ANYWHERE, Where, only
-from scheduler_core.errors import SchedulerCoreError
+from scheduler_core.errors import AttemptLimitError, SchedulerCoreError
 from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import Code
-from scheduler_core.gangs.placement_trial import GangTrial
+from scheduler_core.gangs.placement_trial import GangTrial, steps_of_search
 from scheduler_core.gangs.reservation_capacity import Plan, Reservation, Slot
 from scheduler_core.gangs.topology_domains import Domain, candidate_domains, member_room
 from scheduler_core.ports import Clock
@@ -36,6 +36,7 @@ from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.overlay import ColumnsOverlay
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
+from scheduler_core.step_counter import StepCounter
 
 log = logging.getLogger(__name__)
 
@@ -246,9 +247,13 @@ class PlacementPlans:
         selection: Searches and selects nodes.
         assumed: Assumes members while a plan is made.
         clock: Time.
+        steps: Counts the steps of the cycle.
     """
 
-    def __init__(self, nodes: NodeColumns, selection: NodeSelection, assumed: AssumedPods, clock: Clock) -> None:
+    def __init__(
+        self, nodes: NodeColumns, selection: NodeSelection, assumed: AssumedPods, clock: Clock, *, steps: StepCounter
+    ) -> None:
+        self._steps = steps
         self._nodes = nodes
         self._selection = selection
         self._assumed = assumed
@@ -264,6 +269,9 @@ class PlacementPlans:
         Returns:
             The plan; None if the quorum is infeasible even after all pods that can end have ended, or if a plugin
             failed.
+
+        Raises:
+            AttemptLimitError: The search took more steps than it may.
         """
         best: Plan | None = None
         try:
@@ -273,6 +281,8 @@ class PlacementPlans:
                     if plan is not None:
                         best = plan if best is None or plan.weight < best.weight else best
                         break
+        except AttemptLimitError:
+            raise
         except SchedulerCoreError as error:
             log.warning(
                 "no capacity can be planned for gang %s: %s",
@@ -293,6 +303,8 @@ class PlacementPlans:
             overlay.remove(reservation.waited_for())
             try:
                 return all(self._put(instance, queued, only(nodes, name), trial) is None for queued, name in pairs)
+            except AttemptLimitError:
+                raise
             except SchedulerCoreError:
                 return False
             finally:
@@ -324,6 +336,7 @@ class PlacementPlans:
         self, instance: FrameworkInstance, queued: QueuedPod, among: NDArray[np.bool_], trial: GangTrial
     ) -> Diagnosis | None:
         """Assume and reserve one member; return the diagnosis if no node is feasible, None otherwise."""
+        self._steps.spend(steps_of_search(self._nodes))
         attempt = Attempt(queued, queued.info, instance, self._clock.now())
         attempt.among, attempt.among_reason = among, "node(s) are not in the plan"
         feasible = self._selection.find_feasible(attempt, everywhere=True)

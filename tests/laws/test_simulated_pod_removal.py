@@ -13,6 +13,7 @@ from scheduler_core.cycle.simulated_pod_removal import NodeDryRun
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.runtime.filtering import run_pre_filters
+from scheduler_core.step_counter import StepCounter
 from tests.support.plain_profile import PlainNode, PlainPod
 from tests.support.random_clusters import CLUSTERS, pods
 from tests.support.scheduling import rig
@@ -40,8 +41,8 @@ def test_sums_equal_the_columns(
         nominator.nominate(nominated, nodes.node_name(where % nodes.size))
     running = [pod for on_row in nodes.pods for pod in on_row.values()]
     rows = list(range(nodes.size))
-    plain = NodeDryRun(instance, state, info, nodes, nominator)
-    sums = NodeDryRun(instance, state, info, nodes, nominator).by_sums(rows)
+    plain = NodeDryRun(instance, state, info, nodes, nominator, steps=StepCounter())
+    sums = NodeDryRun(instance, state, info, nodes, nominator, steps=StepCounter()).by_sums(rows)
     assert sums is not None, "a pod without ports, volumes and terms is filtered with sums"
     removed: set[int] = set()
     with plain:
