@@ -13,6 +13,7 @@ import tracemalloc
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from types import FrameType
+from typing import Unpack
 
 import pytest
 
@@ -21,13 +22,21 @@ from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.explain_assembly import Explainers
 from scheduler_core.gangs.placement_search import GroupCycle
 from scheduler_core.in_tree import default_plugins
-from scheduler_core.model.pod_group import GroupSource, GroupTopology
+from scheduler_core.model.affinity import Affinity, LabelSelector, PodAffinity, PodAffinityTerm
+from scheduler_core.model.meta import OwnerReference
+from scheduler_core.model.node import Node
+from scheduler_core.model.pod import Container, TopologySpreadConstraint
+from scheduler_core.model.pod_group import GroupKey, GroupSource, GroupTopology, PodGroup
+from scheduler_core.model.taints import Toleration
 from scheduler_core.ports import ExtenderVerdict
 from scheduler_core.scheduler import SchedulerPorts
-from tests.support.builders import node, pod
-from tests.support.gangs import add_groups, composite_group, gang_of, group, leaf_group, members
+from tests.support.builders import PodFields, node, pod
+from tests.support.gang_preemption import running_pod
+from tests.support.gangs import add_groups, composite_group, gang_of, group, leaf_group, member, members
+from tests.support.preemption import budget
 from tests.support.scheduling import DEFAULT_NAME, Rig, rig
 from tests.support.scripted_extender import ScriptedExtender
+from tests.support.storage import mounts
 
 GROWTH = 4
 TOLERATED = 1.4
@@ -248,6 +257,165 @@ def _explained_one_node_domains(size: int) -> Act:
     return act
 
 
+# -- preemption of gangs --------------------------------------------------------------------------------------------
+
+
+def _full_cluster(nodes: int, victims: int, priorities: Callable[[int], int] = lambda _: 0) -> Rig:
+    """Return a scheduler with nodes whose CPUs are used up by pods that a gang may evict."""
+    made = _hosts(nodes, allocatable={"cpu": f"{victims}", "memory": "1Ti", "pods": "100k"})
+    for number in range(nodes):
+        made.add(*(running_pod(f"v{number}-{each}", f"n{number}", priorities(each)) for each in range(victims)))
+    return made
+
+
+def _preempting(made: Rig, cpus: Sequence[int], topology: GroupTopology | None = None, *, finds: bool = False) -> Act:
+    """Return a cycle of a gang whose members, of these CPUs, preempt; unless *finds*, the last one fits nowhere."""
+    add_groups(made, group("high", len(cpus), priority=5000, topology=topology))
+    for number, cpu in enumerate(cpus):
+        selector = {} if finds or number < len(cpus) - 1 else {"gpu": "yes"}
+        requests = {"cpu": f"{cpu}m"}
+        made.add(member(f"m{number}", "high", priority=5000, requests=requests, node_selector=selector))
+
+    async def act() -> None:
+        await _cycle_of_gang(made)
+        assert ("preempting: " in made.condition.message) is finds
+
+    return act
+
+
+def _distinct_preemptors(size: int) -> Act:
+    return _preempting(_full_cluster(4, 60), [500 + each for each in range(size)])
+
+
+def _equal_preemptors(size: int) -> Act:
+    return _preempting(_full_cluster(4, 60), [500] * size)
+
+
+def _distinct_preemptors_that_find_victims(size: int) -> Act:
+    return _preempting(_full_cluster(4, 60), [500 + each for each in range(size)], finds=True)
+
+
+def _native_preemptors(size: int) -> Act:
+    made = _full_cluster(4, 60)
+    key = GroupKey(GroupSource.NATIVE, "default", "high")
+    add_groups(made, PodGroup(key, "uid", size, priority=5000, is_uniform=True))
+    for each in range(size):
+        made.add(pod(f"m{each}", group="high", priority=5000, requests={"cpu": f"{500 + each}m"}))
+
+    async def act() -> None:
+        await _cycle_of_gang(made)
+        assert "preempting: " in made.condition.message
+
+    return act
+
+
+def _nodes_of_victims(size: int) -> Act:
+    return _preempting(_full_cluster(size, 4), [500, 501, 502, 503])
+
+
+def _victims_on_a_node(size: int) -> Act:
+    return _preempting(_full_cluster(2, size), [500, 501, 502, 503])
+
+
+def _priorities_of_victims(size: int) -> Act:
+    return _preempting(_full_cluster(2, size, lambda each: each), [500, 501, 502, 503], finds=True)
+
+
+def _budgets(size: int) -> Act:
+    made = _full_cluster(2, 20)
+    for each in range(size):
+        made.context.cache.columns.disruption_budgets.assign(budget(f"b{each}", {"app": f"b{each}"}, 1))
+    return _preempting(made, [500, 501, 502, 503])
+
+
+def _one_node_domains_of_victims(size: int) -> Act:
+    return _preempting(_full_cluster(size, 4), [500, 500], GroupTopology("kubernetes.io/hostname"))
+
+
+# -- fields of pods and nodes ---------------------------------------------------------------------------------------
+
+
+def _one_pod(*nodes: Node, **fields: Unpack[PodFields]) -> Act:
+    made = _made()
+    made.add(*nodes)
+
+    async def act() -> None:
+        made.add(pod("p", **fields))
+        made.decide()
+
+    return act
+
+
+def _taints(size: int) -> Act:
+    return _one_pod(*(node(f"n{each}", taints=[f"k{key}:NoSchedule" for key in range(size)]) for each in range(3)))
+
+
+def _own_taints(size: int) -> Act:
+    """Each node has a taint of its own, so each has its own reason."""
+    return _one_pod(*(node(f"n{each}", taints=[f"k{each}:NoSchedule"]) for each in range(size)))
+
+
+def _tolerations(size: int) -> Act:
+    return _one_pod(
+        *(node(f"n{each}", taints=["a:NoSchedule"]) for each in range(3)),
+        tolerations=[Toleration(key=f"k{each}", operator="Exists") for each in range(size)],
+    )
+
+
+def _spread_constraints(size: int) -> Act:
+    """The API server allows any number of different topology keys."""
+    labels = {f"k{each}": "a" for each in range(size)}
+    constraints = [
+        TopologySpreadConstraint(1, f"k{each}", "DoNotSchedule", LabelSelector(match_labels={"app": "web"}))
+        for each in range(size)
+    ]
+    return _one_pod(*(node(f"n{each}", labels=labels) for each in range(3)), spread=constraints)
+
+
+def _affinity_terms(size: int) -> Act:
+    terms = tuple(
+        PodAffinityTerm(topology_key=f"k{each}", label_selector=LabelSelector(match_labels={"app": "web"}))
+        for each in range(size)
+    )
+    labels = {f"k{each}": "a" for each in range(size)}
+    return _one_pod(
+        *(node(f"n{each}", labels=labels) for each in range(3)),
+        affinity=Affinity(pod_anti_affinity=PodAffinity(required=terms)),
+    )
+
+
+def _node_selector(size: int) -> Act:
+    labels = {f"k{each}": "a" for each in range(size)}
+    return _one_pod(*(node(f"n{each}", labels=labels) for each in range(3)), node_selector=labels)
+
+
+def _host_ports(size: int) -> Act:
+    return _one_pod(*(node(f"n{each}") for each in range(3)), ports=range(1, size + 1))
+
+
+def _claims(size: int) -> Act:
+    return _one_pod(*(node(f"n{each}") for each in range(3)), volumes=mounts(*(f"c{each}" for each in range(size))))
+
+
+def _owners(size: int) -> Act:
+    owners = [OwnerReference("ReplicaSet", f"r{each}", f"u{each}", "apps/v1") for each in range(size)]
+    return _one_pod(*(node(f"n{each}") for each in range(3)), owners=owners)
+
+
+def _containers(size: int) -> Act:
+    containers = [Container(f"c{each}", image=f"image-{each}") for each in range(size)]
+    return _one_pod(*(node(f"n{each}") for each in range(3)), containers=containers)
+
+
+def _gates(size: int) -> Act:
+    made = _made()
+
+    async def act() -> None:
+        made.add(pod("p", gates=[f"example.com/g{each}" for each in range(size)]))
+
+    return act
+
+
 # -- extenders ------------------------------------------------------------------------------------------------------
 
 
@@ -277,12 +445,32 @@ def _reasons(size: int) -> Act:
         pytest.param(_deep_tree_without_room, 300, id="depth-of-an-infeasible-tree"),
         pytest.param(_root_of_deep_tree, 300, id="depth-of-a-tree-whose-root-is-created-last"),
         pytest.param(_circle, 100, id="length-of-a-circle-of-parents"),
-        pytest.param(_wide_tree, 50, id="gangs-below-one-group"),
+        pytest.param(_wide_tree, 25, id="gangs-below-one-group"),
         pytest.param(_wide_tree_deleted, 50, id="gangs-below-a-deleted-group"),
-        pytest.param(_comb, 50, id="depth-of-a-tree-with-a-gang-at-each-level"),
+        pytest.param(_comb, 25, id="depth-of-a-tree-with-a-gang-at-each-level"),
         pytest.param(_one_node_domains, 100, id="domains-of-one-node"),
         pytest.param(_one_node_domains_of_a_tree, 100, id="domains-of-one-node-for-a-tree"),
         pytest.param(_explained_one_node_domains, 100, id="domains-of-one-node-explained"),
+        pytest.param(_distinct_preemptors, 10, id="different-members-that-preempt-in-vain"),
+        pytest.param(_equal_preemptors, 10, id="equal-members-that-preempt-in-vain"),
+        pytest.param(_distinct_preemptors_that_find_victims, 10, id="different-members-that-preempt"),
+        pytest.param(_native_preemptors, 10, id="members-of-a-native-group-that-preempt"),
+        pytest.param(_nodes_of_victims, 12, id="nodes-with-victims"),
+        pytest.param(_victims_on_a_node, 12, id="victims-on-a-node"),
+        pytest.param(_priorities_of_victims, 12, id="priorities-of-victims"),
+        pytest.param(_budgets, 25, id="disruption-budgets"),
+        pytest.param(_one_node_domains_of_victims, 25, id="domains-of-one-node-with-victims"),
+        pytest.param(_taints, 50, id="taints-of-a-node"),
+        pytest.param(_own_taints, 50, id="nodes-with-their-own-taints"),
+        pytest.param(_tolerations, 50, id="tolerations"),
+        pytest.param(_spread_constraints, 20, id="spread-constraints"),
+        pytest.param(_affinity_terms, 20, id="affinity-terms"),
+        pytest.param(_node_selector, 50, id="labels-of-a-node-selector"),
+        pytest.param(_host_ports, 50, id="host-ports"),
+        pytest.param(_claims, 50, id="claims"),
+        pytest.param(_owners, 50, id="owner-references"),
+        pytest.param(_containers, 50, id="containers"),
+        pytest.param(_gates, 50, id="scheduling-gates"),
         pytest.param(_reasons, 100, id="reasons-of-an-extender"),
     ],
 )
