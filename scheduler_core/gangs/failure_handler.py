@@ -184,7 +184,7 @@ def of_limit(
 ) -> GangFailure:
     """Return the failure of a gang whose search took more steps than it may; any freed resource may help it."""
     message = f"the search for the nodes of {needed} members that must be placed together was {limit}"
-    rejected_by = instance.capacity_plugins | {GANG_SCHEDULING}
+    rejected_by = instance.capacity_plugins | {GANG_SCHEDULING} | ({limit.plugin} if limit.plugin else set())
     if not trials:
         return GangFailure(message, rejected_by=rejected_by, needed=needed, is_given_up=True)
     found = of_trials(instance, needed, trials)
