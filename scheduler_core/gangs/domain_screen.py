@@ -20,7 +20,7 @@ from scheduler_core.runtime.equivalence.reuse import filter_class
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 
 FeasibleRows = Callable[[FrameworkInstance, QueuedPod], Feasible | None]
-"""Returns where a member is feasible in any domain, with the complete diagnosis; None if that cannot be said."""
+"""Returns where a member is feasible in any domain, with the complete diagnosis; None if that cannot be decided."""
 
 
 class DomainScreen:
@@ -68,7 +68,7 @@ class DomainScreen:
         return tuple(queued.uid for queued in order[: max(1, len(order) - self._needed + 1)])
 
     def _mask(self, order: Sequence[QueuedPod]) -> NDArray[np.bool_] | None:
-        """Return the rows on which one of these members is feasible, bool per row; None if that cannot be said."""
+        """Return the rows on which one of these members is feasible, bool per row; None if that cannot be decided."""
         found: NDArray[np.bool_] | None = None
         for queued in order[: max(1, len(order) - self._needed + 1)]:
             pod_class = filter_class(self._instance, queued.info)

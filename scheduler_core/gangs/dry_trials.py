@@ -58,7 +58,7 @@ class DryTrials:
             self._release((*trial.placed[known:], *(attempt for attempt, _ in trial.failed)))
 
     def feasible_rows(self, instance: FrameworkInstance, queued: QueuedPod) -> Feasible | None:
-        """Return where a member is feasible now, in any domain; None if that cannot be said."""
+        """Return where a member is feasible now, in any domain; None if that cannot be decided."""
         return self._trials.feasible_rows(instance, queued)
 
     def fill_tree(self, cycle: TreeCycle) -> bool:

@@ -94,7 +94,7 @@ class ReservedScheduling:
         return None
 
     def reserve(self, request: PlanRequest, failure: GangFailure) -> GangFailure:
-        """Reserve capacity as :meth:`_reserve` does; the failure says so if the search for it was given up."""
+        """Reserve capacity as :meth:`_reserve` does, or report in the failure that the search was given up."""
         try:
             return self._reserve(request, failure)
         except AttemptLimitError as limit:

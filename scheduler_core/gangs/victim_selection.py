@@ -76,7 +76,7 @@ class GangVictims:
             members: The members in the order in which they are tried.
             placement: Places the members, which keep their nodes when victims are reprieved; None to place them with
                 the least harm.
-            screen: Learns if no member is feasible in the domain.
+            screen: Receives the order if no member is feasible in the domain.
 
         Returns:
             The plan; None if the quorum is infeasible, or feasible without victims and terminating pods.

@@ -269,7 +269,7 @@ def _full_cluster(nodes: int, victims: int, priorities: Callable[[int], int] = l
 
 
 def _preempting(made: Rig, cpus: Sequence[int], topology: GroupTopology | None = None, *, finds: bool = False) -> Act:
-    """Return a cycle of a gang whose members, of these CPUs, preempt; unless *finds*, the last one fits nowhere."""
+    """Return a cycle of a gang whose members, of these CPUs, preempt; unless *finds*, no node fits the last one."""
     add_groups(made, group("high", len(cpus), priority=5000, topology=topology))
     for number, cpu in enumerate(cpus):
         selector = {} if finds or number < len(cpus) - 1 else {"gpu": "yes"}
