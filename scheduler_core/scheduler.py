@@ -277,6 +277,7 @@ class Scheduler:
         """
         steps = self._journal.steps
         self._journal.begun()
+        self.context.queue.gangs.follow_runs()
         async with asyncio.TaskGroup() as group:
             group.create_task(steps(self._flush()))
             group.create_task(steps(self._settle()))

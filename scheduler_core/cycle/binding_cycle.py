@@ -10,6 +10,7 @@ any later failure is retried after backoff. If the outcome of a bind is unknown,
 from __future__ import annotations
 
 import logging
+from functools import partial
 
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.binding_outcomes import BoundPods, FailedBinds
@@ -176,6 +177,8 @@ class BindPreparation:
             has_to_prepare = status.is_success
         if has_to_prepare or waits:
             self._write_expected_node(attempt)
+            if attempt.gang is not None:
+                attempt.gang.delayed()
         if waits:
             recorder.enter(CycleStage.WAIT_ON_PERMIT)
             status = await self._waiting.wait(info.uid)
@@ -194,13 +197,17 @@ class BindPreparation:
             if not status.is_success:
                 return too_late(status)
         if attempt.gang is not None:
-            status = await attempt.gang.ready(info.uid)
+            is_nominated = has_to_prepare or waits
+            nominate = None if is_nominated else partial(self._write_expected_node, attempt)
+            status = await attempt.gang.ready(info.uid, nominate)
             if not status.is_success:
                 return too_late(status)
         return None
 
     def _write_expected_node(self, attempt: Attempt) -> None:
         """Write the chosen node as the pod's nomination, so that it is visible while Permit or PreBind take time.
+
+        As kube-scheduler v1.37.1 does (NominatedNodeNameForExpectation). It has no barrier at which members wait.
 
         It need not be cleared after the bind: the API server clears the nomination of a pod that it binds.
         """

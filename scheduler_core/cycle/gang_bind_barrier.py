@@ -3,6 +3,8 @@
 1. Each member passes Permit and PreBind by itself, then waits at the barrier.
 2. If a member of the quorum fails before the barrier opens, or is deleted, all members are released, also those that
    still wait at Permit, and the gang is requeued. Nothing was bound.
+   While a member waits at Permit or runs PreBind, the members at the barrier have nominated nodes, so that an
+   autoscaler does not remove the nodes on which they are assumed.
 3. When the whole quorum has arrived, the barrier opens and the binds are sent. If one of them fails permanently, the
    others keep running. The missing member is requeued at its gang's position until it is scheduled, and the PodGroup's
    status reports it meanwhile.
@@ -45,6 +47,8 @@ class GangBinding:
         self._refuse = refuse
         self._over = over
         self._opened: asyncio.Future[Status] | None = None
+        self._is_delayed = False
+        self._at_barrier: list[Callable[[], object]] = []
         self._status: Status | None = None
         self._parts = gang.parts
         for part in self._parts:
@@ -54,8 +58,21 @@ class GangBinding:
         """Count a binding cycle that begins."""
         self._gang.binding += 1
 
-    async def ready(self, uid: str) -> Status:
+    def delayed(self) -> None:
+        """Record that a member waits at Permit or runs PreBind: members at the barrier wait for it."""
+        if not self._is_delayed and self._status is None:
+            self._is_delayed = True
+            for nominate in self._at_barrier:
+                nominate()
+        self._at_barrier.clear()
+
+    async def ready(self, uid: str, nominate: Callable[[], object] | None = None) -> Status:
         """Wait at the barrier.
+
+        Args:
+            uid: UID of the member.
+            nominate: Writes the node of the member as its nomination; called if the barrier opens only later, after
+                other members have waited at Permit or run PreBind. None if that was done.
 
         Returns:
             Success if the bind may be sent, a rejection otherwise.
@@ -67,6 +84,10 @@ class GangBinding:
                 self._open(SUCCESS)
         if self._status is not None:
             return self._status
+        if nominate is not None and self._is_delayed:
+            nominate()
+        elif nominate is not None:
+            self._at_barrier.append(nominate)
         if self._opened is None:
             self._opened = asyncio.get_running_loop().create_future()
         return await asyncio.shield(self._opened)
@@ -94,6 +115,7 @@ class GangBinding:
 
     def _open(self, status: Status) -> None:
         self._status = status
+        self._at_barrier.clear()
         if not status.is_success:
             for uid in list(self._missing):
                 self._refuse(uid, status.message)

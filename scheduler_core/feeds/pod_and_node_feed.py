@@ -170,10 +170,14 @@ class PodAndNodeFeed:
 
     def _pod_gone(self, pod: Pod) -> None:
         """Handle a deleted pod; a pod that has ended but still exists counts for its gang."""
-        self.reads.deleted(pod.metadata.uid)
-        self._deletions.ended(pod.metadata.uid)
-        gang = self._queue.gangs.lost(pod.metadata.uid)
-        self.invalid_pods.remove(pod.metadata.uid)
+        gangs, uid = self._queue.gangs, pod.metadata.uid
+        self.reads.deleted(uid)
+        self._deletions.ended(uid)
+        if pod.is_terminal and gangs.of_uid(uid) is not None:
+            # The watch may report the end of a pod only with its deletion.
+            gangs.saw(pod)
+        gang = gangs.lost(uid)
+        self.invalid_pods.remove(uid)
         self._pod_deleted(pod)
         if gang is not None:
             if gang.member_left is not None:

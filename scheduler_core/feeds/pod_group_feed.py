@@ -87,7 +87,7 @@ class GroupFeed:
         queue = self._queue
         known = queue.gangs.get(group.key)
         before = None if known is None else known.group
-        if before == group:
+        if before == group or queue.gangs.run_recorded(group):
             return
         if before is not None and before.uid != group.uid:
             # It was deleted and created again, and the watch did not deliver the deletion.

@@ -82,18 +82,24 @@ class GangFailure:
         return self.reason == SCHEDULER_ERROR
 
 
-def not_enough_free(instance: FrameworkInstance, nodes: NodeColumns, group: PodGroup) -> GangFailure | None:
-    """Return the failure of a group whose ``minResources`` are not free in the whole cluster; None if they are.
+def not_enough_free(instance: FrameworkInstance, nodes: NodeColumns, gang: Gang) -> GangFailure | None:
+    """Return the failure of a gang whose ``minResources`` are not free in the whole cluster; None if they are.
+
+    Once a member has a node or has succeeded, what the others need follows from their own requests, so nothing is
+    compared.
 
     Args:
         instance: The profile.
         nodes: The columns.
-        group: The group.
+        gang: The gang.
     """
+    group = gang.group
+    if group is None or gang.placed or gang.succeeded:
+        return None
     lacking = []
     for name, wanted in group.min_resources.items():
         free = free_amount(nodes, name)
-        if free < wanted:
+        if free is not None and free < wanted:
             unit = "m" if name == "cpu" else ""
             lacking.append(f"{name} {wanted}{unit} of which {free}{unit} are free")
     if not lacking:

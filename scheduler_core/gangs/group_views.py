@@ -49,8 +49,8 @@ class GangView:
 
     @property
     def succeeded(self) -> int:
-        """Number of members that have succeeded."""
-        return len(self._gang.succeeded)
+        """Number of members that have succeeded in the present run, those included whose pods are gone."""
+        return self._gang.succeeded
 
     def members(self) -> Sequence[Pod]:
         """Return the members that have not ended and are not being deleted."""

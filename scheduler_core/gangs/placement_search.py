@@ -87,9 +87,7 @@ class GroupCycle:
             if mixed is not None:
                 return mixed
         divided = self._divided()
-        if divided is not None or self.gang.placed:
-            return divided
-        return not_enough_free(self.instance, cache.columns, self.gang.group)
+        return divided or not_enough_free(self.instance, cache.columns, self.gang)
 
     def _scattered(self, cache: ClusterCache) -> GangFailure | None:
         """Return the failure of a group whose scheduled members are in several domains of its topology."""

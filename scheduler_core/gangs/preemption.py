@@ -302,11 +302,11 @@ class GangPreemption:
         screen: DomainScreen,
     ) -> GangPlan | None:
         plan = self._victims.plan_in(request, where, order, screen=None if where.subset is None else screen)
-        if plan is None or preempting.gang.placed or not preempting.group.min_resources:
+        if plan is None or not preempting.group.min_resources:
             return plan
         with ColumnsOverlay(self._cache.columns) as overlay:
             overlay.remove((*plan.victims, *request.terminating))
-            failure = not_enough_free(preempting.instance, self._cache.columns, preempting.group)
+            failure = not_enough_free(preempting.instance, self._cache.columns, preempting.gang)
         return plan if failure is None else None
 
     def _search_spaces(

@@ -105,6 +105,21 @@ class GroupTopology:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupRun:
+    """Record of the run of a group: what its members have completed, see :mod:`scheduler_core.queueing.gang_run`.
+
+    Attributes:
+        controllers: Controllers whose pods belong to the run, as kind, API group and UID.
+        succeeded: Number of members that have succeeded, whether or not their pods still exist.
+        since: Creation time of the newest ended pod of the runs before; None for none.
+    """
+
+    controllers: tuple[str, ...] = ()
+    succeeded: int = 0
+    since: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class PodGroup:
     """Content of a PodGroup object.
 
@@ -129,6 +144,8 @@ class PodGroup:
         waits_for_gated: Whether none of its waiting members is scheduled while a PreEnqueue plugin gates one of them.
         parent: Name of the CompositePodGroup that it is a child of, in its namespace; "" for none.
         resource_claims: Claims that are reserved for the group; its members name the same ones.
+        run: Record of its run in its status; None for none.
+        is_fresh: Whether its status is empty, so that nothing shows what a scheduler has done with it.
     """
 
     key: GroupKey
@@ -149,6 +166,8 @@ class PodGroup:
     waits_for_gated: bool = False
     parent: str = ""
     resource_claims: tuple[ResourceClaimReference, ...] = ()
+    run: GroupRun | None = None
+    is_fresh: bool = False
 
     @property
     def api_version(self) -> str:

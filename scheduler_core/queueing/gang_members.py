@@ -1,7 +1,7 @@
 """One gang: its PodGroup, its members in every state, and the results of its attempts.
 
-Members are counted by UID, in the state that the API server last reported. Succeeded members still count for the
-quorum; otherwise a Job whose first pods have completed could never replace a failed one.
+Members are counted by UID, in the state that the API server last reported. Succeeded members of the same run still
+count for the quorum; otherwise a Job whose first pods have completed could never replace a failed one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from scheduler_core.framework.queued_pod import QueuedGang, QueuedPod
 from scheduler_core.model.pod import Pod
-from scheduler_core.model.pod_group import GroupKey, GroupSource, GroupTopology, PodGroup
+from scheduler_core.model.pod_group import GroupKey, GroupRun, GroupSource, GroupTopology, PodGroup
+from scheduler_core.queueing.gang_run import GangRun
 
 if TYPE_CHECKING:
     from scheduler_core.queueing.group_trees import GangTree
@@ -24,7 +25,7 @@ QUORUM_BEGINNINGS = ("minCount (", "0/")
 _NAMED = 5
 """Maximum number of gated members named in a message."""
 
-_SUCCEEDED, _FAILED = "Succeeded", "Failed"
+_FAILED = "Failed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,8 @@ class Gang:
         group_uid: UID of the last PodGroup object, to which the record of attempts belongs; "" before the first.
         pods: All existing members, ended ones included, by UID, as last reported.
         placed: UIDs of assumed or bound members that have not ended and are not being deleted.
-        succeeded: UIDs of members that have succeeded.
+        run: Which ended members count for the quorum.
+        is_first: Whether the PodGroup is the first one that was reported for its members.
         waiting: Ungated members that wait for their gang, by UID.
         gates: UIDs of members that PreEnqueue plugins gate.
         binding: Number of binding cycles of members that were scheduled together.
@@ -90,6 +92,7 @@ class Gang:
         "gates",
         "group",
         "group_uid",
+        "is_first",
         "is_reported",
         "key",
         "last_attempt",
@@ -100,8 +103,8 @@ class Gang:
         "pods",
         "refusal",
         "reservation",
+        "run",
         "since",
-        "succeeded",
         "tree",
         "victims",
         "waiting",
@@ -115,7 +118,8 @@ class Gang:
         self.group_uid = ""
         self.pods: MutableMapping[str, Pod] = {}
         self.placed: MutableSet[str] = set()
-        self.succeeded: MutableSet[str] = set()
+        self.run = GangRun()
+        self.is_first = True
         self.waiting: MutableMapping[str, QueuedPod] = {}
         self.gates: MutableSet[str] = set()
         self.tree: GangTree | None = None
@@ -144,7 +148,39 @@ class Gang:
         """Number of waiting members that must be scheduled together; 0 if further ones may be scheduled one by one."""
         if self.group is None:
             return 1
-        return max(0, self.group.min_member - len(self.placed) - len(self.succeeded))
+        return max(0, self.group.min_member - len(self.placed) - self.succeeded)
+
+    @property
+    def succeeded(self) -> int:
+        """Number of members of its run that have succeeded, those included whose pods are gone."""
+        group = self.group
+        return 0 if group is None else self.run.succeeded(group.min_member, group.run, is_complete=self._is_complete)
+
+    @property
+    def run_record(self) -> GroupRun | None:
+        """Record of its run; None if its PodGroup is not known, or if nothing shows that the quorum was complete."""
+        group = self.group
+        if group is None:
+            return None
+        record = self.run.record(group.min_member, group.run, is_complete=self._is_complete)
+        is_bound = any(pod.spec.node_name for uid in self.placed if (pod := self.pods.get(uid)) is not None)
+        return record if record.succeeded or record.since is not None or is_bound else None
+
+    def follow_run(self) -> None:
+        """Follow its run from now on, if its PodGroup is known."""
+        group = self.group
+        if group is not None:
+            self.run.follow(self.pods.values(), group.min_member, group.run, is_complete=self._is_complete)
+
+    @property
+    def _is_complete(self) -> bool:
+        """Whether only the members show its run, and a missing one counts as succeeded.
+
+        If other members may be missing, because the quorum was raised or a scheduler handled the group before, a
+        missing member counts as one that is to be created.
+        """
+        group = self.group
+        return group is not None and group.is_fresh and self.is_first and group.generation <= 1
 
     @property
     def unit(self) -> Gang:
@@ -232,28 +268,28 @@ class Gang:
 
     @property
     def failed(self) -> int:
-        """Number of failed members."""
-        return sum(pod.status.phase == _FAILED for pod in self.pods.values())
+        """Number of failed members of its run."""
+        return sum(pod.status.phase == _FAILED and self.run.includes(pod) for pod in self.pods.values())
 
     # -- counting -----------------------------------------------------------------------------------------------
 
     def saw(self, pod: Pod) -> None:
         """Record a created or updated member."""
         uid = pod.metadata.uid
-        self.pods[uid] = pod
-        if pod.is_terminal:
-            self.placed.discard(uid)
-            if pod.status.phase == _SUCCEEDED:
-                self.succeeded.add(uid)
-        elif pod.metadata.deletion_timestamp is not None:
+        before, self.pods[uid] = self.pods.get(uid), pod
+        self.run.saw(before, pod, self.pods.values(), 1 if self.group is None else self.group.min_member)
+        if self.tree is not None:
+            self.tree.member_changed(self.key)
+        if pod.is_terminal or pod.metadata.deletion_timestamp is not None:
             self.placed.discard(uid)
         elif pod.spec.node_name:
             self.placed.add(uid)
 
     def lost(self, uid: str) -> None:
         """Remove a deleted member."""
-        self.pods.pop(uid, None)
+        pod = self.pods.pop(uid, None)
+        if pod is not None:
+            self.run.lost(pod, is_last=not self.pods)
         self.placed.discard(uid)
-        self.succeeded.discard(uid)
         self.gates.discard(uid)
         self.waiting.pop(uid, None)

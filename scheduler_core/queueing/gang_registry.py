@@ -10,6 +10,7 @@ why it must not be decided yet.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import datetime
 
 from scheduler_core.framework.queued_pod import QueuedPod
@@ -53,6 +54,7 @@ class Gangs:
             source: f"the {source.kind}s of {source.api_group} have not been listed yet" for source in GroupSource
         }
         self._refused: dict[GroupKey, str] = {}
+        self._follows_runs = False
         self.forest = GroupForest(self._gangs, clock.now, self.of_uid)
         self.on_change: list[Callable[[Gang], None]] = []
         self.on_gated: list[Callable[[QueuedPod], None]] = []
@@ -155,17 +157,35 @@ class Gangs:
         """Ignore the labels and fields of a source; call this before any pod is reported."""
         self._counted.discard(source)
 
+    def follow_runs(self) -> None:
+        """Follow the runs of all gangs from now on; call this when all objects have been reported once."""
+        self._follows_runs = True
+        for gang in self._gangs.values():
+            gang.follow_run()
+
+    def run_recorded(self, group: PodGroup) -> bool:
+        """Take over the record of its run from a PodGroup; return whether nothing else has changed."""
+        gang = self._gangs.get(group.key)
+        before = None if gang is None else gang.group
+        if gang is None or before is None or replace(before, run=group.run, is_fresh=group.is_fresh) != group:
+            return False
+        gang.group = group
+        return True
+
     def group_changed(self, group: PodGroup) -> Gang:
         """Record a created or updated PodGroup; one of another UID must be deleted first."""
         self._refused.pop(group.key, None)
         gang = self._gang(group.key)
         gang.refusal = ""
         if gang.group_uid not in ("", group.uid):
-            gang.group = None
+            gang.group, gang.is_first = None, False
+            gang.run.begin()
             gang.begin(self._clock.now())
         if gang.group is None and group.key.source is not GroupSource.NATIVE:
             gang.since = min(gang.since, self._created_at(group.created))
         gang.group, gang.group_uid = group, group.uid
+        if self._follows_runs:
+            gang.follow_run()
         self.forest.gang_changed(gang)
         self.changed(gang)
         return gang
@@ -176,6 +196,7 @@ class Gangs:
         gang = self._gangs.get(key)
         if gang is not None:
             gang.group, gang.refusal = None, ""
+            gang.run.begin()
             self.forest.gang_changed(gang)
             self._drop_if_empty(gang)
             self.changed(gang)

@@ -231,7 +231,7 @@ class GangTree(Gang):
         self._labels: set[str] | None = None
         self.pods: MutableMapping[str, Pod] = _Members(self, "pods")
         self.waiting: MutableMapping[str, QueuedPod] = _Members(self, "waiting")
-        self.placed, self.succeeded, self.gates = (_Uids(self, name) for name in ("placed", "succeeded", "gates"))
+        self.placed, self.gates = (_Uids(self, name) for name in ("placed", "gates"))
         self.set_root(root, now)
 
     def set_root(self, root: CompositePodGroup, now: float) -> None:
@@ -247,12 +247,10 @@ class GangTree(Gang):
         leaf.tree = self
 
         def touched() -> None:
-            self._changed[key] = None
+            self.member_changed(key)
 
         leaf.waiting = _TrackedDict(leaf.waiting, touched)
-        leaf.placed, leaf.succeeded, leaf.gates = (
-            _TrackedSet(uids, touched) for uids in (leaf.placed, leaf.succeeded, leaf.gates)
-        )
+        leaf.placed, leaf.gates = (_TrackedSet(uids, touched) for uids in (leaf.placed, leaf.gates))
         if leaf.entry is not None:
             leaf.entry.members = leaf.waiting
         self.leaf_changed(leaf)
@@ -262,7 +260,7 @@ class GangTree(Gang):
         self.leaves.pop(leaf.key, None)
         leaf.tree = None
         leaf.waiting = dict(leaf.waiting)
-        leaf.placed, leaf.succeeded, leaf.gates = set(leaf.placed), set(leaf.succeeded), set(leaf.gates)
+        leaf.placed, leaf.gates = set(leaf.placed), set(leaf.gates)
         if leaf.entry is not None:
             leaf.entry.members = leaf.waiting
         self.leaf_changed(leaf)
@@ -273,6 +271,10 @@ class GangTree(Gang):
         return gang if gang is not None and gang.tree is self else None
 
     # -- what has changed ---------------------------------------------------------------------------------------
+
+    def member_changed(self, key: GroupKey) -> None:
+        """Read the state of a gang again: a member has changed, which may begin another run."""
+        self._changed[key] = None
 
     def leaf_changed(self, leaf: Gang) -> None:
         """Read the state of a gang again: it was added or removed, or its PodGroup has changed."""
@@ -398,6 +400,11 @@ class GangTree(Gang):
     def needed(self) -> int:
         """Number of waiting members of the gangs of :meth:`quorum`; 1 if these need none and others wait."""
         return max(1, sum(leaf.needed for leaf in self.quorum() or ()))
+
+    @property
+    def succeeded(self) -> int:
+        """Number of succeeded members of all gangs."""
+        return sum(leaf.succeeded for leaf in self.leaves.values())
 
     @property
     def is_one_by_one(self) -> bool:

@@ -15,8 +15,8 @@ _HALF_BITS = 32
 _HALF_MASK = 2**_HALF_BITS - 1
 
 
-def free_amount(nodes: NodeColumns, name: str) -> int:
-    """Return the free amount of a resource on all nodes together.
+def free_amount(nodes: NodeColumns, name: str) -> int | None:
+    """Return the free amount of a resource on all nodes together; None if devices provide it, which are not counted.
 
     Args:
         nodes: The columns.
@@ -24,7 +24,10 @@ def free_amount(nodes: NodeColumns, name: str) -> int:
 
     Returns:
         Millicores for CPU, whole units for the rest; 0 for a resource that no node has. Exact for any number of nodes.
+        None for an extended resource of a DeviceClass: which devices are free depends on the request.
     """
+    if nodes.devices.class_of_resource(name) is not None:
+        return None
     if name == PODS:
         free = nodes.allowed_pods.astype(np.int64) - nodes.pod_count
     else:

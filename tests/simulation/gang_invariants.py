@@ -107,9 +107,7 @@ def _count_problems(gang: Gang, pods: Iterable[Pod]) -> Iterator[str]:
     yield from _differs(gang, "members", gang.pods, (pod.metadata.uid for pod in there))
     placed = (pod.metadata.uid for pod in alive if pod.spec.node_name)
     yield from _differs(gang, "placed members", gang.placed, placed)
-    succeeded = (pod.metadata.uid for pod in there if pod.status.phase == "Succeeded")
-    yield from _differs(gang, "succeeded members", gang.succeeded, succeeded)
-    counted = len(gang.placed) + len(gang.succeeded)
+    counted = len(gang.placed) + gang.succeeded
     if gang.group is not None and gang.needed != max(0, gang.group.min_member - counted):
         yield f"gang {gang.key} needs {gang.needed} more members, and has {counted} of {gang.group.min_member}"
     if gang.binding:

@@ -21,7 +21,7 @@ def check_trees_now(supervisor: OperatorSupervisor) -> Iterator[str]:
     state = TreeState(received.groups, received.composites)
     for tree in queue.gangs.forest.trees.values():
         entry = tree.entry
-        counts = {leaf.key: sum(map(len, (leaf.waiting, leaf.placed, leaf.succeeded))) for leaf in tree.parts}
+        counts = {leaf.key: len(leaf.waiting) + len(leaf.placed) + leaf.succeeded for leaf in tree.parts}
         is_waiting = any(leaf.waiting for leaf in tree.parts) and not tree.gates
         should = is_waiting and state.can_be_met(tree.key, counts) and not tree.binding
         is_queued = entry is not None and entry.place is not Place.NOWHERE

@@ -53,6 +53,7 @@ class GroupScenario:
 
     def __post_init__(self) -> None:
         self.gangs.serve(self.source)
+        self.gangs.follow_runs()
         self.key = GroupKey(self.source, "default", "train")
         self.gangs.group_changed(PodGroup(self.key, "uid-of-train", self.min_member))
 

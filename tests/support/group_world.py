@@ -78,6 +78,7 @@ class GroupWorld:
         self.gangs = Gangs(self.clock)
         for source in GroupSource:
             self.gangs.serve(source)
+        self.gangs.follow_runs()
         self.controller = GroupController(
             self.gangs, self.statuses, self.writer, self.clock, others=self.others, pace=self.pace
         )

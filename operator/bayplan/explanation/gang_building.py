@@ -146,7 +146,7 @@ def _bare(gang: Gang, held: Reservation | None) -> GangExplanation:
             gated=gang.gated,
             waiting=len(gang.waiting),
             placed=len(gang.placed),
-            succeeded=len(gang.succeeded),
+            succeeded=gang.succeeded,
             failed=gang.failed,
             min_member=0 if group is None else group.min_member,
             needed=0 if group is None else gang.needed,

@@ -89,7 +89,7 @@ class BayplanGroups:
         observed = ObservedGroup(key, metadata.get("uid", ""), metadata.get("generation", 0), body.get("status") or {})
         try:
             resource = PodGroup.from_object({"metadata": metadata, "spec": body.get("spec")})
-            group = self._translated(resource)
+            group = self._translated(resource, observed.status)
         except ConfigError as error:
             known = self._valid.get(key)
             if known is not None and known.metadata.uid != observed.uid:
@@ -104,8 +104,8 @@ class BayplanGroups:
         self._valid.pop(key, None)
         self._accepted.delete(key)
 
-    def _translated(self, resource: PodGroup) -> Group:
-        return from_bayplan(resource, self._priorities.get(resource.spec.priority_class_name or ""))
+    def _translated(self, resource: PodGroup, status: Mapping[str, Any]) -> Group:
+        return from_bayplan(resource, self._priorities.get(resource.spec.priority_class_name or ""), status)
 
     # -- PriorityClasses ----------------------------------------------------------------------------------------
 
@@ -125,9 +125,10 @@ class BayplanGroups:
         self._update_groups_of(deleted.metadata.name)
 
     def _update_groups_of(self, class_name: str) -> None:
-        for resource in self._valid.values():
+        for key, resource in self._valid.items():
             if resource.spec.priority_class_name == class_name:
-                self._accepted.update(self._translated(resource))
+                body = self.body(key) or {}
+                self._accepted.update(self._translated(resource, body.get("status") or {}))
 
 
 def _key(body: Mapping[str, Any]) -> GroupKey:

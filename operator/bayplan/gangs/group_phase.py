@@ -103,13 +103,13 @@ class Tally(Struct, frozen=True):
             is_wanted = pod.metadata.deletion_timestamp is None
             members += is_wanted
             if pod.is_terminal:
-                failed += pod.status.phase == "Failed"
+                failed += pod.status.phase == "Failed" and gang.run.includes(pod)
             elif is_wanted:
                 alive[uid] = pod
                 gated += _is_gated(pod)
                 bound += bool(pod.spec.node_name)
                 running += pod.status.phase == "Running"
-        return cls(alive, members, gated, bound, running, len(gang.succeeded), failed)
+        return cls(alive, members, gated, bound, running, gang.succeeded, failed)
 
 
 def evaluate_gang(gang: Gang, tally: Tally, needed: int, last_phase: str = "") -> Verdict:
@@ -166,7 +166,8 @@ def _phase(tally: Tally, needed: int, last_phase: str) -> Phase:
 
 
 def _failed(gang: Gang, tally: Tally, needed: int) -> Verdict:
-    names = [pod.metadata.name for pod in gang.pods.values() if pod.status.phase == "Failed"]
+    ended = (pod for pod in gang.pods.values() if pod.status.phase == "Failed" and gang.run.includes(pod))
+    names = [pod.metadata.name for pod in ended]
     left = f"{tally.usable} of {needed} required members {_are(tally.usable)} left"
     words = (
         f"{_members(tally.failed)} failed ({_listed(names)}); {left}. Replace the failed pods or delete the PodGroup."

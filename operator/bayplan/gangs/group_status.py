@@ -28,7 +28,7 @@ from bayplan.resources.conditions import (
     read_conditions,
     set_condition,
 )
-from bayplan.resources.pod_group import PodGroupStatus, PodReference
+from bayplan.resources.pod_group import MAX_RUN_CONTROLLERS, GroupRunStatus, PodGroupStatus, PodReference
 from bayplan.resources.resource_model import format_time
 from scheduler_core.errors import Problem
 from scheduler_core.model.pod_group import NEWEST_VERSIONS, GroupKey, GroupSource
@@ -52,7 +52,7 @@ _FIELDS: Mapping[GroupSource, frozenset[str]] = {
     ),
     GroupSource.NATIVE: frozenset({"conditions"}),
 }
-_IMMEDIATE = frozenset({"phase", "observedGeneration", "nominatedDomain", "victims"})
+_IMMEDIATE = frozenset({"phase", "observedGeneration", "nominatedDomain", "victims", "run"})
 _CONDITIONS = "conditions"
 _LAST_ATTEMPT = "lastAttemptTime"
 
@@ -191,6 +191,7 @@ def _bayplan_status(
         running=tally.running,
         succeeded=tally.succeeded,
         failed=tally.failed,
+        run=None if gang is None else _run(gang),
         conditions=tuple(_bayplan_conditions(seen, verdict, now)),
         nominated_domain=_cut(gang.reservation) or None if gang is not None else None,
         victims=() if gang is None else tuple(_victims(gang)),
@@ -286,6 +287,14 @@ def _start(seen: SeenGroup, gang: Gang | None) -> dict[str, str]:
     if gang is not None and gang.first_attempt is not None and not (seen.keeps_start and written):
         written = format_time(gang.first_attempt)
     return {"scheduleStartTime": written} if written else {}
+
+
+def _run(gang: Gang) -> GroupRunStatus | None:
+    record = gang.run_record
+    if record is None:
+        return None
+    controllers = record.controllers[:MAX_RUN_CONTROLLERS]
+    return GroupRunStatus(controllers=controllers, succeeded=record.succeeded, since=record.since)
 
 
 def _victims(gang: Gang) -> list[PodReference]:

@@ -8,22 +8,28 @@ itself.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
 
 from bayplan.gangs.foreign_group_models import SchedulerPluginsGroup
 from bayplan.resources import pod_group as resources
 from scheduler_core.errors import ConfigError, Problem, QuantityError
 from scheduler_core.model.meta import ObjectMeta
-from scheduler_core.model.pod_group import GroupKey, GroupSource, GroupTopology, PodGroup
+from scheduler_core.model.pod_group import GroupKey, GroupRun, GroupSource, GroupTopology, PodGroup
 from scheduler_core.model.pod_requests import in_units
 from scheduler_core.model.quantity import nano
 
 
-def from_bayplan(resource: resources.PodGroup, priority: int | None) -> PodGroup:
+def from_bayplan(
+    resource: resources.PodGroup, priority: int | None, status: Mapping[str, Any] | None = None
+) -> PodGroup:
     """Translate a ``bayplan.dev`` PodGroup.
 
     Args:
-        resource: The validated object.
+        resource: The validated object, whose own status is not read.
         priority: Value of its PriorityClass; None if it names none or the class does not exist.
+        status: Its status as received; None for none.
 
     Returns:
         The group.
@@ -48,7 +54,21 @@ def from_bayplan(resource: resources.PodGroup, priority: int | None) -> PodGroup
         else GroupTopology(topology.key, topology.levels, is_required=topology.mode == "Required"),
         disrupts_whole=spec.disruption == "Group",
         is_strict=spec.queueing == "Strict",
+        run=recorded_run(status or {}),
+        is_fresh=not status,
     )
+
+
+def recorded_run(status: Mapping[str, Any]) -> GroupRun | None:
+    """Return the record of its run in the status of a PodGroup; None for none, or for one that cannot be read.
+
+    The API server validates statuses, so one that cannot be read comes from a file or a later version.
+    """
+    try:
+        run = None if status.get("run") is None else resources.GroupRunStatus.model_validate(status["run"])
+    except ValidationError:
+        return None
+    return None if run is None else GroupRun(run.controllers, run.succeeded, run.since)
 
 
 def from_scheduler_plugins(resource: SchedulerPluginsGroup) -> PodGroup:
@@ -76,6 +96,7 @@ def from_scheduler_plugins(resource: SchedulerPluginsGroup) -> PodGroup:
         generation=resource.metadata.generation,
         min_resources=_amounts(spec.min_resources or {}),
         schedule_timeout_seconds=float(timeout) if timeout > 0 else None,
+        is_fresh=not resource.status,
     )
 
 

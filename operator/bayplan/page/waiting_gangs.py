@@ -101,7 +101,7 @@ class GangsPanel:
 
     def _shown_gang(self, gang: Gang) -> WaitingGang:
         state = gang_state(gang, self._sources.scheduler.context.clock.now())
-        present = len(gang.placed) + len(gang.succeeded) + len(gang.waiting)
+        present = len(gang.placed) + gang.succeeded + len(gang.waiting)
         fields = asdict(state)
         return WaitingGang(
             **fields,

@@ -34,6 +34,8 @@ _MAX_RESOURCES = 64
 _MAX_LEVELS = 8
 _MAX_KEY_LENGTH = 317
 _MAX_VICTIMS = 256
+MAX_RUN_CONTROLLERS = 100
+_MAX_CONTROLLER_LENGTH = 512
 _SHOWN = 64
 _MAX_AMOUNT_LENGTH = 64
 _NAME_MESSAGE = (
@@ -207,6 +209,26 @@ class PodReference(StatusModel):
     name: str = Field(description="The pod's name.", json_schema_extra={"maxLength": MAX_NAME_LENGTH})
 
 
+class GroupRunStatus(StatusModel):
+    """What the present run of a group has completed."""
+
+    controllers: tuple[Annotated[str, Field(max_length=_MAX_CONTROLLER_LENGTH)], ...] = Field(
+        default=(),
+        description="Controllers whose pods belong to the run, as kind, API group and UID, the first 100; none stands "
+        "for pods without a controller.",
+        json_schema_extra={"maxItems": MAX_RUN_CONTROLLERS, "x-kubernetes-list-type": "atomic"},
+    )
+    succeeded: int = Field(
+        default=0,
+        ge=0,
+        le=INT32_MAX,
+        description="Members of the run that succeeded, whether or not their pods exist; they count for minMember.",
+    )
+    since: Timestamp | None = Field(
+        default=None, description="Creation time of the newest ended pod of earlier runs, which do not count."
+    )
+
+
 def _count(description: str) -> Any:
     return Field(default=0, ge=0, le=INT32_MAX, description=description)
 
@@ -227,8 +249,13 @@ class PodGroupStatus(StatusModel):
     gated: int = _count("Members with a scheduling gate.")
     scheduled: int = _count("Members bound to a node.")
     running: int = _count("Running members.")
-    succeeded: int = _count("Succeeded members.")
-    failed: int = _count("Failed members.")
+    succeeded: int = _count("Succeeded members of the present run, those included whose pods are gone.")
+    failed: int = _count("Failed members of the present run.")
+    run: GroupRunStatus | None = Field(
+        default=None,
+        description="The present run, which begins with a member that is no replacement for one of the run before. A "
+        "restarted operator reads it.",
+    )
     conditions: tuple[Condition, ...] = Field(
         default=(),
         description="Scheduled: whether minMember members are placed; if not, how many fit, what the others lack, the "

@@ -113,7 +113,7 @@ def _missing_class(key: GroupKey, body: Mapping[str, Any]) -> list[str]:
 def _bayplan(body: Mapping[str, Any], priority_of: PriorityOf) -> PodGroup:
     resource = BayplanGroup.from_object({"metadata": body["metadata"], "spec": body.get("spec")})
     name = resource.spec.priority_class_name
-    return from_bayplan(resource, priority_of(name) if name else None)
+    return from_bayplan(resource, priority_of(name) if name else None, body.get("status"))
 
 
 def _scheduler_plugins(body: Mapping[str, Any], priority_of: PriorityOf) -> PodGroup:

@@ -140,7 +140,7 @@ class Coscheduling(QueueSortPlugin, PreEnqueuePlugin, PreFilterPlugin, PostFilte
         if view is None:
             return CONTINUE
         status = admission(view, self.handle.waiting_pods, self._records)
-        if status.is_success and view.group is not None and view.group.min_resources:
+        if status.is_success and view.group is not None and view.group.min_resources and not view.succeeded:
             status = self._room(view, view.group, nodes)
         return CONTINUE if status.is_success else PreFilterResult(status)
 
@@ -297,5 +297,6 @@ def missing_resources(group: PodGroup, nodes: NodeColumns, own: Sequence[PodInfo
     required = {**group.min_resources, PODS: group.min_member}
     with ColumnsOverlay(nodes) as overlay:
         overlay.remove(own)
-        missing = {name: amount - free_amount(nodes, name) for name, amount in required.items()}
-    return {name: amount_missing for name, amount_missing in missing.items() if amount_missing > 0}
+        free = {name: free_amount(nodes, name) for name in required}
+    missing = {name: required[name] - amount for name, amount in free.items() if amount is not None}
+    return {name: amount for name, amount in missing.items() if amount > 0}

@@ -36,7 +36,7 @@ def admission(view: GroupView, waiting: WaitingPods, records: Records) -> Status
     if group is None:
         return unresolvable(f"waiting for PodGroup {key} to be created")
     quorum = needed(view, group)
-    if view.known < group.min_member:
+    if view.known < group.min_member and not view.succeeded:
         # Decided without reading members, because it runs for each of many members as they are created.
         return _too_few(view, view.known, group.min_member)
     if len(members_with_node(view, waiting)) >= quorum:
@@ -60,7 +60,7 @@ def _too_few(view: GroupView, members: int, min_member: int) -> Status:
 
 
 def needed(view: GroupView, group: PodGroup) -> int:
-    """Return how many members must have a node; succeeded members count as done."""
+    """Return how many members must have a node; members that succeeded in the same run count as done."""
     return group.min_member - view.succeeded
 
 

@@ -34,6 +34,7 @@ def test_fields_of_a_waiting_gang() -> None:
         .add_members("b")
         .add_members("c", gates=["x.io/wait"])
         .add_members("d", phase="Failed")
+        .add_members("e", node_name="n")
     )
     train.add_members("e", phase="Succeeded")
     gang = train.gang

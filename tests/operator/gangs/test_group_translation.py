@@ -9,11 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 from bayplan.gangs.foreign_group_models import SchedulerPluginsGroup
-from bayplan.gangs.group_translation import from_bayplan, from_scheduler_plugins
+from bayplan.gangs.group_translation import from_bayplan, from_scheduler_plugins, recorded_run
+from bayplan.resources.pod_group import GroupRunStatus
 from bayplan.resources.pod_group import PodGroup as BayplanGroup
 
 from scheduler_core.errors import ConfigError
-from scheduler_core.model.pod_group import GroupKey, GroupSource, GroupTopology, PodGroup
+from scheduler_core.model.pod_group import GroupKey, GroupRun, GroupSource, GroupTopology, PodGroup
 
 CREATED = "2026-11-21T09:00:00Z"
 METADATA = {
@@ -64,7 +65,7 @@ def plugins(spec: dict[str, Any] | None) -> PodGroup:
 )
 def test_bayplan_groups(spec: dict[str, Any], more: dict[str, Any]) -> None:
     """Each field of Bayplan's own API is translated."""
-    assert bayplan({"minMember": 4, **spec}) == expected(GroupSource.BAYPLAN, 4, **more)
+    assert bayplan({"minMember": 4, **spec}) == expected(GroupSource.BAYPLAN, 4, is_fresh=True, **more)
 
 
 def test_priority_is_that_of_the_class() -> None:
@@ -105,3 +106,13 @@ def test_invalid_amounts_are_problems() -> None:
         "spec.minResources.cpu",
         "spec.minResources.example.com/gpu",
     ]
+
+
+def test_the_run_that_a_status_records_is_read_as_it_was_written() -> None:
+    """A restarted operator gets the run that the former one wrote; a status that cannot be read has none."""
+    run = GroupRun(("Job.batch/uid-1", "none"), 2, datetime(2026, 11, 21, 9, tzinfo=UTC))
+    status = GroupRunStatus(controllers=run.controllers, succeeded=run.succeeded, since=run.since)
+    written = {"run": status.model_dump(mode="json", by_alias=True, exclude_none=True)}
+    assert written["run"]["since"] == "2026-11-21T09:00:00Z"
+    assert recorded_run(written) == run
+    assert recorded_run({}) is recorded_run({"run": {"succeeded": "many"}}) is None

@@ -55,7 +55,7 @@ def expected(min_member: int, version: str, **more: Any) -> PodGroup:
     newer = {"priority": 0, "is_uniform": True, "waits_for_gated": True}
     more = {**newer, **more} if version == NEWER else {"preempts_in_domain": False, **more}
     key = GroupKey(GroupSource.NATIVE, "ml", "train")
-    return PodGroup(key, "0b1c", min_member, created, 3, version=version, **more)
+    return PodGroup(key, "0b1c", min_member, created, 3, version=version, is_fresh=True, **more)
 
 
 def test_the_newest_version_of_the_model_is_the_first_of_the_table() -> None:
@@ -75,6 +75,7 @@ def test_a_recorded_object() -> None:
         topology=GroupTopology("example.com/rack", prefers_allocated=True),
         version=OLDER,
         preempts_in_domain=False,
+        is_fresh=True,
     )
 
 

@@ -218,7 +218,7 @@ def test_members_that_plugins_get_for_a_group() -> None:
     """Plugins get the members by state; pods of other namespaces and APIs belong to other groups."""
     made = _rig()
     made.add(node("n", allocatable={"cpu": 9, "pods": 10}))
-    _group(made, "train", 2)
+    _group(made, "train", 3)
     queued, bound, ending = (
         _member("train", 0),
         _member("train", 1, node_name="n"),

@@ -103,3 +103,28 @@ async def test_another_scheduler_binds_a_member_after_the_barrier(cluster: Rig) 
     assert len(cluster.writer.attempted) == 3
     assert cluster.context.metrics.records["default-scheduler"].lost_binds == 1
     assert cluster.context.cache.columns.pod_count.sum() == 3
+
+
+async def test_members_at_the_barrier_have_nominated_nodes(cluster: Rig) -> None:
+    """While others wait at Permit, one at the barrier has a nomination until the gang is released."""
+    pods = gang()
+    cluster.add(*pods)
+    nominated: dict[str, list[str | None]] = {}
+    async with cluster.running():
+        await cluster.until(lambda: len(cluster.context.waiting) == 2)
+        await cluster.until(lambda: len(cluster.writer.patches) >= 3)
+        assert sorted(each.name for each in cluster.writer.patches) == sorted(each.metadata.name for each in pods)
+        cluster.scheduler.feed.pod_deleted(pods[2])
+        await cluster.until(lambda: not cluster.scheduler.binding_count)
+    for patch in cluster.writer.patches:
+        nominated.setdefault(patch.name, []).append(patch.nominated_node_name)
+    assert nominated[PASSED] == nominated[WAITING] == ["a", ""]
+
+
+async def test_no_nomination_is_written_if_nothing_delays_the_binds(cluster: Rig) -> None:
+    """The members of a gang that pass Permit and PreBind at once are bound without another write."""
+    cluster.add(*(member(f"train-{number}") for number in range(3)))
+    async with cluster.running():
+        await cluster.scheduler.until_idle()
+    assert len(cluster.writer.bindings) == 3
+    assert cluster.writer.patches == []

@@ -8,10 +8,12 @@ from datetime import timedelta
 import pytest
 
 from scheduler_core.errors import ClusterWriteError
+from scheduler_core.model.devices import DeviceClass
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupSource
 from tests.support.builders import node, pod
+from tests.support.devices import decoded
 from tests.support.gangs import gang_of, group, key, member, members, settle
 from tests.support.scheduling import Rig, profile, rig
 
@@ -239,6 +241,30 @@ async def test_min_resources_that_are_not_free(cluster: Rig) -> None:
     )
     cluster.add(node("b"))
     cluster.clock.advance(20.0)
+    await settle(cluster)
+    assert len(cluster.bound) == 2
+
+
+@pytest.mark.parametrize("preempts", [False, True], ids=["free", "by preemption"])
+async def test_min_resources_of_a_run_that_has_begun(cluster: Rig, *, preempts: bool) -> None:
+    """After a member has succeeded, minResources are not demanded for the replacement of another one."""
+    cluster.add(node("a", allocatable={"cpu": 3, "pods": 10}))
+    cluster.scheduler.group_feed.group_changed(group(min_member=3, min_resources={"cpu": 3000}))
+    cluster.add(*(member(f"train-{number}", node_name="a", phase="Succeeded") for number in range(2)))
+    cluster.add(member("train-2", node_name="a", phase="Failed"), member("train-3", priority=9))
+    cluster.add(*(pod(f"other-{number}", node_name="a", requests={"cpu": "1"}) for number in range(2 + preempts)))
+    await settle(cluster)
+    assert len(cluster.writer.deletions) == preempts
+    assert list(cluster.bound) == ([] if preempts else ["train-3"])
+
+
+async def test_min_resources_that_devices_provide(cluster: Rig) -> None:
+    """An extended resource of a DeviceClass is not compared with what nodes have free."""
+    served = decoded({"metadata": {"name": "gpu"}, "spec": {"extendedResourceName": "example.com/gpu"}}, DeviceClass)
+    cluster.scheduler.device_feed.added(served)
+    cluster.add(node("a"))
+    cluster.scheduler.group_feed.group_changed(group(min_member=2, min_resources={"example.com/gpu": 2}))
+    cluster.add(*members(2))
     await settle(cluster)
     assert len(cluster.bound) == 2
 

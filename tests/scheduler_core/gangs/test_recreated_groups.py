@@ -20,7 +20,11 @@ TIMEOUT = 100.0
 ONE = group(min_member=2, schedule_timeout_seconds=TIMEOUT, is_strict=True)
 TWO = replace(ONE, uid="another-uid")
 
-MEMBERSHIP = {"binding", "key", "member_left", "placed", "pods", "succeeded", "waiting"} | {"was_known", "was_whole"}
+MEMBERSHIP = {"binding", "key", "member_left", "placed", "pods", "run", "waiting"} | {
+    "was_known",
+    "was_whole",
+    "is_first",
+}
 """Attributes of a gang that depend on its members only, not on its PodGroup."""
 
 IS_DELETION_SEEN = pytest.mark.parametrize(
