@@ -70,8 +70,8 @@ class Cycles:
         partial = PartialSearch(nodes, context.node_order, options.percentage_of_nodes_to_score)
         self.selection = NodeSelection(cache, nominator, reservations, partial, options.seed)
         bounds = options.reuse_bounds if options.reuses_results else None
-        choice = NodeChoice(self.selection, nominator, reservations, metrics, bounds)
-        extended_choice = ExtendedChoice(self.selection)
+        choice = NodeChoice(self.selection, nominator, reservations, metrics, bounds, rejections=reservations)
+        extended_choice = ExtendedChoice(self.selection, rejections=reservations)
         self.assumed = assumed = AssumedPods(cache, queue, context.waiting, room)
         self.failed = failed = FailedAttempts(queue, writer, report, room)
         start = CycleStart(

@@ -60,7 +60,7 @@ class CycleReport:
         """Return a new attempt, whose scheduling cycle starts now."""
         recorder, is_sampled = self._recorders.take(), self._metrics.sample_next_cycle()
         attempt = Attempt(queued, queued.info, instance, recorder.times[0], recorder, is_sampled=is_sampled)
-        attempt.state.recorder = recorder
+        attempt.state.recorder, attempt.state.evaluations = recorder, instance.evaluations
         return attempt
 
     def scheduling_ended(self, attempt: Attempt, result: str = "") -> None:

@@ -1,8 +1,9 @@
 """Node selection for one pod: filter, score, and choose the best node.
 
-Only the position of the next partial search outlives a search. Follows kube-scheduler v1.37.1 (``schedulePod``,
-``findNodesThatFitPod``) with two differences: every feasible node is scored unless a percentage is set, and ties are
-resolved by a seeded hash of node names, so that decisions do not depend on the order in which nodes were added.
+A search changes nothing but the position of the next partial search; its caller reports the result of a live attempt.
+Follows kube-scheduler v1.37.1 (``schedulePod``, ``findNodesThatFitPod``) with two differences: every feasible node is
+scored unless a percentage is set, and ties are resolved by a seeded hash of node names, so that decisions do not depend
+on the order in which nodes were added.
 """
 
 from __future__ import annotations
@@ -321,14 +322,11 @@ class Search:
                 self._narrowed = narrowed_status(tuple({*narrowing, own.plugin}))
             for status, _ in diagnosis.counted():
                 _note_rejection(diagnosis, status)
-            self._note_reserved()
+            if self._reserved_for:
+                # Such a pod may fit when a reservation leaves it more room.
+                diagnosis.reserved_for = frozenset(self._reserved_for)
+                diagnosis.rejected_by |= self._attempt.instance.capacity_plugins
         return Feasible(rows, diagnosis, nominated_only, self._pre_filter.node_names)
-
-    def _note_reserved(self) -> None:
-        """Requeue the pod when a reservation that blocked it ends or leaves it more room."""
-        if self._reserved_for:
-            self._reservations.note_rejected(self._attempt.info.uid, self._reserved_for)
-            self.diagnosis.rejected_by |= self._attempt.instance.capacity_plugins
 
     def rejected_by_extenders(self, rejections: Mapping[str, Status]) -> Feasible:
         """Return the result if extenders rejected all feasible nodes.

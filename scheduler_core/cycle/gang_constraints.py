@@ -35,14 +35,18 @@ class NodeReservations(Protocol):
             Other gangs, each with the rows where the pod does not fit beside it, intp[k] ascending, k > 0.
         """
 
-    def note_rejected(self, uid: str, by: Iterable[GroupKey]) -> None:
-        """Activate a pod that the reservations of these gangs made unschedulable, when one of them ends."""
-
     def room_freed(self, node_name: str) -> None:
         """Activate the gang for which a node is reserved where room was freed, if the gang fits now."""
 
     def node_changed(self, node_name: str) -> None:
         """Activate the gang for which a changed or deleted node is reserved; its next cycle checks the reservation."""
+
+
+class ReservationRejections(Protocol):
+    """Sink of live attempts: pods that reservations made unschedulable. Dry runs have none."""
+
+    def note_rejected(self, uid: str, by: Iterable[GroupKey]) -> None:
+        """Activate a pod that the reservations of these gangs made unschedulable, when one of them ends."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import logging
 
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.filter_and_score import Feasible, NodeSelection
-from scheduler_core.cycle.gang_constraints import NodeReservations
+from scheduler_core.cycle.gang_constraints import NodeReservations, ReservationRejections
 from scheduler_core.errors import PluginError
 from scheduler_core.framework.cycle_stages import CycleStage
 from scheduler_core.framework.diagnosis import Diagnosis
@@ -25,6 +25,12 @@ _SAMPLED = 10
 """Sampling interval: of the timed attempts of known classes, one in this many runs the full scheduling cycle."""
 
 
+def note_reserved(rejections: ReservationRejections | None, attempt: Attempt, diagnosis: Diagnosis) -> None:
+    """Requeue the pod of a live attempt when a reservation that blocked it ends."""
+    if rejections is not None and diagnosis.reserved_for:
+        rejections.note_rejected(attempt.info.uid, diagnosis.reserved_for)
+
+
 class NodeChoice:
     """Chooses nodes.
 
@@ -34,6 +40,7 @@ class NodeChoice:
         reservations: Nodes reserved for gangs.
         metrics: Metrics of the scheduler.
         bounds: Bounds of what is stored for later pods of a class; None stores nothing.
+        rejections: Receives pods that reservations made unschedulable; None in dry runs.
     """
 
     def __init__(
@@ -43,6 +50,8 @@ class NodeChoice:
         reservations: NodeReservations,
         metrics: SchedulerMetrics,
         bounds: ReuseBounds | None,
+        *,
+        rejections: ReservationRejections | None = None,
     ) -> None:
         self._selection = selection
         self._nodes = selection.nodes
@@ -51,6 +60,7 @@ class NodeChoice:
         self._reservations = reservations
         self._metrics = metrics
         self._bounds = bounds
+        self._rejections = rejections
 
     def reuse(self, attempt: Attempt) -> str:
         """Return the node for a pod whose class is known; "" to fall back to the full search."""
@@ -98,6 +108,7 @@ class NodeChoice:
         """
         feasible = self._selection.find_feasible(attempt)
         if not len(feasible.rows):
+            note_reserved(self._rejections, attempt, feasible.diagnosis)
             return "", feasible.diagnosis
         node_name = self._selection.select(attempt, feasible)
         self._store(attempt, feasible)

@@ -17,6 +17,8 @@ from scheduler_core.cycle.assume_and_reserve import AssumedPods
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.failure_handler import Failure, no_fit
 from scheduler_core.cycle.filter_and_score import Feasible, NodeSelection, score_feasible
+from scheduler_core.cycle.gang_constraints import ReservationRejections
+from scheduler_core.cycle.reuse_or_search import note_reserved
 from scheduler_core.cycle.scheduling_cycle import CycleEnd, CycleStart, failure_of
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.errors import ExtenderError
@@ -37,10 +39,12 @@ class ExtendedChoice:
 
     Args:
         selection: The full search.
+        rejections: Receives pods that reservations made unschedulable; None in dry runs.
     """
 
-    def __init__(self, selection: NodeSelection) -> None:
+    def __init__(self, selection: NodeSelection, rejections: ReservationRejections | None = None) -> None:
         self._selection = selection
+        self._rejections = rejections
         self._nodes = selection.nodes
 
     async def choose(self, attempt: Attempt) -> tuple[str, Diagnosis]:
@@ -54,6 +58,7 @@ class ExtendedChoice:
         """
         feasible = await self._find_feasible(attempt)
         if not len(feasible.rows):
+            note_reserved(self._rejections, attempt, feasible.diagnosis)
             return "", feasible.diagnosis
         return await self._select(attempt, feasible.rows), feasible.diagnosis
 

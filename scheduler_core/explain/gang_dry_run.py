@@ -20,7 +20,7 @@ from scheduler_core.explain.gang_member_dry_runs import NextMember, NextMembers
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.gangs.device_backtracking import DeviceBacktracking
 from scheduler_core.gangs.domain_screen import DomainScreen
-from scheduler_core.gangs.dry_trials import DryTrials, without_extenders
+from scheduler_core.gangs.dry_trials import DryTrials, for_dry_run, without_extenders
 from scheduler_core.gangs.failure_handler import of_trials
 from scheduler_core.gangs.placement_search import DomainTries, GroupCycle, backtracked
 from scheduler_core.gangs.placement_trial import GangTrial
@@ -192,13 +192,14 @@ class GangExaminer:
         """
         gang = cycle.gang
         found = GangExamination(cycle.needed)
+        instance = for_dry_run(cycle.instance)
         found.reserved_for_others = self._reserved_for_others(cycle)
         assert gang.group is not None
         refusal = cycle.refusal(self._cache)
         if refusal is not None:
             found.refusal = refusal.message
         else:
-            alone = GroupCycle(cycle.entry, gang, without_extenders(cycle.instance))
+            alone = GroupCycle(cycle.entry, gang, without_extenders(instance))
             reservation = self._reservations.of(gang.key)
             with self._nominator.without(gang.waiting):
                 _DryRun(
@@ -212,7 +213,7 @@ class GangExaminer:
                 if found.chosen is None and not found.error and found.tried:
                     self._search_devices(alone, found)
         if found.chosen is None and not found.error:
-            found.preemption = self._preemption.preview(gang, cycle.instance)
+            found.preemption = self._preemption.preview(gang, instance)
         return found
 
     def _search_devices(self, cycle: GroupCycle, found: GangExamination) -> None:

@@ -76,7 +76,8 @@ class Examination(Struct):
         feasible: Feasible nodes, in the order of rows.
         scores: Scores by plugin, int64 per node of ``feasible``; without plugins that were skipped.
         totals: int64 per node of ``feasible``; empty if no Score plugin is enabled.
-        best: Nodes with the highest total, sorted; the pod goes to one of them.
+        best: Nodes with the highest total, sorted.
+        node: The one of them that the attempt selects; "" if no node is feasible.
         message: Why no node is feasible, as in the FailedScheduling event; "" if one is.
         post_filter: Result of PostFilter; None if it was not reached or the profile has no such plugin.
         preemption: What PostFilter would do; None for nothing.
@@ -96,6 +97,7 @@ class Examination(Struct):
     scores: dict[str, PluginScores] = field(default_factory=dict)
     totals: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     best: tuple[str, ...] = ()
+    node: str = ""
     message: str = ""
     post_filter: PostFilterOutcome | None = None
     preemption: PostFilterPreview | None = None
@@ -124,12 +126,13 @@ class Examiner:
         self._domains = domains
         self._clock = clock
 
-    def examine(self, instance: FrameworkInstance, pod: PodInfo) -> Examination:
-        """Dry-run an attempt for a pod, up to the best nodes; nothing is changed.
+    def examine(self, instance: FrameworkInstance, pod: PodInfo, number: int = 1) -> Examination:
+        """Dry-run an attempt for a pod, up to the selected node; nothing is changed.
 
         Args:
             instance: The profile; it need not be live.
             pod: A pod compiled with the columns; it need not be in the queue.
+            number: Number of the attempt, by which ties between nodes are resolved.
 
         Returns:
             The result of every step. An error of a plugin ends the attempt and is returned in ``error``.
@@ -139,18 +142,18 @@ class Examiner:
         rules = QueueingRules(instance.pre_enqueue, instance.registrations, instance.queue_sort.sort_key)
         of_group = self._gangs.gate(queued.group)
         if of_group.is_success or pod.pod.spec.scheduling_gates:
-            found.gate = rules.gate(queued)
+            found.gate = rules.preview_gate(queued)
         found.gate = of_group if found.gate.is_success else found.gate
         if not found.gate.is_success:
             found.rejected_by = frozenset((found.gate.plugin,))
             return found
-        attempt = Attempt(queued, pod, instance, self._clock.now())
+        attempt = Attempt(queued, pod, instance, self._clock.now(), number=number)
         restrict_to_domain(self._domains, attempt)
         try:
             feasible = self._selection.find_feasible(attempt, everywhere=True)
             _note_nodes(self._nodes, feasible, found)
             if len(feasible.rows):
-                _note_scores(self._nodes, attempt, feasible, found)
+                _note_scores(self._selection, attempt, feasible, found)
                 found.planned_writes = partial(_planned_writes, attempt)
             elif instance.post_filter:
                 _note_post_filters(self._nodes, attempt, feasible, found)
@@ -235,11 +238,11 @@ def _note_post_filters(columns: NodeColumns, attempt: Attempt, feasible: Feasibl
     found.message = diagnosis.message()
 
 
-def _note_scores(columns: NodeColumns, attempt: Attempt, feasible: Feasible, found: Examination) -> None:
-    if not attempt.instance.scores:
-        found.best = tuple(sorted(found.feasible))
-        return
-    table = score_feasible(columns, attempt, feasible.rows, keep_parts=True)
-    found.scores, found.totals = table.parts, table.totals
-    top = np.flatnonzero(table.totals == table.totals.max()).tolist()
-    found.best = tuple(sorted(found.feasible[position] for position in top))
+def _note_scores(selection: NodeSelection, attempt: Attempt, feasible: Feasible, found: Examination) -> None:
+    columns, tied = selection.nodes, feasible.rows
+    if attempt.instance.scores:
+        table = score_feasible(columns, attempt, feasible.rows, keep_parts=True)
+        found.scores, found.totals = table.parts, table.totals
+        tied = tied[np.flatnonzero(table.totals == table.totals.max())]
+    found.best = tuple(sorted(columns.node_name(row) for row in tied.tolist()))
+    found.node = columns.node_name(selection.row_of_ties(attempt, tied))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from scheduler_core.explain.gang_dry_run import ExaminedPlace, GangExamination
 from scheduler_core.explain.gang_member_dry_runs import NextMember
-from scheduler_core.gangs.dry_trials import DryTrials, without_extenders
+from scheduler_core.gangs.dry_trials import DryTrials, for_dry_run, without_extenders
 from scheduler_core.gangs.placement_search import GroupCycle
 from scheduler_core.gangs.preemption import GangPreemption
 from scheduler_core.gangs.tree_search import TreeCycle
@@ -42,14 +42,14 @@ class TreeExaminer:
             cycle: The tree, which has its quorum, and the profile.
             part: The gang.
         """
-        tree, instance = cycle.gang, without_extenders(cycle.instance)
+        tree, instance = cycle.gang, for_dry_run(cycle.instance)
         assert isinstance(tree, GangTree)
         found = GangExamination(part.needed)
         refusal = cycle.refusal(self._cache)
         if refusal is not None:
             found.refusal = refusal.message
         else:
-            inputs = TreeCycle.of(tree, instance, cycle.members)
+            inputs = TreeCycle.of(tree, without_extenders(instance), cycle.members)
             with self._nominator.without(tree.waiting):
                 fits = self._trials.fill_tree(inputs)
                 nodes = {each.info.key: each.node_name for each in inputs.trial.placed if each.queued.group == part.key}
@@ -67,5 +67,5 @@ class TreeExaminer:
                 member = NextMember(attempt.info, failure.message)
                 found.places = (ExaminedPlace("", {}, found.needed, member, failure.is_error),)
         if not found.error:
-            found.preemption = self._preemption.preview(tree, cycle.instance)
+            found.preemption = self._preemption.preview(tree, instance)
         return found

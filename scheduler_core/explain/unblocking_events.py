@@ -199,7 +199,7 @@ class _Search:
 
     def _feasible_node(self, info: PodInfo) -> str:
         queued = self._examiner.queued(info)
-        if not self._rules.gate(queued).is_success:
+        if not self._rules.preview_gate(queued).is_success:
             return ""
         attempt = self._examiner.attempt(self._found.companions, self._instance, queued)
         feasible = self._selection.find_feasible(attempt, everywhere=True)

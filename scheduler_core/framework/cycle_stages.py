@@ -1,6 +1,7 @@
-"""Stages of a cycle, and the interface through which the runtime records when stages and plugins start and end.
+"""Stages of a cycle, and the sinks of a cycle: what the runtime records of stages and plugins, and counts of them.
 
-The implementation is :class:`scheduler_core.metrics.cycle_recorder.CycleRecorder`; dry runs use :data:`NOT_RECORDED`.
+Live attempts have a :class:`scheduler_core.metrics.cycle_recorder.CycleRecorder` and the counts of their profile. Dry
+runs have :data:`NOT_RECORDED` and :data:`NOT_COUNTED`.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from collections import deque
 from collections.abc import Callable
 from enum import IntEnum
 from typing import Protocol
+
+from msgspec import Struct, field
 
 from scheduler_core.framework.status import Code
 
@@ -94,3 +97,30 @@ class _NotRecorded:
 
 NOT_RECORDED: Recorder = _NotRecorded()
 """For states that belong to no attempt, such as dry runs."""
+
+
+class Evaluations(Struct, frozen=True):
+    """Number of evaluations per plugin, by plugin name.
+
+    Follows kube-scheduler v1.37.1 (``framework/runtime/instrumented_plugins.go``): PreFilter and PreScore count pods
+    for which they did not skip, Filter and Score count nodes.
+    """
+
+    pre_filter: dict[str, int] = field(default_factory=dict)
+    filter: dict[str, int] = field(default_factory=dict)
+    pre_score: dict[str, int] = field(default_factory=dict)
+    score: dict[str, int] = field(default_factory=dict)
+
+
+class _Discarded(dict[str, int]):
+    """Counts that stay empty."""
+
+    def __missing__(self, name: str) -> int:
+        return 0
+
+    def __setitem__(self, name: str, count: int) -> None:
+        """Do nothing."""
+
+
+NOT_COUNTED = Evaluations(_Discarded(), _Discarded(), _Discarded(), _Discarded())
+"""For states that belong to no live attempt, such as dry runs of an explanation."""

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 from msgspec import Struct
 
 from scheduler_core.errors import PluginError
-from scheduler_core.framework.cycle_stages import NOT_RECORDED, Recorder
+from scheduler_core.framework.cycle_stages import NOT_COUNTED, NOT_RECORDED, Evaluations, Recorder
 
 T = TypeVar("T")
 
@@ -31,9 +31,10 @@ class CycleState:
         skip_score: Names of the plugins whose PreScore returned Skip.
         skip_pre_bind: Names of the plugins whose PreBindPreFlight returned Skip.
         recorder: Records the stages and plugins of the cycle; a clone records nothing.
+        evaluations: Counts evaluations; those of a clone are counted, too, as kube-scheduler counts its dry runs.
     """
 
-    __slots__ = ("_values", "recorder", "skip_filter", "skip_pre_bind", "skip_score")
+    __slots__ = ("_values", "evaluations", "recorder", "skip_filter", "skip_pre_bind", "skip_score")
 
     def __init__(self) -> None:
         # Keyed by name, not by StateKey: str caches its hash, the hash of a Struct is computed on every lookup.
@@ -42,6 +43,7 @@ class CycleState:
         self.skip_score: set[str] = set()
         self.skip_pre_bind: set[str] = set()
         self.recorder: Recorder = NOT_RECORDED
+        self.evaluations: Evaluations = NOT_COUNTED
 
     def write(self, key: StateKey[T], value: T) -> None:
         """Store a value; it replaces an earlier one of the same key."""
@@ -72,6 +74,7 @@ class CycleState:
             without: Plugins whose values are left out.
         """
         copy = CycleState()
+        copy.evaluations = self.evaluations
         copy.skip_filter = set(self.skip_filter)
         copy.skip_score = set(self.skip_score)
         copy.skip_pre_bind = set(self.skip_pre_bind)

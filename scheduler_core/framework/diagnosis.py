@@ -13,6 +13,7 @@ from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from scheduler_core.framework.status import SUCCESS, Code, Status
+from scheduler_core.model.pod_group import GroupKey
 
 NO_NODE_AVAILABLE = "0/{count} nodes are available"
 
@@ -32,6 +33,7 @@ class Diagnosis(Struct):
         rejected_by: Plugins that rejected the pod on a node or as a whole.
         pending_on: Those of them that returned Pending.
         post_filter_message: Text that PostFilter adds.
+        reserved_for: Gangs whose reserved nodes are among those that rejected the pod; empty if a node is feasible.
     """
 
     node_count: int
@@ -42,6 +44,7 @@ class Diagnosis(Struct):
     rejected_by: set[str] = field(default_factory=set)
     pending_on: set[str] = field(default_factory=set)
     post_filter_message: str = ""
+    reserved_for: frozenset[GroupKey] = frozenset()
 
     def counted(self) -> Iterator[tuple[Status, int]]:
         """Yield each distinct rejection with the number of nodes that it applies to."""

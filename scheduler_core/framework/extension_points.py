@@ -79,6 +79,10 @@ class PreEnqueuePlugin(Plugin):
     def pre_enqueue(self, pod: PodInfo) -> Status:
         """Return Success to admit the pod; any other status gates it until an event that the plugin registered."""
 
+    def preview_gate(self, pod: PodInfo) -> Status:
+        """Return what ``pre_enqueue`` would return, for a dry run; override it if ``pre_enqueue`` writes anything."""
+        return self.pre_enqueue(pod)
+
 
 class QueueSortPlugin(Plugin):
     """Orders the active queue; all profiles must use the same QueueSort plugin."""

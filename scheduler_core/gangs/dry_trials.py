@@ -12,6 +12,7 @@ from scheduler_core.cycle.cycle_report import CycleReport
 from scheduler_core.cycle.filter_and_score import Feasible
 from scheduler_core.cycle.percentage_of_nodes import NodeOrder
 from scheduler_core.errors import SchedulerCoreError
+from scheduler_core.framework.cycle_stages import NOT_COUNTED
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.gangs.placement_trial import GangTrial, MemberTrials
 from scheduler_core.gangs.tree_search import TreeCycle, TreeSearch
@@ -90,6 +91,13 @@ def without_extenders(instance: FrameworkInstance) -> FrameworkInstance:
     alone = copy.copy(instance)
     alone.extenders = ()
     return alone
+
+
+def for_dry_run(instance: FrameworkInstance) -> FrameworkInstance:
+    """Return a copy of the profile for an explanation, with cached results of its own and without counts."""
+    apart = copy.copy(instance)
+    apart.pod_classes, apart.evaluations = None, NOT_COUNTED
+    return apart
 
 
 def _run(awaiting: Coroutine[object, None, Result], instance: FrameworkInstance) -> Result:

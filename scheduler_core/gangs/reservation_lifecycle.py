@@ -148,7 +148,7 @@ class GangReservations:
     def is_hopeless(self, gang: Gang) -> bool:
         """Return whether planning for this gang failed recently and no node has changed since."""
         version, again = self._hopeless.get(gang.key, (-1, 0.0))
-        return version == self._nodes.version and self._clock.now() < again
+        return version == self._nodes.real_version and self._clock.now() < again
 
     def usable_rows(self, gang: Gang, *, lower_too: bool) -> NDArray[np.bool_]:
         """Return the rows that a gang's plan may use, bool per row: live nodes that are reserved for no other gang.
@@ -187,7 +187,7 @@ class GangReservations:
 
     def plan_failed(self, gang: Gang) -> None:
         """Record that no plan exists for a gang; the next is made after nodes have changed or ``after_seconds``."""
-        self._hopeless[gang.key] = (self._nodes.version, self._clock.now() + self.after_seconds)
+        self._hopeless[gang.key] = (self._nodes.real_version, self._clock.now() + self.after_seconds)
 
     def holders(self) -> list[str]:
         """Return the gangs with a reservation, as ``namespace/name``."""

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 import numpy as np
-from msgspec import Struct, field
 
-from scheduler_core.framework.cycle_stages import CycleStage
+from scheduler_core.framework.cycle_stages import CycleStage, Evaluations
 from scheduler_core.framework.status import Code
 from scheduler_core.metrics.cycle_recorder import CYCLE_STARTED, CycleRecorder
 from scheduler_core.metrics.histogram import Backlog, Histogram, exponential_bounds, observe_many
@@ -28,19 +27,6 @@ SLI_BOUNDS = exponential_bounds(0.01, 2, 20)
 SCHEDULED, UNSCHEDULABLE, ERROR = "scheduled", "unschedulable", "error"
 WAITING_ON_PREEMPTION = "waiting_on_preemption"
 """Result of a gang's attempt: it was not scheduled, and pods are evicted for it."""
-
-
-class Evaluations(Struct, frozen=True):
-    """Number of evaluations per plugin, by plugin name.
-
-    Follows kube-scheduler v1.37.1 (``framework/runtime/instrumented_plugins.go``): PreFilter and PreScore count pods
-    for which they did not skip, Filter and Score count nodes.
-    """
-
-    pre_filter: dict[str, int] = field(default_factory=dict)
-    filter: dict[str, int] = field(default_factory=dict)
-    pre_score: dict[str, int] = field(default_factory=dict)
-    score: dict[str, int] = field(default_factory=dict)
 
 
 class StageDurations:

@@ -155,6 +155,10 @@ class QueueingRules:
         self.metrics.gates[status.code].observe(self.metrics.now() - started)
         return status
 
+    def preview_gate(self, pod: QueuedPod) -> Status:
+        """Return what :meth:`gate` would return, without any effect."""
+        return _first_closed(self.pre_enqueue, pod, is_preview=True)
+
     def interest(self, event: ClusterEvent) -> Interest:
         """Return the registrations for an event."""
         found = self._by_event.get(event)
@@ -192,10 +196,10 @@ class QueueingRules:
         return pod.backoff_until
 
 
-def _first_closed(gates: tuple[PreEnqueuePlugin, ...], pod: QueuedPod) -> Status:
+def _first_closed(gates: tuple[PreEnqueuePlugin, ...], pod: QueuedPod, *, is_preview: bool = False) -> Status:
     for plugin in gates:
         try:
-            status: object = plugin.pre_enqueue(pod.info)
+            status: object = plugin.preview_gate(pod.info) if is_preview else plugin.pre_enqueue(pod.info)
         except Exception as fault:
             log.exception(
                 "plugin %s raised at preEnqueue for pod %s",

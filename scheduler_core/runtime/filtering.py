@@ -68,7 +68,7 @@ def run_pre_filters(
         for runner in instance.filters:
             if isinstance(runner, NodeFilterAdapter):
                 runner.prepare(state)
-    left, now, evaluated = state.recorder.plugin_left, state.recorder.now, instance.evaluations.pre_filter
+    left, now, evaluated = state.recorder.plugin_left, state.recorder.now, state.evaluations.pre_filter
     idle = instance.not_for_resizes if pod.pod.has_deferred_resize else _NONE
     state.skip_filter |= idle
     for plugin in instance.pre_filter if among is None else among:
@@ -148,7 +148,7 @@ def run_filters(
     count = nodes.size if isinstance(rows, slice) else len(rows)
     verdicts: Verdicts = np.zeros(count, dtype=np.int32)
     untouched = True
-    left, now, evaluated = state.recorder.plugin_left, state.recorder.now, instance.evaluations.filter
+    left, now, evaluated = state.recorder.plugin_left, state.recorder.now, state.evaluations.filter
     node_count = nodes.count if isinstance(rows, slice) else count
     for position, plugin in enumerate(instance.filters) if among is None else among:
         if plugin.name in state.skip_filter:

@@ -20,6 +20,7 @@ from scheduler_core.config.plugins_without_effect import BUILT_IN_BEHAVIOUR
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.errors import ConfigError, PluginError, Problem
 from scheduler_core.framework.cluster_events import EVERY_EVENT, EventRegistration
+from scheduler_core.framework.cycle_stages import Evaluations
 from scheduler_core.framework.extension_points import (
     BindPlugin,
     FilterPlugin,
@@ -39,7 +40,6 @@ from scheduler_core.framework.handle import Handle
 from scheduler_core.framework.plugin import NodeChange
 from scheduler_core.framework.plugin_set_merge import ResolvedPlugins, resolve, unknown_config_problem
 from scheduler_core.framework.registry import Registry
-from scheduler_core.metrics.profile_metrics import Evaluations
 from scheduler_core.ports import Watchdog
 from scheduler_core.runtime.extenders import EXTENDER, OpenExtenders
 from scheduler_core.runtime.node_adapters import FilterRunner, ScoreRunner, filter_runner, score_runner

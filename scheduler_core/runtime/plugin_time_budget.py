@@ -21,6 +21,7 @@ Watched = TypeVar("Watched", bound=Plugin | FilterRunner | ScoreRunner)
 
 _POINTS = {
     "pre_enqueue": "preEnqueue",
+    "preview_gate": "preEnqueue",
     "sort_key": "queueSort",
     "reuse_check": "preFilter",
     "pre_filter": "preFilter",

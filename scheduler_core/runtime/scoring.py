@@ -60,7 +60,7 @@ def run_pre_scores(
         PluginError: A plugin raised, or returned neither Success nor Skip.
     """
     state, pod, nodes, rows = scoring.state, scoring.pod, scoring.nodes, scoring.rows
-    left, now, evaluated = state.recorder.plugin_left, state.recorder.now, instance.evaluations.pre_score
+    left, now, evaluated = state.recorder.plugin_left, state.recorder.now, state.evaluations.pre_score
     for plugin in instance.pre_score if among is None else among:
         try:
             status = checked(plugin.pre_score(state, pod, nodes, rows), Status, plugin.name, "preScore")
@@ -89,11 +89,10 @@ def run_scores(instance: FrameworkInstance, scoring: Scoring, *, keep_parts: boo
         PluginError: A plugin raised, or returned a value that its extension point does not allow.
     """
     wanted = [each for each in instance.scores if each[0].name not in scoring.state.skip_score]
-    return add_scores(instance, scoring, wanted, keep_parts=keep_parts)
+    return add_scores(scoring, wanted, keep_parts=keep_parts)
 
 
 def add_scores(
-    instance: FrameworkInstance,
     scoring: Scoring,
     wanted: Sequence[tuple[ScoreRunner, int]],
     known: Mapping[str, Scores] | None = None,
@@ -103,7 +102,6 @@ def add_scores(
     """Run Score and NormalizeScore of some plugins, each with its weight, and return the totals.
 
     Args:
-        instance: The profile.
         scoring: The pod and rows.
         wanted: The plugins, without those that were skipped.
         known: Raw scores that are known already, by plugin.
@@ -119,7 +117,7 @@ def add_scores(
     for plugin, weight in wanted:
         raw = None if known is None else known.get(plugin.name)
         if raw is None:
-            raw = raw_scores(instance, scoring, plugin)
+            raw = raw_scores(scoring, plugin)
         try:
             normalized = _normalized(plugin, raw, scoring)
             _check_shape(plugin.name, normalized, count)
@@ -136,14 +134,14 @@ def add_scores(
     return table
 
 
-def raw_scores(instance: FrameworkInstance, scoring: Scoring, plugin: ScoreRunner) -> Scores:
+def raw_scores(scoring: Scoring, plugin: ScoreRunner) -> Scores:
     """Return the raw scores of a plugin, int64 per row.
 
     Raises:
         PluginError: The plugin raised, or returned a value that its extension point does not allow.
     """
     rows = scoring.rows
-    instance.evaluations.score[plugin.name] += scoring.nodes.count if isinstance(rows, slice) else len(rows)
+    scoring.state.evaluations.score[plugin.name] += scoring.nodes.count if isinstance(rows, slice) else len(rows)
     try:
         raw = plugin.score(scoring.state, scoring.pod, scoring.nodes, rows)
     except PluginError:

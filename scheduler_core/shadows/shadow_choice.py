@@ -140,7 +140,7 @@ def _gate(instance: FrameworkInstance, pod: DecidedPod) -> str:
     if not instance.pre_enqueue:
         return ""
     rules = QueueingRules(instance.pre_enqueue, instance.registrations, instance.queue_sort.sort_key)
-    status = rules.gate(pod.queued)
+    status = rules.preview_gate(pod.queued)
     return "" if status.is_success else f"gated by {status.plugin}: {status.message or status.code_name}"
 
 

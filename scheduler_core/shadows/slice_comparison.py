@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -10,9 +9,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from scheduler_core.cycle.decided_pods import DecidedPod
-from scheduler_core.metrics.profile_metrics import Evaluations
+from scheduler_core.gangs.dry_trials import without_extenders
 from scheduler_core.ports import Clock
-from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.shadows.comparison_record import DifferenceKind, ShadowDifference
 from scheduler_core.shadows.score_comparison import ScoreComparison
 from scheduler_core.shadows.shadow import FAILED, Shadow
@@ -128,7 +126,7 @@ class SliceComparison:
         if task.seconds_left <= 0:
             return replace(made, reason=_NO_TIME)
         shadow = task.shadow
-        by_live = self._scores.preference(pod.profile, _uncounted(pod.instance), pod, live, own)
+        by_live = self._scores.preference(pod.profile, without_extenders(pod.instance), pod, live, own)
         by_shadow = self._scores.preference(shadow.name, shadow.instance, pod, own, live)
         reasons = "; ".join(each.text for each in (by_live, by_shadow) if each.text)
         return replace(made, reason=reasons, live_points=by_live.points, shadow_points=by_shadow.points)
@@ -170,11 +168,3 @@ def _on_no_node(info: PodInfo) -> Iterator[None]:
         yield
     finally:
         info.node_name = node_name
-
-
-def _uncounted(instance: FrameworkInstance) -> FrameworkInstance:
-    """Return a copy of a live profile's revision that does not count in its metrics, and has no extenders."""
-    alone = copy.copy(instance)
-    alone.extenders = ()
-    alone.continue_counts(Evaluations())
-    return alone

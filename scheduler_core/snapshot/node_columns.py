@@ -72,7 +72,8 @@ class NodeColumns:
         priorities: Number of pods of each priority by row.
         pod_index: Counts of pods by row, for queries and for the pods' affinity terms.
         changes: Log of changed rows.
-        version: Incremented when a Node object is added, changed or removed.
+        version: Incremented when a Node object is added, changed or removed, also by a dry run.
+        dry_run_changes: How many of these changes were made, and undone, by dry runs.
         alive: bool[row], whether the row has a node.
         allocatable: int64[resource, row], CPU in millicores, the rest in whole units, 0 to ``LARGEST_CAPACITY``.
         requested: int64[resource, row], sum over pods, 0 to ``LARGEST_REQUEST``; see :meth:`exact_requested`.
@@ -87,7 +88,7 @@ class NodeColumns:
 
     def __init__(self, bounds: SnapshotBounds = DEFAULT_BOUNDS, devices: DeviceIndex | None = None) -> None:
         self.bounds = bounds
-        self.size = self.count = self.version = 0
+        self.size = self.count = self.version = self.dry_run_changes = 0
         self.names: list[str | None] = []
         self.nodes: list[Node | None] = []
         self.pods: list[dict[str, PodInfo]] = []
@@ -256,6 +257,11 @@ class NodeColumns:
         self._labels.assign(row, node.metadata.labels)
         self.nodes[row] = node
         self._touch_node(row)
+
+    @property
+    def real_version(self) -> int:
+        """Number of changes of Node objects without those of dry runs; decisions depend only on this one."""
+        return self.version - self.dry_run_changes
 
     def _touch_node(self, row: int) -> None:
         self.version += 1

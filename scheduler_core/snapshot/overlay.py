@@ -12,12 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from scheduler_core.model.node import Node
 from scheduler_core.snapshot.indexes.device_index import DeviceObject
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import NO_ROW, HostPort, PodInfo
+
+T = TypeVar("T")
 
 
 class ColumnsOverlay:
@@ -132,8 +134,8 @@ class ColumnsOverlay:
             CacheError: There is a node of that name.
             QuantityError: A quantity of its status is invalid; nothing was added.
         """
-        row = self._nodes.add_node(node)
-        self._log.append(partial(self._nodes.remove_node, node.metadata.name))
+        row = self._change_node(partial(self._nodes.add_node, node))
+        self._log.append(partial(self._change_node, partial(self._nodes.remove_node, node.metadata.name)))
         for info in pods:
             self.add(info, row)
 
@@ -153,12 +155,20 @@ class ColumnsOverlay:
             # The size of an image is the first that was reported, perhaps by a node that is gone.
             names = (name for image in old.status.images for name in image.names)
             sizes = {name: state.size_bytes for name in names if (state := nodes.images.get(name)) is not None}
-        nodes.update_node(node)
+        self._change_node(partial(nodes.update_node, node))
         if old is not None:
             self._log.append(partial(self._revert_node, old, sizes))
 
+    def _change_node(self, change: Callable[[], T]) -> T:
+        """Change a node, and count that as a change by a dry run."""
+        nodes, version = self._nodes, self._nodes.version
+        try:
+            return change()
+        finally:
+            nodes.dry_run_changes += nodes.version - version
+
     def _revert_node(self, old: Node, sizes: Mapping[str, int]) -> None:
-        self._nodes.update_node(old)
+        self._change_node(partial(self._nodes.update_node, old))
         for name, size in sizes.items():
             state = self._nodes.images.get(name)
             if state is not None:

@@ -116,6 +116,7 @@ class OperatorProcess:
 
     Attributes:
         scheduler: The core.
+        writer: Its writer.
         ledger: Reservations of the process.
         received: Pods and nodes that the core has received.
         received_groups: PodGroups that the core has received.
@@ -137,8 +138,8 @@ class OperatorProcess:
         network.current_process = options.number
         run_state.ours.clear()
         self.ledger = ReservationLedger(run_state)
-        self._writer = self._context.run(self._make_writer, options.bind_limit)
-        self._writer.ledger = self.ledger
+        self.writer = self._context.run(self._make_writer, options.bind_limit)
+        self.writer.ledger = self.ledger
         ports = SchedulerPorts(
             storage=StorageWrites(connection, _REQUEST_SECONDS),
             claims=ClaimWrites(connection, _REQUEST_SECONDS),
@@ -174,12 +175,12 @@ class OperatorProcess:
         self, clock: LoopClock, run_state: RunState, options: ProcessOptions, ports: SchedulerPorts
     ) -> tuple[WatchedScheduler, Recorder | None]:
         if run_state.records is None:
-            return make_scheduler(clock, self._writer, self.ledger, options, ports), None
+            return make_scheduler(clock, self.writer, self.ledger, options, ports), None
         record = run_state.records.begin(
             core_options(options), ports, registry_of(self.ledger), run_state.injected_faults
         )
         recorder = Recorder(clock, record)
-        writer, ports = RecordedWriter(self._writer, recorder), recorded_ports(recorder, clock, ports)
+        writer, ports = RecordedWriter(self.writer, recorder), recorded_ports(recorder, clock, ports)
         return make_scheduler(recorder.clock, writer, self.ledger, options, ports), recorder
 
     def _make_writer(self, bind_limit: int) -> WatchedWriter:
@@ -200,7 +201,7 @@ class OperatorProcess:
         self._spawn(self._start(profiles))
 
     async def _start(self, profiles: dict[str, str]) -> None:
-        await self._writer.start()
+        await self.writer.start()
         await self.informers.synced.wait()
         self.activate(*profiles.items())
         if self._shadow:
@@ -239,7 +240,7 @@ class OperatorProcess:
         self.is_scheduling = False
         self.ledger.is_stopping = True
         await self.scheduler.stop(grace_seconds * 0.4)
-        await self._writer.stop(grace_seconds * 0.4)
+        await self.writer.stop(grace_seconds * 0.4)
 
     @property
     def fault(self) -> str:
@@ -251,7 +252,7 @@ class OperatorProcess:
     @property
     def queued_writes(self) -> int:
         """Return the number of writes that are queued or in flight."""
-        return self._writer.dispatcher.queued + self._writer.dispatcher.in_flight + self._writer.pending_binds
+        return self.writer.dispatcher.queued + self.writer.dispatcher.in_flight + self.writer.pending_binds
 
     def _spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         return self._loop.create_task(work, context=self._context)

@@ -14,7 +14,7 @@ import gc
 import hashlib
 import logging
 import random
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
 from scheduler_core.cycle.failure_handler import SCHEDULER_ERROR
@@ -90,6 +90,7 @@ def run_seed(
     *,
     without: Collection[int] = (),
     records: Records | None = None,
+    observe: Callable[[Simulation], None] | None = None,
 ) -> Outcome:
     """Run a seed and return its outcome.
 
@@ -97,6 +98,7 @@ def run_seed(
         seed: Seed of everything random.
         without: Numbers of steps to leave out.
         records: Receives the records of the operator; None for no records.
+        observe: Called before the run begins; None for no observer.
     """
     steps = tuple(step for step in generate_steps(seed) if step.number not in without)
     random.seed(seed)  # the operator's retries take their jitter from the global generator
@@ -106,7 +108,10 @@ def run_seed(
     loop = VirtualLoop()
     try:
         asyncio.set_event_loop(loop)
-        return Simulation(loop, seed, steps, records).run()
+        simulation = Simulation(loop, seed, steps, records)
+        if observe is not None:
+            observe(simulation)
+        return simulation.run()
     finally:
         asyncio.set_event_loop(None)
         loop.close()
@@ -116,10 +121,19 @@ def run_seed(
 
 
 class Simulation:
-    """A run in progress."""
+    """A run in progress.
+
+    Attributes:
+        loop: The event loop.
+        server: The API server.
+        network: The network between the API server and its clients.
+        groups: PodGroups.
+        supervisor: Starts and stops the operator.
+        cluster_steps: Performs the steps.
+    """
 
     def __init__(self, loop: VirtualLoop, seed: int, steps: Iterable[Step], records: Records | None = None) -> None:
-        self._loop = loop
+        self.loop = loop
         self._steps = tuple(steps)
         self._outcome = Outcome(seed, steps=self._steps)
         self._counts = FaultCounts()
@@ -164,26 +178,26 @@ class Simulation:
         """Run to the end or to the first problem."""
         outcome = self._outcome
         try:
-            self._loop.run_until_complete(self._run())
+            self.loop.run_until_complete(self._run())
         except StalledError as stalled:
             self._report_problem(str(stalled))
         finally:
             self._end_tasks()
         outcome.trace = self.network.trace
         outcome.counts = dict(self._counts.by_name)
-        outcome.seconds = self._loop.virtual_now
+        outcome.seconds = self.loop.virtual_now
         return outcome
 
     def _end_tasks(self) -> None:
         self.supervisor.process.kill()
         # Cancelled tasks may start others, in particular in a run with a planted bug.
         for _ in range(_CANCELLATION_ROUNDS):
-            left = asyncio.all_tasks(self._loop)
+            left = asyncio.all_tasks(self.loop)
             if not left:
                 return
             for task in left:
                 task.cancel()
-            self._loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+            self.loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
 
     async def _run(self) -> None:
         self.cluster_steps.begin()
@@ -195,13 +209,13 @@ class Simulation:
             if self._outcome.problems:
                 return
             self.cluster_steps.perform(step)
-        await self._until(self._loop.virtual_now + 5.0)
+        await self._until(self.loop.virtual_now + 5.0)
         if not self._outcome.problems:
             await self._finish()
 
     async def _until(self, at: float) -> None:
-        while self._loop.virtual_now < at and not self._outcome.problems:
-            await asyncio.sleep(min(_CHECK_INTERVAL_SECONDS, at - self._loop.virtual_now))
+        while self.loop.virtual_now < at and not self._outcome.problems:
+            await asyncio.sleep(min(_CHECK_INTERVAL_SECONDS, at - self.loop.virtual_now))
             self._check(check_now(self.supervisor, self.network, self.server))
             self._check(check_gangs_now(self.supervisor))
             self._check(check_trees_now(self.supervisor))
@@ -264,7 +278,7 @@ class Simulation:
         if client == OPERATOR:
             self._outcome.bound += 1
             self._run_state.ours[pod.metadata.uid] = pod.spec.node_name
-            since = self._loop.virtual_now - _MAXIMUM_BINDING_SECONDS
+            since = self.loop.virtual_now - _MAXIMUM_BINDING_SECONDS
             self._check(check_bind(self.server, self._capacities, pod, self._run_state.ours, since))
             self._check(check_bound_devices(self._device_api, pod))
             self.cluster_steps.gangs.bound(pod)

@@ -25,19 +25,16 @@ from bayplan.explanation.pod_model import (
 from bayplan.explanation.shared_building import ExplanationOptions, convert_events, convert_misses, convert_victims
 from bayplan.explanation.shared_model import Unblocking
 from bayplan.extenders.http_extender import extenders_skipped_notice
-from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.cycle_context import CycleContext
 from scheduler_core.errors import AttemptLimitError, SchedulerCoreError
 from scheduler_core.explain.device_findings import DeviceFindings, device_findings
 from scheduler_core.explain.nearest_nodes import NearMiss, near_misses
 from scheduler_core.explain.pod_dry_run import Examination
 from scheduler_core.explain_assembly import Explainers
-from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.model.pod import Pod
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.scheduler import Scheduler
 from scheduler_core.snapshot.overlay import ColumnsOverlay
-from scheduler_core.snapshot.pod_info import PodInfo
 
 _AS_IF_NEW = "the pod is already scheduled; nodes and scores are those of a dry run that schedules it again now"
 _ALONE = "nodes and scores are those of this pod alone, as if it had no gang"
@@ -125,18 +122,14 @@ def _as_placed(context: CycleContext, built: Explanation, pod: Pod, node: str) -
 def _examined(scheduler: Scheduler, instance: FrameworkInstance, pod: Pod, options: ExplanationOptions) -> Explanation:
     columns = scheduler.context.cache.columns
     info = columns.compile_pod(pod)
-    found = scheduler.cycles.examiner.examine(instance, info)
+    known = scheduler.context.queue.find(info.uid)
+    found = scheduler.cycles.examiner.examine(instance, info, 1 if known is None else known.attempts + 1)
     notices = [notice for notice in [extenders_skipped_notice(instance.config.extenders)] if notice]
     misses: tuple[NearMiss, ...] = ()
     devices: DeviceFindings | None = None
     described: DeviceExplanation | None = None
-    node = ""
-    if found.feasible and not found.error:
-        try:
-            node = _destination(scheduler, instance, info)
-        except AttemptLimitError as limit:
-            found.error = str(limit)
-    elif not found.error:
+    node = "" if found.error else found.node
+    if not found.feasible and not found.error:
         try:
             devices = device_findings(columns, instance, found)
             misses = near_misses(columns, instance, found, options.nearest, devices)
@@ -169,16 +162,6 @@ def _examined(scheduler: Scheduler, instance: FrameworkInstance, pod: Pod, optio
         devices=described,
         notices=tuple(notices),
     )
-
-
-def _destination(scheduler: Scheduler, instance: FrameworkInstance, info: PodInfo) -> str:
-    """Return the node that the pod's next attempt would select, with ties resolved as in that attempt."""
-    context, selection = scheduler.context, scheduler.cycles.selection
-    known = context.queue.find(info.uid)
-    queued = QueuedPod(info, context.clock.now(), 0)
-    queued.attempts = 1 if known is None else known.attempts + 1
-    attempt = Attempt(queued, info, instance, queued.timestamp)
-    return selection.select(attempt, selection.find_feasible(attempt, everywhere=True))
 
 
 def _verdict(found: Examination) -> Verdict:

@@ -31,6 +31,7 @@ from bayplan.kube.watches.informer import Informer
 from scheduler_core.cycle.cycle_context import CycleContext
 from scheduler_core.devices.pools import PooledSlice, pool_content
 from scheduler_core.framework.queued_pod import QueuedPod
+from scheduler_core.metrics.profile_metrics import ProfileRecord
 from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.queueing.scheduling_queue import QueueCounts
 from scheduler_core.scheduler import Scheduler
@@ -121,7 +122,9 @@ def profile_states(
     counts = context.queue.readings.counts()
     states = []
     for instance in context.profiles:
-        count, record = counts.get(instance.name, QueueCounts()), context.metrics.records[instance.name]
+        count = counts.get(instance.name, QueueCounts())
+        # Not by the key, which would add a record.
+        record = context.metrics.records.get(instance.name, ProfileRecord())
         states.append(
             ProfileState(
                 name=instance.name,

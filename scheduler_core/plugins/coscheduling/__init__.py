@@ -27,7 +27,7 @@ from collections.abc import Mapping, Sequence
 
 from scheduler_core.config.plugin_args import CoschedulingArgs
 from scheduler_core.framework.cluster_events import EventRegistration
-from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.cycle_state import CycleState, StateKey
 from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.extension_points import (
     CONTINUE,
@@ -67,6 +67,7 @@ backoff of a pod, so that the pods of the earlier group are back by then."""
 
 _DEFAULT_WAIT_SECONDS = 60.0
 _SKIPPED = PostFilterResult(unschedulable())
+_HAS_ROOM_UNTIL: StateKey[float] = StateKey("Coscheduling/hasRoomUntil")
 
 
 class Coscheduling(QueueSortPlugin, PreEnqueuePlugin, PreFilterPlugin, PostFilterPlugin, ReservePlugin, PermitPlugin):
@@ -133,27 +134,32 @@ class Coscheduling(QueueSortPlugin, PreEnqueuePlugin, PreFilterPlugin, PostFilte
             self.handle.activate(held.values())
         return SUCCESS
 
+    def preview_gate(self, pod: PodInfo) -> Status:
+        """Return what ``pre_enqueue`` would return."""
+        view = self._groups.group_of(pod.pod)
+        return SUCCESS if view is None else admission(view, self.handle.waiting_pods, self._records)
+
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
         """Reject members of a group that has too few members, or needs more resources than the cluster has free."""
-        del state
         view = self._groups.group_of(pod.pod)
         if view is None:
             return CONTINUE
         status = admission(view, self.handle.waiting_pods, self._records)
         if status.is_success and view.group is not None and view.group.min_resources and not view.succeeded:
-            status = self._room(view, view.group, nodes)
+            status = self._room(state, view, view.group, nodes)
         return CONTINUE if status.is_success else PreFilterResult(status)
 
-    def _room(self, view: GroupView, group: PodGroup, nodes: NodeColumns) -> Status:
-        record, now = self._records.of(view.key), self.handle.clock.now()
-        if now < record.has_room_until:
+    def _room(self, state: CycleState, view: GroupView, group: PodGroup, nodes: NodeColumns) -> Status:
+        record, now = self._records.find(view.key), self.handle.clock.now()
+        if record is not None and now < record.has_room_until:
             return SUCCESS
         missing = missing_resources(group, nodes, view.assigned())
         if missing:
             amounts = ", ".join(f"{amount} of {name}" for name, amount in missing.items())
             text = f"insufficient free resources in the cluster for PodGroup {view.key}: {amounts} missing"
             return unresolvable(text)
-        record.has_room_until = now + self._wait_seconds(group)
+        # Reserve records it: a dry run, which does not reserve the pod, must not spare later attempts the check.
+        state.write(_HAS_ROOM_UNTIL, now + self._wait_seconds(group))
         return SUCCESS
 
     # -- when a member does not fit -----------------------------------------------------------------------------
@@ -227,8 +233,12 @@ class Coscheduling(QueueSortPlugin, PreEnqueuePlugin, PreFilterPlugin, PostFilte
     # -- when a member has a node -------------------------------------------------------------------------------
 
     def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
-        """Do nothing: only the node is reserved."""
-        del state, pod, node_name
+        """Record that the check of ``minResources`` need not be repeated; reserve nothing but the node."""
+        del node_name
+        until = state.get(_HAS_ROOM_UNTIL)
+        view = None if until is None else self._groups.group_of(pod.pod)
+        if view is not None and until is not None:
+            self._records.of(view.key).has_room_until = until
         return SUCCESS
 
     def permit(self, state: CycleState, pod: PodInfo, node_name: str) -> PermitResult:

@@ -93,6 +93,10 @@ class DefaultPreemption(PreEnqueuePlugin, PostFilterPlugin, GangPreemptor):
         """Gate a preemptor until its evictions are issued; before that it would only fail again."""
         return _STILL_EVICTING if self._evictions.is_preempting(pod) else SUCCESS
 
+    def preview_gate(self, pod: PodInfo) -> Status:
+        """Return what ``pre_enqueue`` would return."""
+        return _STILL_EVICTING if self._evictions.would_hold(pod) else SUCCESS
+
     def events_to_register(self) -> Sequence[EventRegistration]:
         """Return deletions of pods, on which the gate is checked again; whether the pod fits is up to other plugins."""
         return (EventRegistration(ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE), after_pod_deletion),)

@@ -54,15 +54,26 @@ class Evictions:
         self._plugin = plugin
 
     def is_preempting(self, pod: PodInfo) -> bool:
-        """Return whether evictions for a pod, or for its gang, are still to be issued."""
+        """Return whether evictions for a pod that is due for an attempt, or for its gang, are still to be issued.
+
+        That is noted, because the pod must be activated at the end of the preemption if the gate held it.
+        """
         preemption = self._preemption_for(pod)
         if preemption is None:
             return False
-        is_held = preemption.last is None or self._still_stays(preemption.last)
+        is_held = self._gates(preemption)
         # If one member passes, members that were held back before may still be held back.
         is_gang = preemption.preemptor.group is not None
         preemption.has_held = is_held or (is_gang and preemption.has_held)
         return is_held
+
+    def would_hold(self, pod: PodInfo) -> bool:
+        """Return what :meth:`is_preempting` would return, without a note."""
+        preemption = self._preemption_for(pod)
+        return preemption is not None and self._gates(preemption)
+
+    def _gates(self, preemption: Preemption) -> bool:
+        return preemption.last is None or self._still_stays(preemption.last)
 
     def _preemption_for(self, pod: PodInfo) -> Preemption | None:
         under_way = self._handle.preemptions

@@ -100,8 +100,8 @@ class NodeRanking:
         self._node_verdicts = self._filter(instance, nodes, self._by_node.filters, ALL_ROWS)
         candidates = np.flatnonzero((self._node_verdicts == 0) & nodes.alive)
         self._node_keys = np.full(nodes.size, INFEASIBLE, dtype=np.int64)
-        self._node_keys[candidates] = self._score(instance, nodes, self._by_node.scores, candidates)
-        self.normalized, self.raw = self._normalized_scores(instance, nodes, plugins.scores, candidates)
+        self._node_keys[candidates] = self._score(nodes, self._by_node.scores, candidates)
+        self.normalized, self.raw = self._normalized_scores(nodes, plugins.scores, candidates)
         self.verdicts: Verdicts = np.zeros(nodes.size, dtype=np.int32)
         self.keys: NDArray[np.int64] = np.full(nodes.size, INFEASIBLE, dtype=np.int64)
         self._refresh_rows(instance, nodes, np.flatnonzero(nodes.alive))
@@ -162,7 +162,7 @@ class NodeRanking:
         self.verdicts[rows] = verdicts
         feasible = rows[verdicts == 0]
         self.keys[rows] = INFEASIBLE
-        self.keys[feasible] = self._node_keys[feasible] + self._score(instance, nodes, self._by_pods.scores, feasible)
+        self.keys[feasible] = self._node_keys[feasible] + self._score(nodes, self._by_pods.scores, feasible)
         self.feasible_count = int(np.count_nonzero(self.keys >= 0))
 
     def _filter(
@@ -172,7 +172,6 @@ class NodeRanking:
 
     def _score(
         self,
-        instance: FrameworkInstance,
         nodes: NodeColumns,
         scores: Sequence[tuple[ScorePlugin, int]],
         rows: NDArray[np.intp],
@@ -180,11 +179,10 @@ class NodeRanking:
         if not len(rows):
             return np.zeros(0, dtype=np.int64)
         requested: Rows = ALL_ROWS if len(rows) == nodes.size else rows
-        return add_scores(instance, Scoring(self._state, self._pod, nodes, requested), scores).totals
+        return add_scores(Scoring(self._state, self._pod, nodes, requested), scores).totals
 
     def _normalized_scores(
         self,
-        instance: FrameworkInstance,
         nodes: NodeColumns,
         scores: Sequence[tuple[ScorePlugin, int]],
         candidates: NDArray[np.intp],
@@ -197,7 +195,7 @@ class NodeRanking:
                 continue
             if Reads.PODS not in scorer.reuse.score:
                 found = np.zeros(nodes.size, dtype=np.int64)
-                found[candidates] = raw_scores(instance, Scoring(self._state, self._pod, nodes, candidates), scorer)
+                found[candidates] = raw_scores(Scoring(self._state, self._pod, nodes, candidates), scorer)
                 if not len(candidates) or not np.ptp(found[candidates]):
                     # Equal raw scores stay equal, whichever rows are feasible: they change no order.
                     continue

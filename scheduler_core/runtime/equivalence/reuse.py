@@ -224,7 +224,7 @@ class PodClass(Struct):
             raw = {name: known[requested] for name, known in ranking.raw.items()}
         totals = ranking.keys[requested]
         if wanted:
-            totals = totals + add_scores(instance, Scoring(state, info, nodes, requested), wanted, raw).totals
+            totals = totals + add_scores(Scoring(state, info, nodes, requested), wanted, raw).totals
         best = rows[np.flatnonzero(totals == totals.max())]
         recorder.leave(_SCORE, _SUCCESS)
         return Evaluation(state, len(rows), best)

@@ -340,3 +340,32 @@ def test_a_scheduled_group_has_no_backoff() -> None:
     assert stage.plugin.permit(CycleState(), info, "n").status.is_success
     assert stage.handle.clock.pending == 0
     assert stage.plugin.pre_enqueue(info).is_success
+
+
+# -- dry runs -----------------------------------------------------------------------------------------------------
+
+
+def test_a_dry_run_of_the_gate_activates_nobody() -> None:
+    """A preview of the gate returns what PreEnqueue returns, and neither notes the pod nor activates noted ones."""
+    stage = CoschedulingStage()
+    group = stage.group(min_member=2)
+    first = stage.member(group, "first", "queued")
+    assert stage.plugin.preview_gate(first) == stage.plugin.pre_enqueue(first) != SUCCESS
+    second = stage.member(group, "second", "queued")
+    assert stage.plugin.preview_gate(second) == SUCCESS
+    assert stage.handle.activated == []
+    assert stage.plugin.pre_enqueue(second) == SUCCESS
+    assert stage.handle.activated == [first]
+
+
+def test_a_dry_run_does_not_spare_the_check_of_resources() -> None:
+    """The check of minResources is skipped for later members only after one is reserved."""
+    stage, state = CoschedulingStage(), CycleState()
+    stage.handle.nodes.add_node(node("n", allocatable={"cpu": "4", "pods": "9"}))
+    group = stage.group(min_member=1, min_resources={"cpu": 4000})
+    one = stage.member(group, "one", "queued")
+    assert stage.plugin.pre_filter(state, one, stage.handle.nodes).status == SUCCESS
+    stage.handle.nodes.update_node(node("n", allocatable={"cpu": "1", "pods": "9"}))
+    assert not stage.plugin.pre_filter(CycleState(), one, stage.handle.nodes).status.is_success
+    stage.plugin.reserve(state, one, "n")
+    assert stage.plugin.pre_filter(CycleState(), one, stage.handle.nodes).status == SUCCESS

@@ -1,0 +1,205 @@
+"""All documents of a simulated operator process, each built without letting any other task run.
+
+The documents are enumerated by the routes of the operator's server: a route without a row here fails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+
+import msgspec
+from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
+from bayplan.extenders.extender_clients import ExtenderClients
+from bayplan.kube.readiness import Readiness
+from bayplan.kube.server_version_support import ServerSupport
+from bayplan.page.document_stream import DocumentStream
+from bayplan.serving.deferred_server import Listener, ServedParts
+from bayplan.serving.http_server import HealthServer
+from bayplan.serving.operator_server import operator_server
+from bayplan.serving.served_page import PageBuilder
+from bayplan.settings.feature_gates import FeatureGates
+from bayplan.settings.serving_settings import ServingSettings
+
+from scheduler_core.metrics.attempt_history import AttemptHistory
+from scheduler_core.ports import Clock
+from tests.simulation.operator_process import OperatorProcess
+
+_LOOPBACK = "127.0.0.1"
+
+
+class _NoProfiles:
+    """Profiles that are not custom resources."""
+
+    def reconciles(self) -> dict[tuple[str, str], int]:
+        return {}
+
+    def conditions(self) -> tuple[()]:
+        return ()
+
+    def readings(self) -> None:
+        return None
+
+
+class _OwnLists:
+    """Connection that answers lists from what the process has received."""
+
+    def __init__(self, process: OperatorProcess) -> None:
+        self._process = process
+
+    async def request(self, request: Any) -> bytes:
+        """Return a collection."""
+        known = self._process.informers.by_resource[request.path.rpartition("/")[2]].known
+        return msgspec.json.encode({"metadata": {}, "items": list(known.values())})
+
+
+class _StillClock:
+    """Clock that reads the time of another without advancing it, and does not sleep."""
+
+    def __init__(self, now: Callable[[], float], clock: Clock) -> None:
+        self.now = now
+        self.wall = clock.wall
+        self.call_later = clock.call_later
+
+    async def sleep(self, seconds: float) -> None:
+        """Return at once."""
+
+
+class ServedDocuments:
+    """The documents of one process.
+
+    Args:
+        process: The process.
+        now: Returns the time.
+        listener: Listening sockets; nobody connects to them.
+        rng: Selects what is explained.
+    """
+
+    def __init__(
+        self, process: OperatorProcess, now: Callable[[], float], listener: Listener, rng: random.Random
+    ) -> None:
+        self._process = process
+        self._rng = rng
+        scheduler = process.scheduler
+        clock = _StillClock(now, scheduler.context.clock)
+        parts = ServedParts(
+            scheduler=scheduler,
+            informers=process.informers,
+            readiness=Readiness(()),
+            connection=_OwnLists(process),  # type: ignore[arg-type]  # only lists are requested
+            clock=clock,
+            writer=process.writer,
+            extenders=ExtenderClients(None, clock),  # type: ignore[arg-type]  # opens no client
+            gates=FeatureGates(),
+            profiles=_NoProfiles(),  # type: ignore[arg-type]  # only what the server reads
+            election=None,
+            started=0.0,
+            is_profiling_enabled=False,
+            selector="",
+            serves=lambda _: None,
+            support=ServerSupport,
+            attempts=AttemptHistory(),
+        )
+        built: list[Any] = []
+        page = PageBuilder(ServingSettings())
+
+        def build_page(*args: Any) -> Any:
+            built.extend(page(*args))
+            return tuple(built)
+
+        self._server: HealthServer = operator_server(listener, ServingSettings(), parts, None, build_page)
+        self._stream: DocumentStream = built[1].stream
+
+    def build(self) -> Iterator[str]:
+        """Build every document, and yield the path of each."""
+        served = {route.resource.canonical: route for route in self._routes()}
+        requests = self._requests()
+        assert served.keys() == requests.keys(), "a route has no row in _requests(), or a row has no route"
+        for canonical, paths in requests.items():
+            for path in paths:
+                response = _driven(served[canonical].handler(_request(path, served[canonical])))
+                assert response is None or response.status in (200, 308, 403, 404, 503), (path, response.body)
+                yield path
+        yield from self._streamed()
+
+    def _routes(self) -> Iterator[Any]:
+        router = self._server._runner.app.router
+        return (route for route in router.routes() if route.method == "GET")
+
+    def _requests(self) -> dict[str, tuple[str, ...]]:
+        pods, groups = self._subjects()
+        explained = (*(f"namespace={space}&pod={name}" for space, name in pods), *groups)
+        return {
+            "/livez": ("/livez?verbose",),
+            "/healthz": ("/healthz?verbose",),
+            "/readyz": ("/readyz?verbose",),
+            "/metrics": ("/metrics",),
+            "/debug": ("/debug",),
+            "/debug/status": ("/debug/status?limit=0&panels=true", "/debug/status?shadow=shadow"),
+            "/debug/cache": ("/debug/cache",),
+            "/debug/leader": ("/debug/leader",),
+            "/debug/tasks": ("/debug/tasks",),
+            "/debug/profile": ("/debug/profile",),
+            "/debug/explain": tuple(f"/debug/explain?{each}" for each in explained),
+            "/page": ("/page",),
+            "/page/": ("/page/",),
+            "/page/assets/{path}": ("/page/assets/index.html",),
+            "/page/data/work": tuple(f"/page/data/work?{each}" for each in explained),
+            "/page/data/room": ("/page/data/room?requests=cpu=1,memory=1Gi&count=2&key=topology.kubernetes.io/zone",),
+            "/page/data/{panel}": tuple(f"/page/data/{name}" for name in self._stream.names),
+            "/page/events": (),  # _streamed()
+        }
+
+    def _subjects(self) -> tuple[list[tuple[str, str]], tuple[str, ...]]:
+        """Return some pods, most of them waiting, and some gangs."""
+        queue, rng = self._process.scheduler.context.queue, self._rng
+        waiting = [(pod.info.pod.metadata.namespace, pod.info.pod.metadata.name) for _, pod in queue.readings.places()]
+        known = [tuple(key.split("/", 1)) for key in self._process.informers.pods.known]
+        pods = rng.sample(waiting, min(2, len(waiting))) + rng.sample(known, min(1, len(known)))
+        gangs = [gang.key for gang in queue.gangs if gang.waiting] or [gang.key for gang in queue.gangs]
+        chosen = rng.sample(gangs, min(1, len(gangs)))
+        names = tuple(f"namespace={key.namespace}&podgroup={key.name}&api={key.source.value}" for key in chosen)
+        return pods, names
+
+    def _streamed(self) -> Iterator[str]:
+        """Build the documents that the stream sends."""
+        viewer = self._stream.join(self._stream.names)
+        try:
+            _driven(self._stream.refresh())
+        finally:
+            self._stream.leave(viewer)
+        assert self._stream._logged == {}
+        yield "/page/events"
+
+
+class _Transport:
+    """Transport of a request from this host."""
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return {"peername": (_LOOPBACK, 40000), "sockname": (_LOOPBACK, 10259)}.get(name, default)
+
+    def is_closing(self) -> bool:
+        return False
+
+
+def _request(path: str, route: Any) -> web.Request:
+    request = make_mocked_request("GET", path, headers={"Host": "localhost"}, transport=_Transport())  # type: ignore[arg-type]
+    matched = route.resource._match(request.rel_url.path) or {}
+    request._match_info = matched  # type: ignore[assignment]  # the handlers read it as a mapping
+    return request
+
+
+def _driven(work: Coroutine[Any, Any, Any]) -> Any:
+    """Run a coroutine to its end at once; None if it waits for something, after which it is closed."""
+    try:
+        while True:
+            awaited = work.send(None)
+            if awaited is not None:
+                asyncio.Future.cancel(awaited)
+                work.close()
+                return None
+    except StopIteration as end:
+        return end.value
