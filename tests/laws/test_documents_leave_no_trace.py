@@ -108,8 +108,9 @@ def strict_gangs(monkeypatch: pytest.MonkeyPatch) -> None:
     put, options_of = PodGroups.put, operator_process.core_options
 
     def put_strict(groups: PodGroups, group: Group) -> None:
-        is_strict = isinstance(group, PodGroup) and group.key.source is GroupSource.BAYPLAN
-        put(groups, dataclasses.replace(group, is_strict=True) if is_strict else group)
+        if isinstance(group, PodGroup) and group.key.source is GroupSource.BAYPLAN:
+            group = dataclasses.replace(group, is_strict=True)
+        put(groups, group)
 
     monkeypatch.setattr(PodGroups, "put", put_strict)
     monkeypatch.setattr(

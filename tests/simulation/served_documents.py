@@ -110,7 +110,7 @@ class ServedDocuments:
             built.extend(page(*args))
             return tuple(built)
 
-        self._server: HealthServer = operator_server(listener, ServingSettings(), parts, None, build_page)
+        self._server: HealthServer = operator_server(listener, ServingSettings(), parts, None, build_page)  # type: ignore[arg-type]  # as a builder
         self._stream: DocumentStream = built[1].stream
 
     def build(self) -> Iterator[str]:
@@ -157,7 +157,7 @@ class ServedDocuments:
         """Return some pods, most of them waiting, and some gangs."""
         queue, rng = self._process.scheduler.context.queue, self._rng
         waiting = [(pod.info.pod.metadata.namespace, pod.info.pod.metadata.name) for _, pod in queue.readings.places()]
-        known = [tuple(key.split("/", 1)) for key in self._process.informers.pods.known]
+        known = [(key.partition("/")[0], key.partition("/")[2]) for key in self._process.informers.pods.known]
         pods = rng.sample(waiting, min(2, len(waiting))) + rng.sample(known, min(1, len(known)))
         gangs = [gang.key for gang in queue.gangs if gang.waiting] or [gang.key for gang in queue.gangs]
         chosen = rng.sample(gangs, min(1, len(gangs)))
@@ -186,7 +186,7 @@ class _Transport:
 
 
 def _request(path: str, route: Any) -> web.Request:
-    request = make_mocked_request("GET", path, headers={"Host": "localhost"}, transport=_Transport())  # type: ignore[arg-type]
+    request = make_mocked_request("GET", path, headers={"Host": "localhost"}, transport=_Transport())
     matched = route.resource._match(request.rel_url.path) or {}
     request._match_info = matched  # type: ignore[assignment]  # the handlers read it as a mapping
     return request

@@ -33,7 +33,7 @@ _NOT_STATE = (NodeColumns, ChangeLog, FrameworkInstance, Plugin, RecordedClock, 
 _OWN = ("scheduler_core.", "bayplan.")
 _COUNTERS = frozenset(("_version", "_position"))
 """Attributes by which a reader finds out whether it must recompute."""
-_COMPUTED = {Reservation: frozenset(("rows", "_index", "_free", "_slots"))}
+_COMPUTED: Mapping[type, frozenset[str]] = {Reservation: frozenset(("rows", "_index", "_free", "_slots"))}
 """Attributes that are computed on the first read, by type."""
 
 

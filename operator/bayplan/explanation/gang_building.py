@@ -23,6 +23,7 @@ from bayplan.explanation.shared_building import ExplanationOptions, convert_even
 from bayplan.extenders.http_extender import extenders_skipped_notice
 from bayplan.gangs.group_phase import Phase, Tally, evaluate_gang
 from bayplan.resources.resource_model import format_time
+from bayplan.texts.failed_items import item_or_error
 from scheduler_core.cycle.cycle_context import CycleContext
 from scheduler_core.errors import AttemptLimitError
 from scheduler_core.explain.gang_dry_run import ExaminedPlace, GangExamination
@@ -74,15 +75,21 @@ def explain_gang(scheduler: Scheduler, gang: Gang, options: ExplanationOptions |
         options: Limits on the lists in the explanation.
 
     Returns:
-        The explanation; it includes the error if a plugin fails.
+        The explanation; it includes the error if a plugin or the explanation itself fails.
     """
-    with scheduler.context.steps.dry_run():
-        return _explained(scheduler, gang, options or ExplanationOptions())
-
-
-def _explained(scheduler: Scheduler, gang: Gang, limits: ExplanationOptions) -> GangExplanation:
-    context = scheduler.context
     bare = _bare(gang, scheduler.reservations.of(gang.key))
+
+    def failed(problem: str) -> GangExplanation:
+        headline = f"gang {gang.key} cannot be explained: {problem}"
+        return replace(bare, verdict=GangVerdict.ERROR, headline=headline)
+
+    limits = options or ExplanationOptions()
+    with scheduler.context.steps.dry_run():
+        return item_or_error("the explanation of a gang", lambda: _explained(scheduler, gang, bare, limits), failed)
+
+
+def _explained(scheduler: Scheduler, gang: Gang, bare: GangExplanation, limits: ExplanationOptions) -> GangExplanation:
+    context = scheduler.context
     obstacle = context.queue.gangs.obstacle(gang.key)
     if gang.group is None or obstacle:
         names = _counted(bare.members.existing, "pod")

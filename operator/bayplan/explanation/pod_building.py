@@ -25,6 +25,7 @@ from bayplan.explanation.pod_model import (
 from bayplan.explanation.shared_building import ExplanationOptions, convert_events, convert_misses, convert_victims
 from bayplan.explanation.shared_model import Unblocking
 from bayplan.extenders.http_extender import extenders_skipped_notice
+from bayplan.texts.failed_items import error_text
 from scheduler_core.cycle.cycle_context import CycleContext
 from scheduler_core.errors import AttemptLimitError, SchedulerCoreError
 from scheduler_core.explain.device_findings import DeviceFindings, device_findings
@@ -53,14 +54,19 @@ def explain_pod(scheduler: Scheduler, pod: Pod, options: ExplanationOptions | No
         options: Limits on the lists in the explanation.
 
     Returns:
-        The explanation; it includes the error if a plugin fails.
+        The explanation; it includes the error if a plugin or the explanation itself fails.
 
     Raises:
-        QuantityError: A quantity of the pod cannot be parsed.
+        SchedulerCoreError: The pod cannot be compiled, because a quantity cannot be parsed, for example.
     """
     context, limits = scheduler.context, options or ExplanationOptions()
     with context.steps.dry_run():
-        built = _alone(scheduler, pod, limits)
+        try:
+            built = _alone(scheduler, pod, limits)
+        except SchedulerCoreError:
+            raise
+        except Exception as error:  # noqa: BLE001 - reported in the explanation, so that a list shows the other pods
+            built = failed_explanation(pod, error_text("the explanation of a pod", error))
         gang = gang_of_pod(context, pod)
         return built if gang is None else _with_gang(built, pod, explain_gang(scheduler, gang, limits))
 
@@ -81,6 +87,11 @@ def _alone(scheduler: Scheduler, pod: Pod, options: ExplanationOptions) -> Expla
         waiting = replace(pod, spec=replace(pod.spec, node_name="")) if node else pod
         built = _examined(scheduler, instance, waiting, options)
     return _as_placed(context, built, pod, node) if node else built
+
+
+def failed_explanation(pod: Pod, problem: str) -> Explanation:
+    """Return the explanation of a pod that cannot be explained."""
+    return _bare(pod, Verdict.ERROR, f"pod {pod.key} cannot be explained: {problem}")
 
 
 def _bare(pod: Pod, verdict: Verdict, headline: str, node: str = "") -> Explanation:

@@ -7,8 +7,9 @@ from collections.abc import Iterable
 import msgspec
 from msgspec import Struct
 
-from bayplan.explanation.pod_building import explain_pod
+from bayplan.explanation.pod_building import explain_pod, failed_explanation
 from bayplan.explanation.pod_model import Explanation
+from bayplan.texts.failed_items import item_or_error
 from scheduler_core.framework.claims_filter import ClaimsFilter
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey
@@ -50,8 +51,7 @@ def explain_unscheduled(scheduler: Scheduler, pods: Iterable[Pod], limit: int) -
         pods: The pods.
         limit: Maximum number of groups.
 
-    Raises:
-        QuantityError: A quantity of a pod cannot be parsed.
+    A pod that cannot be explained has an explanation with the error.
     """
     groups: dict[_Kind, list[Pod]] = {}
     for pod in pods:
@@ -59,8 +59,17 @@ def explain_unscheduled(scheduler: Scheduler, pods: Iterable[Pod], limit: int) -
         current = pod if queued is None else queued.info.pod
         groups.setdefault(_kind(scheduler, current), []).append(current)
     ordered = sorted(groups.values(), key=lambda each: (-len(each), each[0].key))
-    explained = tuple(EqualPods(len(each), explain_pod(scheduler, each[0])) for each in ordered[:limit])
+    explained = tuple(EqualPods(len(each), explain_or_fail(scheduler, each[0])) for each in ordered[:limit])
     return ExplainedPods(explained, sum(map(len, ordered[limit:])))
+
+
+def explain_or_fail(scheduler: Scheduler, pod: Pod) -> Explanation:
+    """Explain a pod of a list; if that fails, the explanation has the error."""
+    return item_or_error(
+        "the explanation of a pod",
+        lambda: explain_pod(scheduler, pod),
+        lambda problem: failed_explanation(pod, problem),
+    )
 
 
 def is_rejected_for_devices(scheduler: Scheduler, pod: Pod) -> bool:

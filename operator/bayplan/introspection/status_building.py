@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -28,6 +29,7 @@ from bayplan.kube.device_api import CLAIMS
 from bayplan.kube.readiness import Readiness
 from bayplan.kube.server_version_support import ServerSupport
 from bayplan.kube.watches.informer import Informer
+from bayplan.texts.failed_items import item_or_error
 from scheduler_core.cycle.cycle_context import CycleContext
 from scheduler_core.devices.pools import PooledSlice, pool_content
 from scheduler_core.framework.queued_pod import QueuedPod
@@ -41,7 +43,7 @@ from scheduler_core.snapshot.indexes.device_use import devices_in_use, newest_sl
 
 DEFAULT_LIMIT = 20
 """Default maximum number of pods for each place in the queue."""
-_NO_GROUP = "NoGroup"
+_NO_GROUP, _ERROR = "NoGroup", "Error"
 _NO_GROUP_MESSAGE = "The PodGroup does not exist; its members wait for it."
 
 
@@ -138,10 +140,16 @@ def profile_states(
                 rejected=record.unschedulable,
                 errors=record.errors,
                 last_error=record.last_error,
-                extenders=extenders(instance.name),
+                extenders=item_or_error(
+                    "the extenders of a profile", partial(extenders, instance.name), _failed_extenders
+                ),
             )
         )
     return tuple(sorted(states, key=lambda state: state.name))
+
+
+def _failed_extenders(problem: str) -> tuple[ExtenderState, ...]:
+    return (ExtenderState("", "Unknown", problem),)
 
 
 def _queued(context: CycleContext, place: str, pod: QueuedPod, now: float) -> QueuedPodState:
@@ -209,12 +217,20 @@ def _without_node(gang: Gang) -> int:
 
 
 def gang_state(gang: Gang, now: float) -> GangState:
-    """Return the state of a waiting gang.
+    """Return the state of a waiting gang; if that fails, with the error as its message.
 
     Args:
         gang: The gang.
         now: Time of the clock in seconds.
     """
+
+    def failed(problem: str) -> GangState:
+        return GangState(str(gang.key), gang.key.source.value, "", 0, 0, 0, 0, 0, 0.0, reason=_ERROR, message=problem)
+
+    return item_or_error("the state of a gang", lambda: _gang_state(gang, now), failed)
+
+
+def _gang_state(gang: Gang, now: float) -> GangState:
     group, reason, message = gang.group, _NO_GROUP, _NO_GROUP_MESSAGE
     if gang.refusal:
         reason, message = INVALID_SPEC, gang.refusal

@@ -10,14 +10,14 @@ from itertools import islice
 from msgspec import Struct
 from msgspec.structs import replace
 
-from bayplan.explanation.pod_model import Explanation
+from bayplan.explanation.pod_model import Explanation, Verdict
 from bayplan.explanation.shared_model import NodeLacks, Unblocking
 from bayplan.explanation.shared_rendering import lack_text
 from bayplan.page.page_sources import PageSources, Turns
 from bayplan.page.waiting_gangs import explain_pod_command
 from bayplan.simulation.rejection_causes import cause_of
+from bayplan.texts.failed_items import error_text
 from scheduler_core.cycle.failure_handler import POD_SCHEDULED
-from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.framework.queued_pod import QueuedPod
 
 SHOWN = 50
@@ -49,6 +49,7 @@ class PendingGroup(Struct, frozen=True, rename="camel"):
         oldest_seconds: Age of the oldest pod.
         nearest_miss: What the nearest node lacks for the oldest pod; "" if it is not known.
         helps: Event that would requeue the oldest pod; "" if it is not known.
+        error: Why the oldest pod cannot be explained, "" if it can.
         profiles: Their schedulerNames.
         examples: Some of the pods, the oldest first, as ``namespace/name``.
         command: Command that explains the oldest pod.
@@ -65,6 +66,7 @@ class PendingGroup(Struct, frozen=True, rename="camel"):
     profiles: tuple[str, ...]
     examples: tuple[str, ...]
     command: str
+    error: str = ""
 
 
 class PendingWork(Struct, frozen=True, rename="camel"):
@@ -105,6 +107,7 @@ class _Finding(Struct, frozen=True):
     found_at: float
     nearest_miss: str
     helps: str
+    error: str = ""
 
 
 class PendingPanel:
@@ -185,6 +188,7 @@ class PendingPanel:
             oldest_seconds=round(max(0.0, group.oldest_age), 1),
             nearest_miss="" if finding is None else finding.nearest_miss,
             helps=_help_of(group) if finding is None else finding.helps,
+            error="" if finding is None else finding.error,
             profiles=tuple(sorted(group.profiles)),
             examples=(key, *islice((each for each in group.examples if each != key), _EXAMPLES - 1)),
             command=explain_pod_command(meta.namespace, meta.name),
@@ -223,13 +227,15 @@ class PendingPanel:
         sources, meta = self._sources, pod.info.pod.metadata
         began = sources.clock.now()
         try:
-            explanation = sources.explain_pod(meta.namespace, meta.name)
-        except SchedulerCoreError:
-            explanation = None
+            explanation, problem = sources.explain_pod(meta.namespace, meta.name), ""
+        except Exception as error:  # noqa: BLE001 - shown in the group, so that the others are shown, too
+            explanation, problem = None, error_text("the dry run of a pending pod", error)
         nearest, helps = ("", "") if explanation is None else what_is_missing(explanation)
+        if explanation is not None and explanation.verdict is Verdict.ERROR:
+            problem = explanation.headline
         self._dry_run_at = sources.clock.now()
         self._dry_run_seconds = self._dry_run_at - began
-        self._findings[identity] = _Finding(pod.uid, pod.attempts, self._dry_run_at, nearest, helps)
+        self._findings[identity] = _Finding(pod.uid, pod.attempts, self._dry_run_at, nearest, helps, problem)
 
 
 def what_is_missing(explanation: Explanation) -> tuple[str, str]:

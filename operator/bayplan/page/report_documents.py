@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -20,8 +20,11 @@ from bayplan.page.rates import RatesPanel
 from bayplan.page.resource_amounts import NodeDevices
 from bayplan.page.waiting_gangs import GangsPanel, WaitingGangs
 from bayplan.page.work import Work, WorkReader
-from scheduler_core.errors import SchedulerCoreError
+from bayplan.resources.resource_model import format_time
+from bayplan.texts.failed_items import error_text
 from scheduler_core.model.pod_group import GroupSource
+
+T = TypeVar("T")
 
 
 class ReportedWork(Struct, frozen=True, rename="camel"):
@@ -46,12 +49,14 @@ class ReportDocuments(Struct, frozen=True, rename="camel"):
         work: Explained pods and gangs. A report without panels shows the first one.
         taken: Time of the documents, RFC 3339; "" for virtual time, which has no ages.
         sides: Compared profiles as the user named them, by side. With sides, each panel has a document for each side.
+        problems: What cannot be shown, in sentences; the panels and explanations that fail are left out.
     """
 
     panels: Mapping[str, Any] = {}
     work: tuple[ReportedWork, ...] = ()
     taken: str = ""
     sides: Mapping[str, str] = {}
+    problems: tuple[str, ...] = ()
 
 
 class ExplanationLimits(Struct, frozen=True):
@@ -93,6 +98,7 @@ class DocumentReader:
         self._turns = turns
         self._limits = limits or ExplanationLimits()
         self._work: dict[str, Work] = {}
+        self._problems: list[str] = []
 
     async def cluster(self) -> ReportDocuments:
         """Return overview, pending pods, waiting gangs and nodes, and explanations of pods and gangs that wait."""
@@ -100,31 +106,46 @@ class DocumentReader:
         columns = sources.scheduler.context.cache.columns
         devices, gangs = NodeDevices(columns.devices, sources.clock), GangsPanel(sources)
         turns.begin()
-        overview = await OverviewPanel(sources, gangs, RatesPanel(sources), devices).build(turns)
-        nodes = await NodesPanel(sources, NodeRows(columns), devices).build(turns)
-        pending = await PendingPanel(sources, dry_runs=self._limits.pods).build(turns)
-        waiting = await gangs.build(turns)
-        panels = {
-            "overview": replace(overview, objectives=()),
+        overview = await self.panel("overview", OverviewPanel(sources, gangs, RatesPanel(sources), devices).build)
+        nodes = await self.panel("nodes", NodesPanel(sources, NodeRows(columns), devices).build)
+        pending = await self.panel("pending", PendingPanel(sources, dry_runs=self._limits.pods).build)
+        waiting = await self.panel("gangs", gangs.build)
+        built = {
+            "overview": None if overview is None else replace(overview, objectives=()),
             "pending": pending,
             "gangs": waiting,
             "nodes": nodes,
         }
+        panels = {name: document for name, document in built.items() if document is not None}
         explained = [*self._work.values(), *await self._explained_gangs(waiting)]
         turns.end()
-        return ReportDocuments(panels, tuple(map(reported, explained)))
+        return ReportDocuments(panels, tuple(map(reported, explained)), problems=self.problems)
 
-    async def _explained_gangs(self, waiting: WaitingGangs) -> list[Work]:
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What could not be built so far, in sentences."""
+        return tuple(self._problems)
+
+    async def panel(self, name: str, build: Callable[[Turns], Awaitable[T]]) -> T | None:
+        """Return the document of a panel; None, and a problem, if it cannot be built."""
+        try:
+            return await build(self._turns)
+        except Exception as error:  # noqa: BLE001 - shown in the report, so that the other panels are shown, too
+            self._problems.append(f"the panel {name} cannot be shown: {error_text(f'the panel {name}', error)}")
+            return None
+
+    async def _explained_gangs(self, waiting: WaitingGangs | None) -> list[Work]:
         found = []
-        for each in waiting.gangs[: self._limits.gangs]:
+        for each in () if waiting is None else waiting.gangs[: self._limits.gangs]:
             await self._turns.pause()
             if self._sources.scheduler.context.suspension.is_on or self._turns.spent > self._limits.seconds:
                 break
             namespace, _, name = each.gang.partition("/")
             try:
                 work = self._works.gang(namespace, name, GroupSource(each.api))
-            except SchedulerCoreError:
-                # The reader has the command, which reports the error.
+            except Exception as error:  # noqa: BLE001 - shown in the report, so that the other gangs are shown, too
+                problem = error_text("the explanation of a gang", error)
+                self._problems.append(f"PodGroup {each.gang} cannot be explained: {problem}")
                 continue
             if work is not None:
                 found.append(work)
@@ -147,9 +168,14 @@ def compared(titles: tuple[str, str], before: ReportDocuments, after: ReportDocu
     """
     sides = {"before": before, "after": after}
     return ReportDocuments(
-        panels={name: {side: each.panels[name] for side, each in sides.items()} for name in before.panels},
+        panels={
+            name: {side: each.panels[name] for side, each in sides.items()}
+            for name in before.panels
+            if name in after.panels
+        },
         work=tuple(replace(work, side=side) for side, each in sides.items() for work in each.work),
         sides=dict(zip(sides, titles, strict=True)),
+        problems=(*before.problems, *after.problems),
     )
 
 
@@ -164,10 +190,18 @@ async def operator_documents(sources: PageSources, rates: RatesPanel | None) -> 
         return ReportDocuments()
     turns = Turns(sources.clock, suspension=sources.scheduler.context.suspension)
     await turns.readable()
-    found = await DocumentReader(sources, turns, _OF_A_RUNNING_OPERATOR).cluster()
-    overview = found.panels["overview"]
-    panels = {**found.panels, "profiles": await ProfilesPanel(sources).build(turns)}
+    reader = DocumentReader(sources, turns, _OF_A_RUNNING_OPERATOR)
+    found = await reader.cluster()
+    overview = found.panels.get("overview")
+    more: dict[str, Callable[[Turns], Awaitable[Struct]]] = {"profiles": ProfilesPanel(sources).build}
     if rates is not None:
+        more["rates"] = rates.build
+    panels = dict(found.panels)
+    for name, build in more.items():
+        document = await reader.panel(name, build)
+        if document is not None:
+            panels[name] = document
+    if rates is not None and overview is not None:
         panels["overview"] = replace(overview, objectives=rates.objectives())
-        panels["rates"] = await rates.build(turns)
-    return ReportDocuments(panels, found.work, overview.time)
+    taken = format_time(sources.clock.wall())
+    return ReportDocuments(panels, found.work, taken, problems=reader.problems)

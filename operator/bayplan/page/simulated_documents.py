@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -55,13 +56,14 @@ class SimulatedDocuments:
         clock = self._scheduler.context.clock
         found = await DocumentReader(self._sources(), Turns(clock, math.inf)).cluster()
         simulate = self._commands.simulate
-        panels = {
-            "overview": replace(found.panels["overview"], command=simulate),
-            "pending": self._pending(found.panels["pending"]),
-            "gangs": self._gangs(found.panels["gangs"]),
-            "nodes": replace(found.panels["nodes"], command=simulate),
+        changes: dict[str, Callable[[Any], Any]] = {
+            "overview": lambda document: replace(document, command=simulate),
+            "pending": self._pending,
+            "gangs": self._gangs,
+            "nodes": lambda document: replace(document, command=simulate),
         }
-        return ReportDocuments(panels, tuple(map(self._with_command, found.work)))
+        panels = {name: changes[name](document) for name, document in found.panels.items()}
+        return ReportDocuments(panels, tuple(map(self._with_command, found.work)), problems=found.problems)
 
     def _pending(self, document: PendingWork) -> PendingWork:
         groups = tuple(replace(group, command=self._explain(group.examples[0])) for group in document.groups)

@@ -37,5 +37,6 @@ def status_html(report: StatusReport) -> str:
     if not report.documents.panels:
         return RENDERERS["html"](report.status)
     taken = Text(f"Taken at {report.documents.taken}", style="dim")
-    tables = [*sections(printable_document(report.status)), taken]
+    problems = [Text(each, style="red") for each in report.documents.problems]
+    tables = [*sections(printable_document(report.status)), *problems, taken]
     return report_of(PAGE_TITLE, report.documents, tables)
