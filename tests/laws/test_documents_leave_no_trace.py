@@ -97,9 +97,16 @@ def changed(before: Any, after: Any, path: str = "") -> list[str]:
         return [
             each
             for number, pair in enumerate(zip(before, after, strict=True))
-            for each in changed(*pair, f"{path}/{number}")
+            for each in changed(*pair, f"{path}/{_name(before, number)}")
         ]
     return [f"{path}: {before!r:.200} -> {after!r:.200}"]
+
+
+def _name(values: list[Any] | tuple[Any, ...], number: int) -> str:
+    """Return the name of an attribute, or the number of an item."""
+    value = values[number]
+    is_attribute = isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str)
+    return value[0] if is_attribute else str(number)
 
 
 @pytest.fixture
@@ -122,7 +129,7 @@ def strict_gangs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def listener() -> Iterator[Listener]:
-    """Return sockets of a server that nobody connects to."""
+    """Return sockets of a server that accept no connection."""
     made = Listener(("127.0.0.1", 0))
     yield made
     made.close()

@@ -74,7 +74,7 @@ class ServedDocuments:
     Args:
         process: The process.
         now: Returns the time.
-        listener: Listening sockets; nobody connects to them.
+        listener: Listening sockets that accept no connection.
         rng: Selects what is explained.
     """
 

@@ -20,6 +20,7 @@ from scheduler_core.change_log import ChangeLog
 from scheduler_core.framework.extension_points import Plugin
 from scheduler_core.gangs.reservation_capacity import Reservation
 from scheduler_core.model.pod_requests import CPU, MEMORY
+from scheduler_core.queueing.group_trees import GangTree, GroupForest
 from scheduler_core.recording.recorded_ports import RecordedWriter
 from scheduler_core.recording.recorder import RecordedClock
 from scheduler_core.runtime.framework_instance import FrameworkInstance
@@ -33,8 +34,12 @@ _NOT_STATE = (NodeColumns, ChangeLog, FrameworkInstance, Plugin, RecordedClock, 
 _OWN = ("scheduler_core.", "bayplan.")
 _COUNTERS = frozenset(("_version", "_position"))
 """Attributes by which a reader finds out whether it must recompute."""
-_COMPUTED: Mapping[type, frozenset[str]] = {Reservation: frozenset(("rows", "_index", "_free", "_slots"))}
-"""Attributes that are computed on the first read, by type."""
+_COMPUTED: Mapping[type, frozenset[str]] = {
+    Reservation: frozenset(("rows", "_index", "_free", "_slots")),
+    GangTree: frozenset(("_changed", "_settled", "_states", "_to_review")),
+    GroupForest: frozenset(("_chains",)),
+}
+"""Attributes that are computed on the first read after a change, by type."""
 
 
 def scheduler_state(scheduler: Scheduler) -> dict[str, Any]:

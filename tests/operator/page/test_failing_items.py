@@ -97,7 +97,7 @@ async def test_report(world: PageWorld) -> None:
 
 
 async def test_report_without_a_panel(world: PageWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A panel that cannot be built is missing, and the report says so."""
+    """A panel that cannot be built is missing, and the report names it."""
 
     async def fail(*_: Any) -> None:
         raise RuntimeError("planted")
