@@ -58,14 +58,13 @@ class Explainers:
         choice = NodeChoice(selection, nominator, reservations, metrics, bounds)
         assumed = AssumedPods(cache, queue, WaitingPodMap(clock), cycles.room)
         report = CycleReport(CycleRecording(RecorderPool(float), SlowCycles(math.inf)), metrics, nodes, clock)
-        trials = DryTrials(
-            cache, MemberTrials(choice, ExtendedChoice(selection), assumed, report, nodes), assumed, order, report
-        )
+        members = MemberTrials(choice, ExtendedChoice(selection), assumed, report, nodes, steps=context.steps)
+        trials = DryTrials(cache, members, assumed, order, report)
         preemption = GangPreemption(
             cache=cache,
             nominator=nominator,
             groups=context.services.groups,
-            victims=GangVictims(nodes, nominator, selection, assumed, clock),
+            victims=GangVictims(nodes, nominator, selection, assumed, clock, steps=context.steps),
             trials=trials,
             preemptions=context.services.preemptions,
             is_enabled=options.gangs_preempt,
