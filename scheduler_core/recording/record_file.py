@@ -30,6 +30,9 @@ _CHECKED_FROM = 8
 _HEADER, _ENTRIES = 0, 1
 _LEVEL = 1
 _MOST_BYTES = 256 << 20
+_MOST_PARTS = 1_000_000
+_END_OF_TIME = 253_402_300_800_000_000
+"""Microseconds from 1970 to the year 10000, which no date can express."""
 """Maximum size of a frame, compressed and not; a longer one is corrupt."""
 
 
@@ -134,6 +137,8 @@ class RecordReader:
             self.header = msgspec.json.decode(first[2], type=RecordHeader)
         except msgspec.DecodeError as error:
             raise RecordError(f"{name}: the header is corrupt: {error}") from error
+        if not 0 <= self.header.part < _MOST_PARTS:
+            raise RecordError(f"{name}: the header is corrupt: part {self.header.part} is not a part of a record")
 
     def frames(self) -> Iterator[Frame]:
         """Yield the frames up to the end, or up to the first that is incomplete or corrupt; see :attr:`note`.
@@ -145,6 +150,10 @@ class RecordReader:
             kind, wall_microseconds, payload = found
             if kind != _ENTRIES:
                 raise RecordError(f"{self._name}: unknown kind of frame {kind}; a newer Bayplan may have written it")
+            if wall_microseconds >= _END_OF_TIME:
+                raise RecordError(
+                    f"{self._name}: a frame has a time after the year 9999, {wall_microseconds} microseconds"
+                )
             try:
                 yield Frame(wall_microseconds, self._entries.decode(payload))
             except msgspec.DecodeError as error:

@@ -47,7 +47,9 @@ def _pod(number: int) -> Document:
     requests = {"cpu": str((2, 4, 6, 12)[number % 4]), "memory": f"{(4, 8, 16)[number % 3]}Gi"}
     if gpus:
         requests[GPU] = str(gpus)
-    spec: Document = {"containers": [{"name": "main", "resources": {"requests": requests, "limits": requests}}]}
+    spec: Document = {
+        "containers": [{"name": "main", "image": "x", "resources": {"requests": requests, "limits": requests}}]
+    }
     if number % 40 == 7:
         spec["nodeSelector"] = {"pool": "retired"}
     if number % 100 == 11:

@@ -84,6 +84,16 @@ def feature_gates_option(text: str) -> Callable[[_Command], _Command]:
     )
 
 
+def allow_invalid_option(reading: str) -> Callable[[_Command], _Command]:
+    """Return the option ``--allow-invalid`` of a command that reads objects from files.
+
+    Args:
+        reading: Text before the help if the command reads files only with another option, such as ``With -f: ``.
+    """
+    text = "Read objects that the API server would reject, as far as possible, and print the problems as notes."
+    return click.option("--allow-invalid", is_flag=True, help=f"{reading}{text}")
+
+
 class LazyGroup(click.Group):
     """Command group whose subcommands are imported when they are called; their one-line help needs no import."""
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from bayplan.cli import feature_gates_option, given_command
+from bayplan.cli import allow_invalid_option, feature_gates_option, given_command
 from bayplan.cli.cluster_connection import ClusterChoice, kubeconfig_options
 from bayplan.cli.diff_report import as_html, as_json, as_table, as_yaml
 from bayplan.comparison.profile_choice import ProfileReference, find_profile, parse_reference
@@ -56,6 +56,7 @@ EXIT_DIFFERENT = 1
     help="Percentage for profiles that set none; 0 is kube-scheduler's formula.  [default: all nodes]",
 )
 @feature_gates_option("Feature gates of both schedulers.")
+@allow_invalid_option("With --cluster: ")
 @click.option("-o", "--output", type=click.Choice(["table", "json", "yaml", "html"]), default="table", help="Format.")
 @click.option("--all", "every", is_flag=True, help="List all pods that differ. Without it: the first of each kind.")
 @kubeconfig_options
@@ -77,6 +78,7 @@ def diff(
     seed: int,
     percentage: int | None,
     feature_gates: str,
+    allow_invalid: bool,
     output: str,
     every: bool,
     kubeconfig: Path | None,
@@ -105,11 +107,13 @@ def diff(
     """
     if (namespace or selector) and reschedule is None:
         raise click.UsageError("--namespace and --selector choose running pods; use them with --reschedule")
+    if allow_invalid and not files:
+        raise click.UsageError("--allow-invalid requires --cluster")
     selection = PodSelection(Reschedule(reschedule or "no"), namespace, parse_label_query(selector))
     references = parse_reference(before), parse_reference(after)
     choice = ClusterChoice(kubeconfig, kube_context, revision_namespace)
     options = SimulationOptions(seed, percentage, gates=FeatureGates(parse_feature_gates(feature_gates)))
-    cluster, profiles = _read(files, references, choice)
+    cluster, profiles = _read(files, references, choice, allow_invalid=allow_invalid)
     documents: list[ReportDocuments] = []
 
     async def read_end(scheduler: Scheduler, _: Sequence[PodPlacement]) -> None:
@@ -140,7 +144,11 @@ def _print(comparison: Comparison, output: str, *, every: bool) -> None:
 
 
 def _read(
-    files: tuple[str, ...], references: tuple[ProfileReference, ProfileReference], choice: ClusterChoice
+    files: tuple[str, ...],
+    references: tuple[ProfileReference, ProfileReference],
+    choice: ClusterChoice,
+    *,
+    allow_invalid: bool,
 ) -> tuple[AdmittedCluster, tuple[ComparedProfile, ComparedProfile]]:
     decoded = installed_plugins().decoded_types()
 
@@ -151,7 +159,7 @@ def _read(
         return choice.run(lambda connection: read_history(connection, name, choice.namespace, choice.own_namespace))
 
     if files:
-        cluster = admit(read_cluster_files(files, decoded))
+        cluster = admit(read_cluster_files(files, decoded, allow_invalid=allow_invalid))
     else:
         cluster = choice.run(lambda connection: list_cluster(connection, decoded))
     first, second = (find_profile(reference, cluster, history) for reference in references)

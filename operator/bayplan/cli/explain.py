@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from bayplan.cli import feature_gates_option, given_command
+from bayplan.cli import allow_invalid_option, feature_gates_option, given_command
 from bayplan.conformance.cases import STANDARD_INPUT
 from bayplan.conformance.run import run_cases
 from bayplan.settings.feature_gates import FeatureGates, parse_feature_gates
@@ -33,6 +33,7 @@ class _Options:
     seed: int
     others_placed: bool
     feature_gates: str
+    allow_invalid: bool
 
 
 @click.command(short_help="Explain why a pod or a gang is or is not scheduled.")
@@ -51,6 +52,7 @@ class _Options:
     "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="With -f, --offline: seed to resolve ties."
 )
 @feature_gates_option("With -f, --offline: feature gates of the scheduler.")
+@allow_invalid_option("With -f: ")
 @click.option("-o", "--output", type=click.Choice(["table", "json", "yaml", "html"]), default="table", help="Format.")
 @click.option(
     "--cases",
@@ -80,6 +82,7 @@ def explain(
     others_placed: bool,
     seed: int,
     feature_gates: str,
+    allow_invalid: bool,
     output: str,
     source: str | None,
     workers: int,
@@ -111,7 +114,18 @@ def explain(
             context.exit(1)
         return
     options = _Options(
-        pod, namespace, file_pod, files, offline, server, kubeconfig, kube_context, seed, others_placed, feature_gates
+        pod,
+        namespace,
+        file_pod,
+        files,
+        offline,
+        server,
+        kubeconfig,
+        kube_context,
+        seed,
+        others_placed,
+        feature_gates,
+        allow_invalid,
     )
     click.echo(_explained(options, output), nl=output not in ("yaml", "html"))
 
@@ -122,6 +136,8 @@ def _explained(options: _Options, output: str) -> str:
         raise click.UsageError("specify only one of -f, --offline and --server")
     if options.others_placed and not options.files:
         raise click.UsageError("--others-placed requires -f")
+    if options.allow_invalid and not options.files:
+        raise click.UsageError("--allow-invalid requires -f")
     if not options.offline and (options.kubeconfig or options.kube_context):
         raise click.UsageError("--kubeconfig and --context require --offline")
     if options.feature_gates and not (options.files or options.offline):
@@ -140,7 +156,8 @@ def _explained(options: _Options, output: str) -> str:
     target = explained_name(namespace, name)
     if options.files:
         settings = SimulationOptions(options.seed, gates=gates)
-        explanation = sources.from_files(options.files, target, settings, others_placed=options.others_placed)
+        cluster = sources.read_files(options.files, allow_invalid=options.allow_invalid)
+        explanation = sources.from_files(cluster, target, settings, others_placed=options.others_placed)
     elif options.offline:
         choice = ClusterChoice(options.kubeconfig, options.kube_context)
         explanation = sources.from_api_server(choice, target, SimulationOptions(options.seed, gates=gates))

@@ -104,23 +104,36 @@ def _with_notices(explanation: AnyExplanation, notices: Iterable[str]) -> AnyExp
 # -- files ------------------------------------------------------------------------------------------------------------
 
 
-def from_files(
-    files: Sequence[str], target: PodName | GroupName, options: SimulationOptions, *, others_placed: bool
-) -> AnyExplanation:
+def read_files(files: Sequence[str], *, allow_invalid: bool) -> AdmittedCluster:
     """Read the cluster from files.
 
     Args:
         files: Paths; ``-`` is standard input.
+        allow_invalid: Whether objects that the API server would reject are read with notices.
+
+    Raises:
+        ConfigError: The files are invalid.
+        RegistryError: An installed plugin cannot be loaded.
+    """
+    return admit(read_cluster_files(files, installed_plugins().decoded_types(), allow_invalid=allow_invalid))
+
+
+def from_files(
+    cluster: AdmittedCluster, target: PodName | GroupName, options: SimulationOptions, *, others_placed: bool
+) -> AnyExplanation:
+    """Explain in memory.
+
+    Args:
+        cluster: The cluster of the files.
         target: The pod or PodGroup.
         options: Settings of the scheduler.
         others_placed: Whether all other pending pods are scheduled first, as in ``bayplan simulate``, except the
             members of the explained gang.
 
     Raises:
-        ConfigError: The files are invalid, or do not have the pod or PodGroup.
+        ConfigError: A profile is invalid, or the files do not have the pod or PodGroup.
         RegistryError: An installed plugin cannot be loaded.
     """
-    cluster = admit(read_cluster_files(files, installed_plugins().decoded_types()))
     if others_placed:
         cluster = _with_others_placed(cluster, target, options)
     return asyncio.run(_from_cluster(cluster, target, options))

@@ -14,7 +14,7 @@ from bayplan.recording.record_files import RecordFiles, open_record
 from bayplan.texts.printable import printable_record
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.recording.record_entries import Entry, Evicted, Fed, Placed, Rejected
-from scheduler_core.recording.record_file import frame_of, start_of_file
+from scheduler_core.recording.record_file import RecordError, frame_of, start_of_file
 
 _MICROSECONDS = 1_000_000
 _TIMES = click.DateTime(["%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S"])
@@ -100,9 +100,12 @@ def _length(files: RecordFiles, high: int, pod: str | None) -> int:
 def _is_about(entry: Entry, pod: str) -> bool:
     if isinstance(entry, Placed | Rejected | Evicted):
         return entry.pod == pod
-    if not isinstance(entry, Fed) or entry.args[-1][0] != "Pod":
+    if not isinstance(entry, Fed) or not entry.args or entry.args[-1][0] != "Pod":
         return False
-    meta = _NAMED.decode(entry.args[-1][1]).metadata
+    try:
+        meta = _NAMED.decode(entry.args[-1][1]).metadata
+    except msgspec.DecodeError as error:
+        raise RecordError(f"an entry about a pod cannot be decoded: {error}") from error
     return f"{meta.namespace}/{meta.name}" == pod
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import click
 
-from bayplan.cli import feature_gates_option, given_command
+from bayplan.cli import allow_invalid_option, feature_gates_option, given_command
 from bayplan.cli.simulation_report import SHORT_LIST, Lists, as_html, as_json, as_table, as_yaml
 from bayplan.explanation.unscheduled_pods import ExplainedPods, explain_unscheduled, is_rejected_for_devices
 from bayplan.page.report_documents import ReportDocuments
@@ -39,6 +39,7 @@ EXIT_UNSCHEDULABLE = 3
 @click.option("--gangs", is_flag=True, help=f"List all gangs. Without it: only if there are at most {SHORT_LIST}.")
 @click.option("--nodes", is_flag=True, help=f"List all nodes. Without it: only if there are at most {SHORT_LIST}.")
 @feature_gates_option("Feature gates of the scheduler.")
+@allow_invalid_option("")
 @click.option("--fail-on-unschedulable", is_flag=True, help="Exit with code 3 if a pod is not scheduled; for CI.")
 @click.pass_context
 def simulate(
@@ -52,6 +53,7 @@ def simulate(
     gangs: bool,
     nodes: bool,
     feature_gates: str,
+    allow_invalid: bool,
     fail_on_unschedulable: bool,
 ) -> None:
     """Schedule the pods in FILEs to the nodes in FILEs, with the same scheduler as in a cluster.
@@ -59,7 +61,8 @@ def simulate(
     Files contain YAML or JSON: nodes, pods, volumes, claims and storage classes, services, owners of pods, namespaces,
     PodDisruptionBudgets, PriorityClasses, PodGroups of all three APIs, SchedulerProfiles, PluginConfigs, kube-scheduler
     configurations, and lists of them as "kubectl get -o yaml" prints them; - is standard input. Without any profile
-    the default profile serves the pods of default-scheduler.
+    the default profile serves the pods of default-scheduler. Objects are validated as by an API server v1.37: unknown
+    fields, wrong values and other versions of these kinds are errors.
 
     The output starts with a summary: scheduled pods; requested and allocatable amounts of all nodes by resource, and
     devices in use by driver; fragmentation; and the causes for which pods were not scheduled. LARGEST FREE is the
@@ -78,7 +81,11 @@ def simulate(
     """
     gates = FeatureGates(parse_feature_gates(feature_gates))
     registry = installed_plugins()
-    cluster = admit(read_cluster_files(files, registry.decoded_types()))
+    options = [option for file in files for option in ("-f", file)]
+    options += ["--others-placed", *(["--seed", str(seed)] if seed else [])]
+    options += ["--feature-gates", feature_gates] if feature_gates else []
+    options += ["--allow-invalid"] if allow_invalid else []
+    cluster = admit(read_cluster_files(files, registry.decoded_types(), allow_invalid=allow_invalid))
     given = {(pod.metadata.namespace, pod.metadata.name): pod for pod in cluster.pods}
     claims = ExplainedPods()
 
@@ -90,7 +97,7 @@ def simulate(
         rejected = [pod for pod in waiting if is_rejected_for_devices(scheduler, pod)]
         claims = explain_unscheduled(scheduler, rejected, _EXPLAINED)
         if output == "html":
-            documents = await SimulatedDocuments(scheduler, _commands(context, files, seed, feature_gates)).build()
+            documents = await SimulatedDocuments(scheduler, _commands(context, options)).build()
 
     result = run_simulation(cluster, SimulationOptions(seed, percentage, gates=gates), registry, inspect=read_end)
     if output == "json":
@@ -109,14 +116,10 @@ def simulate(
         context.exit(EXIT_UNSCHEDULABLE)
 
 
-def _commands(context: click.Context, files: Sequence[str], seed: int, feature_gates: str) -> SimulationCommands:
-    """Return the commands that give the same as the panels of a report."""
-    seeded = ["--seed", str(seed)] if seed else []
-    gated = ["--feature-gates", feature_gates] if feature_gates else []
-    from_files = [option for file in files for option in ("-f", file)]
+def _commands(context: click.Context, options: Sequence[str]) -> SimulationCommands:
+    """Return the commands that give the same as the panels of a report, from the options of ``bayplan explain``."""
 
     def explain(namespace: str, name: str) -> str:
-        options = [*from_files, "--others-placed", *seeded, *gated, "-n", namespace, name]
-        return shlex.join(["bayplan", "explain", *options])
+        return shlex.join(["bayplan", "explain", *options, "-n", namespace, name])
 
     return SimulationCommands(given_command(context), explain)

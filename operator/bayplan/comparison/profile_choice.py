@@ -83,6 +83,8 @@ def find_profile(reference: ProfileReference, cluster: AdmittedCluster, history:
 
 def _in_file(reference: ProfileReference) -> ComparedProfile:
     files = read_cluster_files([reference.file])
+    if files.problems:
+        raise ConfigError(files.problems)
     if reference.name:
         profile = _named(reference.name, files.profiles, reference.text)
     elif len(files.profiles) == 1:

@@ -19,7 +19,7 @@ from bayplan.simulation.cluster_files import read_cluster_files
 from bayplan.simulation.memory_cluster import offline_scheduler
 from bayplan.simulation.simulated_profiles import build_profiles
 from bayplan.simulation.simulation import installed_plugins
-from scheduler_core.errors import ConfigError, Problem
+from scheduler_core.errors import ConfigError, Problem, SchedulerCoreError
 from scheduler_core.record_assembly import Difference, ReplayLoop, replay_of
 from scheduler_core.recording.record_entries import Decision, Entry, Placed, Rejected
 from scheduler_core.recording.record_file import RecordError
@@ -142,8 +142,14 @@ def replay(record: RecordFiles, options: ReplayOptions) -> ReplayResult:
     recorded.on_decision = _Stop(options, result, Moment(scheduler, run)).decided
     if options.profile:
         result.shadow = _shadow(scheduler, options.profile)
-    with asyncio.Runner(loop_factory=ReplayLoop) as runner:
-        runner.run(run.run())
+    try:
+        with asyncio.Runner(loop_factory=ReplayLoop) as runner:
+            runner.run(run.run())
+    except SchedulerCoreError:
+        raise
+    except Exception as error:
+        # Entries are decoded when they are replayed; whatever a damaged one raises belongs to the record.
+        raise RecordError(f"the record cannot be replayed: {type(error).__name__}: {error}") from error
     result.decisions, result.difference, result.changed = recorded.decisions, recorded.difference, recorded.changed
     if result.shadow is not None and not result.shadow.record.decided and result.difference is None:
         name = result.shadow.settings.shadow_of

@@ -10,7 +10,7 @@ Priority and DefaultTolerationSeconds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -31,13 +31,14 @@ from bayplan.simulation.storage_admission import (
 from scheduler_core.errors import ConfigError, Problem, QuantityError
 from scheduler_core.feeds.workload_feed import PodSurrounding
 from scheduler_core.model.device_claims import ResourceClaim, ResourceClaimTemplate
+from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Container, ContainerPort, Pod, PodSpec, Quantities, ResourceRequirements
 from scheduler_core.model.pod_group import CompositePodGroup, GroupKey, GroupSource, PodGroup
 from scheduler_core.model.pod_requests import CPU, MEMORY, pod_requests
 from scheduler_core.model.quantity import nano
-from scheduler_core.model.storage import StorageClass, StorageObject
-from scheduler_core.model.taints import NO_EXECUTE, Toleration
+from scheduler_core.model.storage import PersistentVolumeClaim, StorageClass, StorageObject
+from scheduler_core.model.taints import NO_EXECUTE, NO_SCHEDULE, Taint, Toleration
 from scheduler_core.model.workloads import Namespace, PriorityClass
 from scheduler_core.snapshot.indexes.device_index import DeviceObject
 from scheduler_core.snapshot.indexes.storage_index import object_key
@@ -50,6 +51,8 @@ SYSTEM_PRIORITIES: Mapping[str, int] = {
 
 _HUGE_PAGES = "hugepages-"
 _PREEMPT = "PreemptLowerPriority"
+_UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
+"""Key of the taint that the node lifecycle controller adds to a cordoned node."""
 _NOT_READY_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
 K = TypeVar("K", bound=Node | Pod | StorageObject | DeviceObject | ResourceClaimTemplate | PodSurrounding)
@@ -98,19 +101,22 @@ def admit(files: ClusterFiles) -> AdmittedCluster:
     """Admit every object as if it were created.
 
     Raises:
-        ConfigError: With every problem: duplicate names, unknown priority classes, invalid quantities.
+        ConfigError: With every problem: what the API server would reject, duplicate names, unknown priority classes.
     """
-    problems: list[Problem] = []
+    problems = list(files.problems)
     classes = _priority_classes(files.priority_classes, problems)
-    nodes = [_admitted(placed, _node, problems) for placed in files.nodes]
-    pods = [_admitted(placed, lambda pod: _pod(pod, classes), problems) for placed in files.pods]
+    rejected: Collection[Place] = files.rejected if files.problems else ()
+    admission = _Admission(problems, rejected)
+    nodes = [admission.admitted(placed, _node) for placed in files.nodes]
+    pods = [admission.admitted(placed, lambda pod: _pod(pod, classes)) for placed in files.pods]
     class_name = default_class(each.object for each in files.storage if isinstance(each.object, StorageClass))
     storage = [
-        _admitted(placed, lambda given: admitted_storage(given, class_name), problems) for placed in files.storage
+        admission.admitted(placed, lambda given: admitted_storage(given, class_name)) for placed in files.storage
     ]
-    surroundings = [_admitted(placed, admitted_surrounding, problems) for placed in files.surroundings]
-    devices = [_admitted(placed, admitted_device, problems) for placed in files.devices]
-    templates = [_admitted(placed, admitted_template, problems) for placed in files.claim_templates]
+    storage += _ephemeral_claims(files, [each.object for each in pods], storage, class_name)
+    surroundings = [admission.admitted(placed, admitted_surrounding) for placed in files.surroundings]
+    devices = [admission.admitted(placed, admitted_device) for placed in files.devices]
+    templates = [admission.admitted(placed, admitted_template) for placed in files.claim_templates]
     for admitted in (nodes, pods, storage, devices, templates, surroundings):
         problems += _duplicates((_described(each.object), each.place) for each in admitted)
     problems += _duplicate_uids(pods)
@@ -120,7 +126,9 @@ def admit(files: ClusterFiles) -> AdmittedCluster:
     ):
         problems += _duplicates([(f"{kind} {_raw_key(each.object)}", each.place) for each in objects])
     notices = list(files.notices)
-    groups = admitted_groups(files.pod_groups, classes.value_of, problems, notices)
+    groups = admitted_groups(
+        [each for each in files.pod_groups if each.place not in rejected], classes.value_of, problems, notices
+    )
     if problems:
         raise ConfigError(problems)
     device_objects = [each.object for each in devices]
@@ -144,13 +152,27 @@ def admit(files: ClusterFiles) -> AdmittedCluster:
     )
 
 
-def _admitted(placed: Placed[K], change: Callable[[K], K], problems: list[Problem]) -> Placed[K]:
-    try:
-        return Placed(change(placed.object), placed.place)
-    except ConfigError as error:
-        where = f"{placed.place} ({_described(placed.object)})"
-        problems += [Problem(f"{where}: {each.path}", each.message) for each in error.problems]
-        return placed
+class _Admission:
+    """Admission of objects one after the other; an object that the API server rejects has its problems already.
+
+    Args:
+        problems: List to which problems are added.
+        rejected: Places of rejected objects.
+    """
+
+    def __init__(self, problems: list[Problem], rejected: Collection[Place]) -> None:
+        self._problems = problems
+        self._rejected = rejected
+
+    def admitted(self, placed: Placed[K], change: Callable[[K], K]) -> Placed[K]:
+        """Return a changed object; the object itself if it is invalid."""
+        try:
+            return Placed(change(placed.object), placed.place)
+        except ConfigError as error:
+            if placed.place not in self._rejected:
+                where = f"{placed.place} ({_described(placed.object)})"
+                self._problems += [Problem(f"{where}: {each.path}", each.message) for each in error.problems]
+            return placed
 
 
 # -- nodes ------------------------------------------------------------------------------------------------------------
@@ -161,6 +183,9 @@ def _node(node: Node) -> Node:
     _check_quantities("status.allocatable", node.status.allocatable)
     if not node.status.allocatable and node.status.capacity:
         node = replace(node, status=replace(node.status, allocatable=node.status.capacity))
+    if node.spec.unschedulable and not any(taint.key == _UNSCHEDULABLE for taint in node.spec.taints):
+        taints = (*node.spec.taints, Taint(_UNSCHEDULABLE, NO_SCHEDULE))
+        node = replace(node, spec=replace(node.spec, taints=taints))
     if not node.metadata.uid:
         node = replace(node, metadata=replace(node.metadata, uid=uid_of("Node", "", node.metadata.name)))
     return node
@@ -329,6 +354,23 @@ def _with_namespaces(surroundings: Sequence[PodSurrounding], pods: Sequence[Pod]
 def _raw_key(body: Mapping[str, Any]) -> str:
     meta = body["metadata"]
     return f"{meta['namespace']}/{meta['name']}" if meta.get("namespace") else str(meta["name"])
+
+
+def _ephemeral_claims(
+    files: ClusterFiles, pods: Sequence[Pod], storage: Sequence[Placed[StorageObject]], class_name: str | None
+) -> list[Placed[StorageObject]]:
+    """Return the claims that the controller of ephemeral volumes creates, unless a file has one of the name."""
+    by_key = {(pod.metadata.namespace, pod.metadata.name): pod for pod in pods if not pod.is_terminal}
+    known = {each.object.metadata.name for each in storage if isinstance(each.object, PersistentVolumeClaim)}
+    created: list[Placed[StorageObject]] = []
+    for each in files.ephemeral_claims:
+        pod = by_key.get(each.pod)
+        if pod is None or each.claim.metadata.name in known:
+            continue
+        owner = OwnerReference("Pod", pod.metadata.name, pod.metadata.uid, "v1", controller=True)
+        claim = replace(each.claim, metadata=replace(each.claim.metadata, owner_references=(owner,)))
+        created.append(Placed(admitted_storage(claim, class_name), Place("", 0)))
+    return created
 
 
 def _duplicates(described: Iterable[tuple[str, Place]]) -> list[Problem]:

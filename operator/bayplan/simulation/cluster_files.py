@@ -1,7 +1,8 @@
 """Reads a cluster from files: YAML with any number of documents, JSON, lists as ``kubectl get`` prints them.
 
 Each object keeps its place, because a file may have hundreds of objects, and an error without file and document would
-be of no use.
+be of no use. Objects that the API server would reject are read as far as possible, so that all problems are reported
+together; ``admit`` raises them.
 """
 
 from __future__ import annotations
@@ -16,12 +17,16 @@ from typing import Any, Generic, TypeVar
 import msgspec
 import yaml
 
+from bayplan.api_validation.config_maps import CONFIG_MAP as _CONFIG_MAP
+from bayplan.api_validation.config_maps import configurations_in
+from bayplan.api_validation.object_validation import ObjectValidation
+from bayplan.api_validation.served_kinds import version_problem
 from bayplan.gangs.native_group_translation import COMPOSITE_VERSIONS, NATIVE_VERSIONS
 from bayplan.kube.device_api import GROUP as DEVICE_GROUP
 from bayplan.kube.device_api import VERSIONS as DEVICE_VERSIONS
 from bayplan.resources.resource_model import API_VERSION as BAYPLAN_API
 from bayplan.simulation.decoding_problems import decoding_problem
-from bayplan.simulation.storage_admission import WrittenStorageClass
+from bayplan.simulation.storage_admission import DEFAULT_NAMESPACE, WrittenStorageClass
 from bayplan.texts import yaml_documents
 from scheduler_core.config.plugin_args import API_VERSION as KUBE_SCHEDULER_API
 from scheduler_core.errors import ConfigError, Problem
@@ -80,12 +85,26 @@ class Placed(Generic[T]):
     place: Place
 
 
+@dataclass(frozen=True, slots=True)
+class EphemeralClaim:
+    """The claim of an ephemeral volume.
+
+    Attributes:
+        pod: Namespace and name of the pod.
+        claim: The claim, with the name and namespace that it gets, and without an owner.
+    """
+
+    pod: tuple[str, str]
+    claim: PersistentVolumeClaim
+
+
 @dataclass(slots=True)
 class ClusterFiles:
     """Objects in the files.
 
     Attributes:
         storage: Volumes, claims and other storage objects.
+        ephemeral_claims: Claims of the pods' ephemeral volumes, as the controller would create them, without an owner.
         devices: ResourceClaims, DeviceClasses, ResourceSlices and DeviceTaintRules.
         claim_templates: ResourceClaimTemplates.
         surroundings: Namespaces, PodDisruptionBudgets, and services and owners of pods.
@@ -94,6 +113,8 @@ class ClusterFiles:
         configurations: KubeSchedulerConfiguration documents as written.
         pod_groups: PodGroup objects of all three APIs, and CompositePodGroups, as written.
         notices: Notices about ignored objects.
+        problems: Why the API server would reject objects that could be read nevertheless.
+        rejected: Places of these objects.
         decoded: Types that nodes and pods were decoded to.
     """
 
@@ -101,6 +122,7 @@ class ClusterFiles:
     pods: list[Placed[Pod]] = field(default_factory=list)
     priority_classes: list[Placed[PriorityClass]] = field(default_factory=list)
     storage: list[Placed[StorageObject]] = field(default_factory=list)
+    ephemeral_claims: list[EphemeralClaim] = field(default_factory=list)
     devices: list[Placed[DeviceObject]] = field(default_factory=list)
     claim_templates: list[Placed[ResourceClaimTemplate]] = field(default_factory=list)
     surroundings: list[Placed[PodSurrounding]] = field(default_factory=list)
@@ -109,6 +131,8 @@ class ClusterFiles:
     configurations: list[Placed[dict[str, Any]]] = field(default_factory=list)
     pod_groups: list[Placed[dict[str, Any]]] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    rejected: set[Place] = field(default_factory=set)
     decoded: DecodedTypes = field(default_factory=DecodedTypes)
 
 
@@ -153,34 +177,54 @@ _RAW: Mapping[tuple[str, str], str] = {
     },
     (KUBE_SCHEDULER_API, "KubeSchedulerConfiguration"): "configurations",
 }
+READ_KINDS = (*_DECODED, *_RAW)
+"""apiVersion and kind of all objects that are read."""
+
+_MAX_SHOWN = 100
 _NAMELESS = frozenset({"KubeSchedulerConfiguration"})
 
 
-def read_cluster_files(sources: Sequence[str], decoded: DecodedTypes | None = None) -> ClusterFiles:
+def kubernetes_kinds() -> list[tuple[str, str]]:
+    """Return apiVersion and kind of the objects that Kubernetes itself defines, in the versions of the newest release.
+
+    ``hack.kubernetes_schema`` writes their schema. PodGroups of v1alpha2 exist only in older releases.
+    """
+    foreign = ("bayplan.dev", "scheduling.x-k8s.io", "kubescheduler.config.k8s.io")
+    kinds = [key for key in READ_KINDS if not key[0].startswith(foreign)]
+    return [(version, kind) for version, kind in kinds if version != f"{GroupSource.NATIVE.value}/v1alpha2"]
+
+
+def read_cluster_files(
+    sources: Sequence[str], decoded: DecodedTypes | None = None, *, allow_invalid: bool = False
+) -> ClusterFiles:
     """Read files.
 
     Args:
         sources: Paths; ``-`` is standard input.
         decoded: Types that nodes and pods are decoded to, with the fields that installed plugins declare.
+        allow_invalid: Whether objects that the API server would reject are read with notices instead of problems.
 
     Returns:
         Their objects, in the order of the files.
 
     Raises:
-        ConfigError: With the problems of all files.
+        ConfigError: Files or objects cannot be read at all; with the problems of all files.
     """
-    files = ClusterFiles(decoded=decoded or DecodedTypes())
-    problems: list[Problem] = []
-    ignored: Counter[str] = Counter()
+    reading = _Reading(ClusterFiles(decoded=decoded or DecodedTypes()))
     for source in sources:
         try:
             for placed in _objects(source):
-                _take(placed, files, problems, ignored)
+                reading.take(placed)
         except ConfigError as error:
-            problems += error.problems
-    if problems:
-        raise ConfigError(problems)
-    for kind, count in sorted(ignored.items()):
+            reading.unreadable += error.problems
+    files = reading.files
+    if reading.unreadable:
+        raise ConfigError([*reading.unreadable, *(() if allow_invalid else reading.shown_problems())])
+    if allow_invalid:
+        files.notices += [f"the API server would reject {problem}" for problem in reading.shown_problems()]
+    else:
+        files.problems += reading.shown_problems()
+    for kind, count in sorted(reading.ignored.items()):
         notice = "ignored; only nodes, pods and objects that affect scheduling are read"
         files.notices.append(f"{_counted(count, kind)} {notice}")
     podless = Counter(type(each.object).__name__ for each in files.surroundings if _has_no_pods(each.object))
@@ -221,10 +265,15 @@ def _text(source: str, name: str) -> bytes:
 def _documents(name: str, text: bytes) -> Iterator[Any]:
     if text.lstrip()[:1] == b"{":
         try:
-            yield msgspec.json.decode(text)
+            document = msgspec.json.decode(text)
         except (msgspec.DecodeError, RecursionError):
             pass  # Several JSON documents, or YAML in flow style: the YAML parser reads both.
         else:
+            if yaml_documents.is_too_deep(document):
+                raise ConfigError(
+                    [Problem(name, f"is nested deeper than {yaml_documents.MAX_DEPTH} levels; make it flatter")]
+                )
+            yield document
             return
     try:
         yield from yaml_documents.load_all(text, yaml_documents.ManifestLoader)
@@ -249,36 +298,128 @@ def _flattened(document: Any, place: Place) -> Iterator[Placed[Any]]:
 # -- from objects to their types --------------------------------------------------------------------------------------
 
 
-def _take(placed: Placed[Any], files: ClusterFiles, problems: list[Problem], ignored: Counter[str]) -> None:
-    body, place = placed.object, placed.place
-    if not isinstance(body, dict) or not isinstance(body.get("kind"), str):
-        problems.append(Problem(str(place), "is not a Kubernetes object; give it apiVersion, kind and metadata"))
-        return
-    kind = body["kind"]
-    key = (str(body.get("apiVersion", "")), kind)
-    if key in _DECODED:
+class _Reading:
+    """Objects that are read one after the other.
+
+    Attributes:
+        files: The objects.
+        unreadable: Problems of what cannot be read at all.
+        ignored: Numbers of ignored objects by kind.
+    """
+
+    def __init__(self, files: ClusterFiles) -> None:
+        self.files = files
+        self.unreadable: list[Problem] = []
+        self.ignored: Counter[str] = Counter()
+        self._rejected: list[Problem] = []
+        self._generated: Counter[str] = Counter()
+        self._validation = ObjectValidation()
+
+    def shown_problems(self) -> list[Problem]:
+        """Return why the API server would reject objects; beyond a hundred problems they are counted."""
+        hidden = len(self._rejected) - _MAX_SHOWN
+        more = (
+            [Problem("", f"{hidden} more problems of this kind; correct the listed ones first")] if hidden > 0 else []
+        )
+        return self._rejected[:_MAX_SHOWN] + more
+
+    def take(self, placed: Placed[Any]) -> None:
+        """Read an object."""
+        body, place = placed.object, placed.place
+        if not isinstance(body, dict) or not isinstance(body.get("kind"), str):
+            message = "is not a Kubernetes object; give it apiVersion, kind and metadata"
+            self.unreadable.append(Problem(str(place), message))
+            return
+        kind, version = body["kind"], str(body.get("apiVersion") or "")
+        key = version, kind
+        if key in _DECODED or key in _RAW:
+            self._take_known(body, key, place)
+        elif key == _CONFIG_MAP:
+            self._take_config_map(body, place)
+        else:
+            known = [known for known, name in READ_KINDS if name == kind]
+            problem = version_problem(version, kind, known)
+            if problem is None:
+                self.ignored[kind] += 1
+            else:
+                self.unreadable.append(Problem(f"{place} ({describe(body)}): {problem.path}", problem.message))
+
+    def _take_known(self, body: dict[str, Any], key: tuple[str, str], place: Place) -> None:
+        where = f"{place} ({describe(body)}): "
+        rejected = [Problem(f"{where}{each.path}", each.message) for each in self._validation.problems(body)]
+        self._rejected += rejected
+        if rejected:
+            self.files.rejected.add(place)
+        body = self._named(body)
+        if key in _RAW:
+            if key[1] not in _NAMELESS and not _has_text_names(body):
+                if not rejected:
+                    self.unreadable.append(Problem(f"{where}metadata.name", "must be text; add it or put it in quotes"))
+                self._lost(rejected)
+                return
+            getattr(self.files, _RAW[key]).append(Placed(_without_nulls(body), place))
+            return
         attribute, model = _DECODED[key]
-        model = {Node: files.decoded.node, Pod: files.decoded.pod}.get(model, model)
+        model = {Node: self.files.decoded.node, Pod: self.files.decoded.pod}.get(model, model)
         try:
             decoded: Any = convert(body, model)
         except msgspec.ValidationError as error:
             problem = decoding_problem(error, body)
-            problems.append(Problem(f"{place} ({describe(body)}): {problem.path}", problem.message))
+            if not rejected:
+                self.unreadable.append(Problem(f"{where}{problem.path}", problem.message))
+            self._lost(rejected)
             return
-        getattr(files, attribute).append(Placed(decoded, place))
-    elif key in _RAW:
-        if kind not in _NAMELESS and not _has_name(body):
-            problems.append(Problem(f"{place} ({kind}): metadata.name", "is required; add it"))
-            return
-        getattr(files, _RAW[key]).append(Placed(_without_nulls(body), place))
-    else:
-        known = [version for version, name in (*_DECODED, *_RAW) if name == kind]
-        ignored[f"{kind} ({key[0] or 'no apiVersion'}, not {' or '.join(known)})" if known else kind] += 1
+        getattr(self.files, attribute).append(Placed(decoded, place))
+        if attribute == "pods":
+            self._take_ephemeral_claims(_without_nulls(body), where, rejected)
+
+    def _named(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Return an object with a name, which the API server generates from ``metadata.generateName``."""
+        metadata = body.get("metadata")
+        prefix = metadata.get("generateName") if isinstance(metadata, dict) else None
+        if not isinstance(metadata, dict) or metadata.get("name") or not isinstance(prefix, str) or not prefix:
+            return body
+        self._generated[prefix] += 1
+        return {**body, "metadata": {**metadata, "name": f"{prefix}{self._generated[prefix]:05d}"}}
+
+    def _take_ephemeral_claims(self, pod: Mapping[str, Any], where: str, rejected: list[Problem]) -> None:
+        metadata = pod["metadata"]
+        namespace = metadata.get("namespace") or DEFAULT_NAMESPACE
+        for index, volume in enumerate(pod.get("spec", {}).get("volumes", ())):
+            template = volume.get("ephemeral", {}).get("volumeClaimTemplate") or {}
+            if "ephemeral" not in volume:
+                continue
+            name = f"{metadata['name']}-{volume.get('name', '')}"
+            body = {"metadata": {**template.get("metadata", {}), "name": name, "namespace": namespace}}
+            try:
+                claim = msgspec.convert({**body, "spec": template.get("spec", {})}, PersistentVolumeClaim)
+            except (msgspec.ValidationError, AttributeError, TypeError) as error:
+                if not rejected:
+                    path = f"{where}spec.volumes[{index}].ephemeral.volumeClaimTemplate"
+                    self.unreadable.append(Problem(path, f"cannot be read: {error}"))
+                self._lost(rejected)
+                return
+            self.files.ephemeral_claims.append(EphemeralClaim((namespace, metadata["name"]), claim))
+
+    def _lost(self, rejected: list[Problem]) -> None:
+        """Report the problems of an object that cannot even be read if invalid objects are allowed."""
+        self.unreadable += rejected
+        self._rejected = self._rejected[: len(self._rejected) - len(rejected)]
+
+    def _take_config_map(self, body: dict[str, Any], place: Place) -> None:
+        """Read the kube-scheduler configurations in a ConfigMap."""
+        found = configurations_in(body)
+        for name, document in found:
+            self.take(Placed(document, Place(f"{place}, data[{name}]", 0)))
+        if not found:
+            self.ignored["ConfigMap"] += 1
 
 
-def _has_name(body: Mapping[str, Any]) -> bool:
+def _has_text_names(body: Mapping[str, Any]) -> bool:
     metadata = body.get("metadata")
-    return isinstance(metadata, Mapping) and isinstance(metadata.get("name"), str) and bool(metadata["name"])
+    if not isinstance(metadata, Mapping) or not isinstance(metadata.get("namespace", ""), str):
+        return False
+    return isinstance(metadata.get("name"), str) and bool(metadata["name"])
 
 
 def describe(body: Mapping[str, Any]) -> str:

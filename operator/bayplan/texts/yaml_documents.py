@@ -108,28 +108,51 @@ def _check_depth(text: str | bytes) -> None:
             depth -= 1
 
 
+def is_too_deep(document: Any) -> bool:
+    """Return whether plain data is nested deeper than YAML may be; it is walked without recursion."""
+    level = [document]
+    for _ in range(MAX_DEPTH + 1):
+        level = [
+            inner
+            for each in level
+            for inner in (each.values() if isinstance(each, dict) else each if isinstance(each, list) else ())
+            if isinstance(inner, dict | list)
+        ]
+        if not level:
+            return False
+    return True
+
+
 def _check_aliases(root: yaml.Node) -> None:
-    """Reject an alias within its own anchor, and aliases that expand to too many values.
+    """Reject an alias within its own anchor, and aliases that expand to too many values or too many levels.
+
+    Each node is visited once and without recursion: a chain of aliases is deeper than the text that spells it.
 
     Raises:
         YAMLError: There is such an alias.
     """
-    sizes: dict[int, int] = {}
-    _size(root, sizes, set())
-    if sizes[id(root)] - len(sizes) > MAX_VALUES_BY_ALIASES:
+    sizes: dict[int, tuple[int, int]] = {}
+    above: set[int] = set()
+    to_see: list[tuple[yaml.Node, bool]] = [(root, False)]
+    while to_see:
+        node, is_left = to_see.pop()
+        number = id(node)
+        if is_left:
+            inner = [sizes[id(each)] for each in _within(node)]
+            depth = 1 + max((each[1] for each in inner), default=0) if isinstance(node, yaml.CollectionNode) else 0
+            if depth > MAX_DEPTH:
+                message = f"its aliases expand to more than {MAX_DEPTH} levels at {_line(node)}; write them out"
+                raise RejectedYamlError(message)
+            sizes[number] = 1 + sum(each[0] for each in inner), depth
+            above.discard(number)
+        elif number in above:
+            raise RejectedYamlError(f"has an alias within its own anchor at {_line(node)}; remove it")
+        elif number not in sizes:
+            above.add(number)
+            to_see.append((node, True))
+            to_see += [(each, False) for each in _within(node)]
+    if sizes[id(root)][0] - len(sizes) > MAX_VALUES_BY_ALIASES:
         raise RejectedYamlError(f"its aliases expand to more than {MAX_VALUES_BY_ALIASES:,} values; write them out")
-
-
-def _size(node: yaml.Node, sizes: dict[int, int], above: set[int]) -> int:
-    """Count the values of a node with its aliases expanded; each node is visited once."""
-    number = id(node)
-    if number in above:
-        raise RejectedYamlError(f"has an alias within its own anchor at {_line(node)}; remove it")
-    if number not in sizes:
-        above.add(number)
-        sizes[number] = 1 + sum(_size(inner, sizes, above) for inner in _within(node))
-        above.discard(number)
-    return sizes[number]
 
 
 def _within(node: yaml.Node) -> Iterator[yaml.Node]:

@@ -1,7 +1,7 @@
 """Validates manifests as the API server and the operator together do.
 
-It has no rules of its own: the schema is that of the CustomResourceDefinitions, the other rules are those of the
-models, the plugins and ``desired_state``, so that it accepts exactly the files that a cluster would run. Each profile
+It has no rules of its own: those of the API server are in ``api_validation``, the others are those of the models, the
+plugins and ``desired_state``, so that it accepts exactly the files that a cluster would run. Each profile
 is validated alone: a file does not contain which of two profiles that claim a name is older, so both get the
 problem.
 """
@@ -11,24 +11,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from bayplan.api_validation.config_maps import CONFIG_MAP, CONFIGURATION, configurations_in
+from bayplan.api_validation.object_validation import ObjectValidation
+from bayplan.api_validation.served_kinds import version_problem
 from bayplan.configuration.configuration_file import configuration_notes, configuration_problems
 from bayplan.profiles.desired_profiles import desired_state, missing_plugin_config
 from bayplan.profiles.plugin_config_validation import PluginConfigValidation
-from bayplan.resources.crd_generation import RESOURCES, definition_of
+from bayplan.resources.crd_generation import RESOURCES
 from bayplan.resources.pod_group import PodGroup
-from bayplan.resources.resource_model import API_VERSION, GROUP
+from bayplan.resources.resource_model import API_VERSION
+from bayplan.simulation.cluster_files import READ_KINDS
 from bayplan.simulation.memory_cluster import offline_scheduler
 from bayplan.validation.findings import Finding, Severity
 from bayplan.validation.manifest_files import Manifest
-from bayplan.validation.metadata_check import metadata_problems
-from bayplan.validation.schema_check import schema_problems
+from scheduler_core.config.plugin_args import API_VERSION as CONFIGURATION_API
 from scheduler_core.config.plugins_without_effect import enabled_notes
-from scheduler_core.config.validation import did_you_mean
+from scheduler_core.config.validation import field_path
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.runtime.profile_swap import queue_sort_of
 
 _KINDS = {resource.definition.kind: resource for resource in RESOURCES}
-_CONFIGURATION = "kubescheduler.config.k8s.io"
 
 
 class ManifestValidation:
@@ -48,10 +50,7 @@ class ManifestValidation:
         self.objects = 0
         self._allow_default_scheduler = allow_default_scheduler
         self._scheduler = offline_scheduler()
-        self._schemas = {
-            kind: definition_of(resource)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-            for kind, resource in _KINDS.items()
-        }
+        self._objects = ObjectValidation()
         ours = [each for each in manifests if self._is_ours(each)]
         self._configs = [_plain(each) for each in ours if _kind(each) == "PluginConfig" and _name(each)]
         self._validation = PluginConfigValidation(self._scheduler.registry)
@@ -68,29 +67,55 @@ class ManifestValidation:
         if not isinstance(body, Mapping) or not isinstance(body.get("kind"), str):
             self._report(manifest, [Problem("", "is not a Kubernetes object; give it apiVersion, kind and metadata")])
             return False
-        kind, version = body["kind"], body.get("apiVersion")
-        group = str(version or "").partition("/")[0]
-        if group == _CONFIGURATION:
-            self.objects += 1
-            self._report(manifest, configuration_problems(body, self._scheduler))
-            self._report(manifest, configuration_notes(body), Severity.NOTE)
-        elif group == GROUP and kind not in _KINDS:
-            hint = did_you_mean(kind, _KINDS)
-            self._report(manifest, [Problem("kind", f"unknown kind in {GROUP}{hint}; correct it")])
-        elif (group == GROUP and version != API_VERSION) or (version is None and kind in _KINDS):
-            self._report(manifest, [Problem("apiVersion", f'must be "{API_VERSION}"')])
-        elif group == GROUP:
+        kind, version = body["kind"], str(body.get("apiVersion") or "")
+        if version == API_VERSION and kind in _KINDS:
             return True
+        known = [each for each, name in READ_KINDS if name == kind]
+        if (version, kind) == CONFIG_MAP:
+            self._validate_config_map(manifest)
+        elif version == CONFIGURATION_API and kind == CONFIGURATION:
+            self._validate_configuration(manifest, body)
+        elif version in known:
+            self.objects += 1
+            self._report(manifest, self._objects.problems(body))
         else:
-            message = f"{kind} ({version or 'no apiVersion'}) is ignored: it is not a resource of Bayplan"
-            self._report(manifest, [Problem("", message)], Severity.NOTE)
+            problem = version_problem(version, kind, known)
+            message = f"{kind} ({version}) is ignored: it is not validated here"
+            self._report(
+                manifest,
+                [problem or Problem("", message)],
+                Severity.NOTE if problem is None else Severity.ERROR,
+            )
         return False
+
+    def _validate_config_map(self, manifest: Manifest) -> None:
+        """Validate a ConfigMap, and the kube-scheduler configurations that it holds."""
+        found = configurations_in(manifest.body)
+        for name, document in found:
+            self._validate_configuration(manifest, document, field_path("data", (name,)))
+        if not found:
+            message = "ConfigMap (v1) is ignored: it holds no KubeSchedulerConfiguration"
+            self._report(manifest, [Problem("", message)], Severity.NOTE)
+
+    def _validate_configuration(self, manifest: Manifest, document: Any, prefix: str = "") -> None:
+        self.objects += 1
+        if not isinstance(document, Mapping):
+            self._report(manifest, [Problem(prefix, "is not a KubeSchedulerConfiguration in YAML; correct the text")])
+            return
+        version = document.get("apiVersion")
+        if version != CONFIGURATION_API:
+            message = f'must be "{CONFIGURATION_API}", not "{version}"; convert the configuration to it'
+            self._report(manifest, [Problem(_joined(prefix, "apiVersion"), message)])
+            document = {**document, "apiVersion": CONFIGURATION_API}
+        found = configuration_problems(document, self._scheduler)
+        self._report(manifest, [Problem(_joined(prefix, each.path), each.message) for each in found])
+        notes = configuration_notes(document)
+        self._report(manifest, [Problem(_joined(prefix, each.path), each.message) for each in notes], Severity.NOTE)
 
     def _validate(self, manifest: Manifest) -> None:
         self.objects += 1
         kind = _kind(manifest)
-        body = {name: value for name, value in manifest.body.items() if name != "status"}
-        problems = list(metadata_problems(body.get("metadata")))
+        problems: list[Problem] = []
         if _name(manifest):
             self._note_repetition(manifest)
             plain = _plain(manifest)
@@ -102,10 +127,7 @@ class ManifestValidation:
             else:
                 problems += _model_problems(plain)
         reported = {problem.path for problem in problems}
-        rest = {name: value for name, value in body.items() if name != "metadata"}
-        schema = {**self._schemas[kind], "required": ["spec"]}
-        found = schema_problems({**rest, "metadata": {}}, schema, "")
-        problems += [each for each in found if each.path not in reported]
+        problems += [each for each in self._objects.problems(manifest.body) if each.path not in reported]
         self._report(manifest, problems)
 
     # -- profiles -----------------------------------------------------------------------------------------------
@@ -176,6 +198,10 @@ class ManifestValidation:
                     problem.path,
                 )
             )
+
+
+def _joined(prefix: str, path: str) -> str:
+    return f"{prefix}.{path}" if prefix and path else prefix or path
 
 
 def _kind(manifest: Manifest) -> str:

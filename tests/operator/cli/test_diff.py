@@ -124,7 +124,9 @@ def test_untrusted_names_are_escaped(tmp_path: Path) -> None:
     cluster.write_text(yaml.safe_dump_all([body, {**node, "spec": {"unschedulable": True}}, pod]))
     other.write_text(yaml.safe_dump({**body, "spec": lenient}))
     for output in ("table", "html"):
-        result = CliRunner().invoke(bayplan, ["diff", "p", str(other), "--cluster", str(cluster), "-o", output])
+        result = CliRunner().invoke(
+            bayplan, ["diff", "p", str(other), "--cluster", str(cluster), "-o", output, "--allow-invalid"]
+        )
         assert result.exit_code == 1
         assert "FORGED" in result.stdout
         assert "\x1b" not in result.stdout

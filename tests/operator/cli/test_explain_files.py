@@ -22,14 +22,14 @@ RUNNING = """
 apiVersion: v1
 kind: Pod
 metadata: {name: running}
-spec: {nodeName: n, containers: [{name: main, resources: {requests: {cpu: 3680m}}}]}
+spec: {nodeName: n, containers: [{name: main, image: x, resources: {requests: {cpu: 3680m}}}]}
 ---
 """
 WAITING = """
 apiVersion: v1
 kind: Pod
 metadata: {name: waiting, namespace: shop}
-spec: {containers: [{name: main, resources: {requests: {cpu: 500m}}}]}
+spec: {containers: [{name: main, image: x, resources: {requests: {cpu: 500m}}}]}
 ---
 """
 

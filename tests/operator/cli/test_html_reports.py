@@ -70,7 +70,7 @@ def node(name: str, **spec: Any) -> Document:
 
 def pod(name: str) -> Document:
     """Return a pod that needs a whole node."""
-    container = {"name": "main", "resources": {"requests": {"cpu": "1"}}}
+    container = {"name": "main", "image": "x", "resources": {"requests": {"cpu": "1"}}}
     spec = {"schedulerName": "p", "containers": [container]}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "ns"}, "spec": spec}
 
@@ -87,12 +87,12 @@ def report(*args: str) -> str:
 
 def simulation_report(path: Path) -> str:
     """Return the report of a simulation with an infeasible pod."""
-    return report("simulate", str(path))
+    return report("simulate", str(path), "--allow-invalid")
 
 
 def explanation_report(path: Path) -> str:
     """Return the report of an infeasible pod."""
-    return report("explain", "-f", str(path), "--others-placed", "--pod", f"ns/{HOSTILE}")
+    return report("explain", "-f", str(path), "--others-placed", "--pod", f"ns/{HOSTILE}", "--allow-invalid")
 
 
 def comparison_report(path: Path) -> str:
@@ -100,7 +100,7 @@ def comparison_report(path: Path) -> str:
     lenient = {"plugins": {"multiPoint": {"disabled": [{"name": "NodeUnschedulable"}]}}}
     other = path.with_name("other.yaml")
     other.write_text(yaml.safe_dump({**PROFILE, "spec": lenient}))
-    return report("diff", "p", str(other), "--cluster", str(path))
+    return report("diff", "p", str(other), "--cluster", str(path), "--allow-invalid")
 
 
 def operator_report(path: Path) -> str:

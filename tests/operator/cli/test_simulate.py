@@ -22,14 +22,14 @@ SMALL = """
 apiVersion: v1
 kind: Pod
 metadata: {name: small}
-spec: {containers: [{name: main, resources: {requests: {cpu: 500m, memory: 1Gi}}}]}
+spec: {containers: [{name: main, image: x, resources: {requests: {cpu: 500m, memory: 1Gi}}}]}
 ---
 """
 LARGE = """
 apiVersion: v1
 kind: Pod
 metadata: {name: large, namespace: shop}
-spec: {containers: [{name: main, resources: {requests: {cpu: "64"}}}]}
+spec: {containers: [{name: main, image: x, resources: {requests: {cpu: "64"}}}]}
 ---
 """
 
@@ -160,10 +160,9 @@ def test_notices_go_to_standard_error() -> None:
 
 def test_problems_name_the_file() -> None:
     """The error for an invalid manifest names its place."""
-    result = simulate("apiVersion: v1\nkind: Pod\nmetadata: {name: 5}\n")
+    result = simulate("apiVersion: v1\nkind: Pod\nmetadata: {name: 5}\nspec: {containers: [{name: c, image: x}]}\n")
     assert result.stderr == (
-        "bayplan: standard input, document 1 (Pod 5): metadata.name: must be text, not a whole number; "
-        "put it in quotes\n"
+        "bayplan: standard input, document 1 (Pod 5): metadata.name: must be text, not 5; put it in quotes\n"
     )
 
 

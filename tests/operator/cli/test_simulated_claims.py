@@ -44,7 +44,7 @@ def pod(name: str, of: str, labels: dict[str, str] | None = None) -> Document:
     """Return a pod with a claim from a template."""
     spec = {
         "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": of}],
-        "containers": [{"name": "main", "resources": {"requests": {"cpu": "1"}}}],
+        "containers": [{"name": "main", "image": "x", "resources": {"requests": {"cpu": "1"}}}],
     }
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels or {}}, "spec": spec}
 
@@ -118,7 +118,7 @@ def test_a_gang_lacks_a_device_for_its_next_member(tmp_path: Path) -> None:
 def test_pods_without_unallocatable_claims_are_not_explained(tmp_path: Path) -> None:
     """A gated pod and a pod that lacks CPU are not explained."""
     large = pod("large", "large")
-    large["spec"] = {"containers": [{"name": "main", "resources": {"requests": {"cpu": "64"}}}]}
+    large["spec"] = {"containers": [{"name": "main", "image": "x", "resources": {"requests": {"cpu": "64"}}}]}
     assert "Why the claims" not in output_of(tmp_path, [*CLUSTER, pod("gated", "missing"), large], "simulate")
 
 

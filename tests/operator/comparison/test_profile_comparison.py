@@ -39,7 +39,7 @@ def node(name: str, cpu: str = "4", zone: str = "", **spec: Any) -> Manifest:
 def pod(name: str, cpu: str = "1", *, on: str = "", **fields: Any) -> Manifest:
     spec = {
         "schedulerName": fields.pop("profile", "batch"),
-        "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}],
+        "containers": [{"name": "c", "image": "x", "resources": {"requests": {"cpu": cpu}}}],
         **fields.pop("spec", {}),
     }
     if on:
@@ -134,7 +134,10 @@ def test_a_restarted_pod_frees_its_own_requests(files: Any) -> None:
 @pytest.mark.parametrize("state", ["empty", "present"])
 def test_pods_that_are_not_rescheduled(files: Any, state: str) -> None:
     """Unselected pods and pods that cannot be restarted stay on their nodes."""
-    owned, static = ([{"kind": kind, "name": "a", "uid": "a", "controller": True}] for kind in ("DaemonSet", "Node"))
+    owned, static = (
+        [{"apiVersion": "v1", "kind": kind, "name": "a", "uid": "a", "controller": True}]
+        for kind in ("DaemonSet", "Node")
+    )
     web = {"app": "web"}
     claims = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "c"}]}
     cluster = files(

@@ -5,12 +5,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from bayplan.simulation.admission import admit
 from bayplan.simulation.cluster_files import Place, read_cluster_files
 
 from scheduler_core.errors import ConfigError
 
 NODE = "apiVersion: v1\nkind: Node\nmetadata: {name: a}\n"
 POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n"
+SPEC = "spec: {containers: [{name: c, image: x}]}\n"
 
 
 def write_file(path: Path, text: str, name: str = "cluster.yaml") -> str:
@@ -23,7 +25,7 @@ def write_file(path: Path, text: str, name: str = "cluster.yaml") -> str:
 def problems_of(path: Path, text: str) -> list[str]:
     """Return the problems of a file, without the path of its directory."""
     with pytest.raises(ConfigError) as caught:
-        read_cluster_files([write_file(path, text)])
+        admit(read_cluster_files([write_file(path, text)]))
     return [str(problem).replace(f"{path}/", "") for problem in caught.value.problems]
 
 
@@ -103,14 +105,9 @@ def test_profiles_and_configurations_are_stored(tmp_path: Path) -> None:
             id="two objects of a kind",
         ),
         pytest.param(
-            "apiVersion: scheduling.k8s.io/v1beta1\nkind: PriorityClass\nmetadata: {name: d}\n",
-            [
-                (
-                    "1 PriorityClass (scheduling.k8s.io/v1beta1, not scheduling.k8s.io/v1) is ignored; "
-                    "only nodes, pods and objects that affect scheduling are read"
-                )
-            ],
-            id="other version",
+            "apiVersion: serving.knative.dev/v1\nkind: Service\nmetadata: {name: d}\n",
+            ["1 Service is ignored; only nodes, pods and objects that affect scheduling are read"],
+            id="a kind of another API",
         ),
     ],
 )
@@ -123,39 +120,39 @@ def test_ignored_objects_are_reported(tmp_path: Path, text: str, notices: list[s
     ("text", "problems"),
     [
         pytest.param(
-            f"{NODE}---\napiVersion: v1\nkind: Pod\nmetadata: {{name: p, namespace: shop, labels: {{gen: 10}}}}\n",
-            [
-                (
-                    "cluster.yaml, document 2 (Pod shop/p): metadata.labels[gen]: must be text, not a whole number; "
-                    "put it in quotes"
-                )
-            ],
+            f"{NODE}---\n{POD}{SPEC}".replace("{name: p}", "{name: p, namespace: shop, labels: {gen: 10}}"),
+            [("cluster.yaml, document 2 (Pod shop/p): metadata.labels[gen]: must be text, not 10; put it in quotes")],
             id="number for text",
         ),
         pytest.param(
             "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Node, metadata: {name: a}}\n"
             "- {apiVersion: v1, kind: Node, metadata: {name: b}, spec: {taints: [{key: k}]}}\n",
-            ["cluster.yaml, document 1, item 2 (Node b): spec.taints[0].effect: is required; add it"],
+            ["cluster.yaml, document 1, item 2 (Node b): spec.taints[0].effect: Required value: add it"],
             id="missing field in a list",
         ),
         pytest.param(
             f"{POD}spec: {{containers: {{name: main}}}}\n",
             [
                 (
-                    "cluster.yaml, document 1 (Pod p): spec.containers: must be a list, not a mapping of fields; "
+                    "cluster.yaml, document 1 (Pod p): spec.containers: must be a list, not a mapping; "
                     "begin each entry with -"
                 )
             ],
             id="mapping for a list",
         ),
         pytest.param(
-            "apiVersion: v1\nkind: Pod\nspec: {}\n",
-            ["cluster.yaml, document 1 (Pod): metadata: is required; add it"],
+            f"apiVersion: v1\nkind: Pod\n{SPEC}",
+            ["cluster.yaml, document 1 (Pod): metadata.name: Required value: name or generateName is required"],
             id="no metadata",
         ),
         pytest.param(
             "apiVersion: bayplan.dev/v1alpha1\nkind: SchedulerProfile\nspec: {}\n",
-            ["cluster.yaml, document 1 (SchedulerProfile): metadata.name: is required; add it"],
+            [
+                (
+                    "cluster.yaml, document 1 (SchedulerProfile): metadata.name: Required value: name or generateName "
+                    "is required"
+                )
+            ],
             id="no name",
         ),
         pytest.param(

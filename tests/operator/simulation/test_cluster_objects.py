@@ -25,7 +25,7 @@ def node(name: str, zone: str = "a", cpu: str = "4") -> str:
 def pod(name: str, spec: str = "", labels: str = "", cpu: str = "1") -> str:
     return (
         f"apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, labels: {{{labels}}}}}\n"
-        f'spec:\n  containers: [{{name: c, resources: {{requests: {{cpu: "{cpu}"}}}}}}]\n{spec}'
+        f'spec:\n  containers: [{{name: c, image: x, resources: {{requests: {{cpu: "{cpu}"}}}}}}]\n{spec}'
     )
 
 
@@ -44,7 +44,7 @@ def volume(name: str, on: str, fields: str = "storageClassName: local, ", size: 
     terms = f"[{{matchExpressions: [{{key: {HOST}, operator: In, values: [{on}]}}]}}]"
     return (
         f"apiVersion: v1\nkind: PersistentVolume\nmetadata: {{name: {name}}}\n"
-        f"spec: {{{fields}accessModes: [ReadWriteOnce], capacity: {{storage: {size}}}, "
+        f"spec: {{{fields}local: {{path: /a}}, accessModes: [ReadWriteOnce], capacity: {{storage: {size}}}, "
         f"nodeAffinity: {{required: {{nodeSelectorTerms: {terms}}}}}}}\n"
     )
 
@@ -195,7 +195,8 @@ def test_a_budget_redirects_preemption(tmp_path: Path, documents: tuple[str, ...
 )
 def test_a_service_spreads_its_pods(tmp_path: Path, selector: str, zones: dict[str, int]) -> None:
     """Pods without spread constraints are spread if a service selects them, even onto a fuller node."""
-    service = f"apiVersion: v1\nkind: Service\nmetadata: {{name: web}}\nspec: {{selector: {{{selector}}}}}\n"
+    spec = f"{{ports: [{{port: 80}}], selector: {{{selector}}}}}"
+    service = f"apiVersion: v1\nkind: Service\nmetadata: {{name: web}}\nspec: {spec}\n"
     profile = (
         "apiVersion: bayplan.dev/v1alpha1\nkind: SchedulerProfile\nmetadata: {name: default-scheduler}\n"
         "spec:\n  pluginConfig:\n  - name: NodeResourcesFit\n"
@@ -230,7 +231,9 @@ def test_namespaces_are_selected(tmp_path: Path, selector: str, node_name: str) 
 
 def test_owners_without_pods_are_reported(tmp_path: Path) -> None:
     """A notice reports a hand-written owner, of which only the selector is used."""
-    kind = "apiVersion: apps/v1\nkind: StatefulSet\n"
+    template = "{metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: x}]}}"
+    spec = f"spec: {{selector: {{matchLabels: {{a: b}}}}, template: {template}}}\n"
+    kind = f"apiVersion: apps/v1\nkind: StatefulSet\n{spec}"
     written = f"{kind}metadata: {{name: a}}\n"
     from_cluster = f"{kind}metadata: {{name: b, uid: b}}\n"
     assert simulate_documents(tmp_path, written, from_cluster).notices == (
@@ -243,12 +246,12 @@ def test_owners_without_pods_are_reported(tmp_path: Path) -> None:
     [
         pytest.param(
             (volume("pv", "n", size="plenty"),),
-            "cluster.yaml, document 1 (PersistentVolume pv): spec.capacity[storage]: ",
+            "cluster.yaml, document 1 (PersistentVolume pv): spec.capacity[storage]: must be an amount",
             id="size of a volume",
         ),
         pytest.param(
             (claim().replace("5Gi", "plenty"),),
-            "cluster.yaml, document 1 (PersistentVolumeClaim data): spec.resources.requests[storage]: ",
+            "cluster.yaml, document 1 (PersistentVolumeClaim data): spec.resources.requests[storage]: must be an amount",
             id="size of a claim",
         ),
         pytest.param(
@@ -263,7 +266,7 @@ def test_owners_without_pods_are_reported(tmp_path: Path) -> None:
         ),
         pytest.param(
             (claim(fields="selector: {matchExpressions: [{key: a, operator: Near}]}, "),),
-            "cluster.yaml, document 1 (PersistentVolumeClaim data): spec.selector: ",
+            "cluster.yaml, document 1 (PersistentVolumeClaim data): spec.selector.matchExpressions[0].operator: Invalid",
             id="selector of a claim",
         ),
     ],

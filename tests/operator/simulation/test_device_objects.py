@@ -47,7 +47,7 @@ def pod(name: str, source: str = "resourceClaimTemplateName: one", resources: st
     claims = f"  resourceClaims: [{{name: c, {source}}}]\n" if source else ""
     return (
         f"apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\n"
-        f"spec:\n{claims}  containers: [{{name: m, resources: {resources}}}]\n"
+        f"spec:\n{claims}  containers: [{{name: m, image: x, resources: {resources}}}]\n"
     )
 
 
@@ -167,7 +167,8 @@ def test_an_explanation_counts_the_devices_of_other_pods(tmp_path: Path) -> None
     files = [write_documents(tmp_path, node("n"), slice_of("n"), CLASS, TEMPLATE, pod("a"), pod("b"))]
 
     def is_feasible(name: str, *, others_placed: bool) -> bool:
-        explanation = from_files(files, PodName("default", name), SimulationOptions(), others_placed=others_placed)
+        cluster = admit(read_cluster_files(files))
+        explanation = from_files(cluster, PodName("default", name), SimulationOptions(), others_placed=others_placed)
         assert isinstance(explanation, Explanation)
         return explanation.node == "n"
 
@@ -177,7 +178,7 @@ def test_an_explanation_counts_the_devices_of_other_pods(tmp_path: Path) -> None
 
 def test_problems_name_the_object(tmp_path: Path) -> None:
     """The problems of an invalid quantity and of a duplicate claim name the object."""
-    invalid = slice_of("n", "{name: d0, capacity: {memory: {value: lots}}}")
+    invalid = slice_of("n", "{name: D0}")
     with pytest.raises(ConfigError) as caught:
         simulate_documents(tmp_path, node("n"), invalid, CLAIM, CLAIM)
     where = [problem.path.partition("(")[2].partition(")")[0] for problem in caught.value.problems]
@@ -224,6 +225,6 @@ def test_gates_of_attributes(
     assert reason in result.pods[0].reason
     found = [each.status.allocation for each in result.claims if each.status.allocation is not None]
     assert [one.device for each in found for one in each.devices.results] == devices
-    explanation = from_files([file], PodName("default", "a"), options, others_placed=False)
+    explanation = from_files(admit(read_cluster_files([file])), PodName("default", "a"), options, others_placed=False)
     assert isinstance(explanation, Explanation)
     assert explanation.node == ("n" if devices else None)

@@ -26,22 +26,22 @@ OLDER = NATIVE.replace("v1beta1", "v1alpha2")
 HIGH = "{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: high}, value: 7}"
 POD_WITH_GROUP_NAME = (
     "{apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {schedulingGroup: {podGroupName: g}, containers: "
-    "[{name: m}]}}"
+    "[{name: m, image: x}]}}"
 )
 PLUGINS_LABELLED = (
     "{apiVersion: v1, kind: Pod, metadata: {name: p, labels: {scheduling.x-k8s.io/pod-group: g}}, spec: {containers: "
-    "[{name: m}]}}"
+    "[{name: m, image: x}]}}"
 )
 
 BAYPLAN_LABELLED = PLUGINS_LABELLED.replace("scheduling.x-k8s.io/pod-group", "bayplan.dev/pod-group")
 NODE = "{apiVersion: v1, kind: Node, metadata: {name: n}, status: {allocatable: {cpu: 4, memory: 8Gi, pods: 9}}}"
 
 
-def admit_documents(path: Path, *documents: str) -> AdmittedCluster:
+def admit_documents(path: Path, *documents: str, allow_invalid: bool = False) -> AdmittedCluster:
     """Write the documents to a file and admit its objects."""
     file = path / "f.yaml"
     file.write_text("\n---\n".join(documents))
-    return admit(read_cluster_files([str(file)]))
+    return admit(read_cluster_files([str(file)], allow_invalid=allow_invalid))
 
 
 @pytest.mark.parametrize(
@@ -76,12 +76,10 @@ def test_one_name_in_several_apis(tmp_path: Path) -> None:
             "document 2 (PodGroup default/g): is already defined in",
             id="duplicate",
         ),
-        pytest.param(
-            (BAYPLAN.replace("2", "0"),), "document 1 (PodGroup default/g): spec.minMember: ", id="invalid field"
-        ),
+        pytest.param((BAYPLAN.replace("2", "0"),), "document 1 (PodGroup g): spec.minMember: ", id="invalid field"),
         pytest.param(
             (PLUGINS.replace("2}}", "x}}"),),
-            "document 1 (PodGroup default/g): spec.minMember: must be a whole number",
+            "document 1 (PodGroup g): spec.minMember: must be a whole number",
             id="wrong type",
         ),
         pytest.param(
@@ -111,7 +109,11 @@ def test_a_native_group_without_a_class(tmp_path: Path, default: str, priority: 
 @pytest.mark.parametrize(
     ("field", "problem"),
     [
-        pytest.param("resourceClaims: [{name: c}]", "resource claims of groups are not supported", id="claims"),
+        pytest.param(
+            "resourceClaims: [{name: c, resourceClaimName: d}]",
+            "resource claims of groups are not supported",
+            id="claims",
+        ),
         pytest.param("nodeClass: fast", "unknown field, which may constrain the group", id="unknown field"),
     ],
 )
@@ -119,7 +121,7 @@ def test_an_unsupported_group(tmp_path: Path, field: str, problem: str) -> None:
     """The members of an unsupported group are gated with the field, and a notice reports it."""
     unsupported = NATIVE.replace("priorityClassName: high", field)
     plain = POD_WITH_GROUP_NAME.replace("schedulingGroup: {podGroupName: g}, ", "").replace("name: p}", "name: plain}")
-    cluster = admit_documents(tmp_path, NODE, POD_WITH_GROUP_NAME, plain, unsupported)
+    cluster = admit_documents(tmp_path, NODE, POD_WITH_GROUP_NAME, plain, unsupported, allow_invalid=True)
     result = simulate(cluster)
     gated, scheduled = result.pods
     assert problem in result.gangs[0].reason
@@ -133,19 +135,20 @@ def test_groups_of_a_tree_are_scheduled_completely_or_not(tmp_path: Path, cpus: 
     """The groups below a CompositePodGroup are scheduled completely or not, and a notice names the feature gate."""
     root = (
         "{apiVersion: scheduling.k8s.io/v1alpha3, kind: CompositePodGroup, metadata: {name: all}, "
-        "spec: {schedulingPolicy: {gang: {minGroupCount: 2}}}}"
+        "spec: {workloadRef: {workloadName: w, templateName: t}, schedulingPolicy: {gang: {minGroupCount: 2}}}}"
     )
     groups = [
-        NATIVE.replace("priorityClassName: high", "parentCompositePodGroupName: all").replace(
-            "name: g}", f"name: {name}}}"
-        )
+        NATIVE.replace(
+            "priorityClassName: high",
+            "parentCompositePodGroupName: all, workloadRef: {workloadName: w, templateName: t}",
+        ).replace("name: g}", f"name: {name}}}")
         for name in "ab"
     ]
     groups[1] = groups[1].replace("v1beta1", "v1alpha3")
     pods = [
         POD_WITH_GROUP_NAME.replace("podGroupName: g", f"podGroupName: {name}")
         .replace("name: p}", f"name: {name}{number}}}")
-        .replace("name: m}", "name: m, resources: {requests: {cpu: 1}}}")
+        .replace("name: m,", "name: m, resources: {requests: {cpu: 1}},")
         for name in "ab"
         for number in range(2)
     ]

@@ -63,7 +63,7 @@ CASES = [
         [{**manifest("SchedulerProfile", "a", {}), "apiVersion": "bayplan.dev/v1"}], "apiVersion", API, id="v1"
     ),
     pytest.param([{"kind": "PodGroup", "metadata": {"name": "a"}}], "apiVersion", API, id="no-version"),
-    pytest.param([manifest("Profile", "a", {})], "kind", "unknown kind", id="unknown-kind"),
+    pytest.param([manifest("Profile", "a", {})], "kind", "no kind", id="unknown-kind"),
     pytest.param([manifest("PodGroup", "", {"minMember": 1})], "metadata.name", "is required", id="no-name"),
     pytest.param([manifest("PodGroup", "A", {"minMember": 1})], "metadata.name", "lower case", id="invalid-name"),
     pytest.param([{**manifest("SchedulerProfile", "a", {}), "specs": {}}], "specs", "unknown field", id="top-level"),
@@ -181,7 +181,10 @@ def test_other_kinds_are_ignored() -> None:
     """An object of another kind is reported as a note, also with --strict."""
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}
     (note,) = findings(body, flags=("--strict",), code=0)
-    assert (note["severity"], note["message"]) == ("note", "ConfigMap (v1) is ignored: it is not a resource of Bayplan")
+    assert (note["severity"], note["message"]) == (
+        "note",
+        "ConfigMap (v1) is ignored: it holds no KubeSchedulerConfiguration",
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,441 @@
+"""Rules for the containers of pods.
+
+Follows Kubernetes v1.37.1, pkg/apis/core/validation/validation.go, after the defaults of pkg/apis/core/v1/defaults.go
+and with the feature gates that are on by default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bayplan.api_validation.field_errors import FieldErrors, entries, mapping, text
+from bayplan.api_validation.resource_rules import requirement_problems
+from bayplan.api_validation.security_rules import container_security_problems
+from bayplan.api_validation.text_formats import (
+    config_key,
+    descending_path,
+    dns_label,
+    dns_subdomain,
+    environment_name,
+    header_name,
+    no_backsteps,
+    port_name,
+    port_number,
+)
+from bayplan.api_validation.volume_rules import field_problems, resource_field_problems
+
+Value = Mapping[str, Any]
+
+_PULL_POLICIES = ("Always", "IfNotPresent", "Never")
+_ENVIRONMENT_FIELDS = (
+    "metadata.name",
+    "metadata.namespace",
+    "metadata.uid",
+    "spec.nodeName",
+    "spec.serviceAccountName",
+    "status.hostIP",
+    "status.hostIPs",
+    "status.podIP",
+    "status.podIPs",
+)
+_PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
+_DEFAULT_GRACE_SECONDS = 30
+
+
+@dataclass(frozen=True, slots=True)
+class PodParts:
+    """What the rules of a container need of its pod.
+
+    Attributes:
+        volumes: The valid volumes by name.
+        claims: Names of the pod's resource claims.
+        restart_policy: Restart policy of the pod.
+        grace_seconds: Termination grace period of the pod.
+        has_host_users: Whether the pod runs in the user namespace of the host.
+        is_template: Whether the pod is the template of a workload.
+        host_network: Whether the pod uses the network of the host, so that host ports have defaults.
+    """
+
+    volumes: Mapping[str, Value]
+    claims: Container[str]
+    restart_policy: str
+    grace_seconds: int
+    has_host_users: bool
+    is_template: bool
+    host_network: bool
+
+    @staticmethod
+    def of(spec: Value, volumes: Mapping[str, Value], *, is_template: bool) -> PodParts:
+        """Return the parts of a pod's spec."""
+        grace = spec.get("terminationGracePeriodSeconds")
+        return PodParts(
+            volumes,
+            {text(claim, "name") for _, claim in entries(spec, "resourceClaims")} - {""},
+            text(spec, "restartPolicy") or "Always",
+            # A negative one of a pod, not of a template, is replaced by 1.
+            _DEFAULT_GRACE_SECONDS if grace is None else 1 if grace < 0 and not is_template else grace,
+            spec.get("hostUsers") is not False,
+            is_template,
+            bool(spec.get("hostNetwork")),
+        )
+
+
+def container_problems(found: FieldErrors, spec: Value, path: str, parts: PodParts) -> None:
+    """Validate the containers and init containers of a pod."""
+    containers = entries(spec, "containers")
+    if not containers:
+        found.required(f"{path}.containers")
+    names = set[str]()
+    ports = set[tuple[str, str, int]]()
+    for index, container in containers:
+        where = f"{path}.containers[{index}]"
+        _common_problems(found, container, where, parts)
+        if text(container, "name") in names:
+            found.duplicate(f"{where}.name", text(container, "name"))
+        names.add(text(container, "name"))
+        _running_problems(found, container, where, parts)
+        _restart_problems(found, container, where)
+        _host_port_problems(found, container, where, ports, parts)
+    for index, container in entries(spec, "initContainers"):
+        where = f"{path}.initContainers[{index}]"
+        _common_problems(found, container, where, parts)
+        if text(container, "name") in names:
+            found.duplicate(f"{where}.name", text(container, "name"))
+        names.add(text(container, "name"))
+        _restart_problems(found, container, where)
+        _host_port_problems(found, container, where, set(), parts)
+        if container.get("restartPolicy") == "Always":
+            _running_problems(found, container, where, parts)
+            continue
+        for field in ("lifecycle", *_PROBES):
+            if container.get(field) is not None:
+                found.forbidden(f"{where}.{field}", "may not be set for init containers without restartPolicy=Always")
+        for number, policy in entries(container, "resizePolicy"):
+            if text(policy, "restartPolicy") == "RestartContainer":
+                detail = "must not be set to 'RestartContainer' for non-sidecar initContainers"
+                found.invalid(f"{where}.resizePolicy[{number}].restartPolicy", "RestartContainer", detail)
+
+
+def _common_problems(found: FieldErrors, container: Value, path: str, parts: PodParts) -> None:
+    name, image = text(container, "name"), text(container, "image")
+    if not name:
+        found.required(f"{path}.name")
+    else:
+        found.check(f"{path}.name", name, dns_label(name))
+    if not image:
+        found.required(f"{path}.image")
+    elif image != image.strip() and not parts.is_template:
+        found.invalid(f"{path}.image", image, "must not have leading or trailing whitespace")
+    found.choice(
+        f"{path}.terminationMessagePolicy",
+        text(container, "terminationMessagePolicy"),
+        ("File", "FallbackToLogsOnError"),
+    )
+    found.choice(f"{path}.imagePullPolicy", text(container, "imagePullPolicy"), _PULL_POLICIES)
+    _port_problems(found, container, path)
+    _environment_problems(found, container, path, parts)
+    _mount_problems(found, container, path, parts)
+    _device_problems(found, container, path, parts)
+    requirement_problems(found, mapping(container, "resources"), f"{path}.resources", parts.claims)
+    _resize_problems(found, container, path, parts)
+    security = container.get("securityContext")
+    if security is not None:
+        container_security_problems(found, security, f"{path}.securityContext", has_host_users=parts.has_host_users)
+
+
+def _port_problems(found: FieldErrors, container: Value, path: str) -> None:
+    names = set[str]()
+    for index, port in entries(container, "ports"):
+        where, name = f"{path}.ports[{index}]", text(port, "name")
+        if name:
+            found.check(f"{where}.name", name, port_name(name))
+            if name in names:
+                found.duplicate(f"{where}.name", name)
+            names.add(name)
+        number, host = port.get("containerPort") or 0, port.get("hostPort") or 0
+        if not number:
+            found.required(f"{where}.containerPort")
+        else:
+            found.invalid(f"{where}.containerPort", number, *port_number(number))
+        if host:
+            found.invalid(f"{where}.hostPort", host, *port_number(host))
+        found.choice(f"{where}.protocol", text(port, "protocol"), ("TCP", "UDP", "SCTP"))
+
+
+def _host_port_problems(
+    found: FieldErrors, container: Value, path: str, seen: set[tuple[str, str, int]], parts: PodParts
+) -> None:
+    for index, port in entries(container, "ports"):
+        number, host = port.get("containerPort") or 0, port.get("hostPort") or 0
+        if parts.host_network:
+            if host and host != number and ".containers[" in path:
+                detail = "must match `containerPort` when `hostNetwork` is true"
+                found.invalid(f"{path}.ports[{index}].hostPort", host, detail)
+            host = host or number
+        if not host:
+            continue
+        key = (text(port, "protocol") or "TCP", text(port, "hostIP"), host)
+        if key in seen:
+            found.duplicate(f"{path}.ports[{index}].hostPort", "/".join(map(str, key)))
+        seen.add(key)
+
+
+# -- environment ------------------------------------------------------------------------------------------------------
+
+
+def _environment_problems(found: FieldErrors, container: Value, path: str, parts: PodParts) -> None:
+    for index, variable in entries(container, "env"):
+        where, name = f"{path}.env[{index}]", text(variable, "name")
+        if not name:
+            found.required(f"{where}.name")
+        else:
+            found.check(f"{where}.name", name, environment_name(name))
+        if variable.get("valueFrom") is not None:
+            _value_source_problems(found, variable, f"{where}.valueFrom", parts)
+    for index, source in entries(container, "envFrom"):
+        where, prefix = f"{path}.envFrom[{index}]", text(source, "prefix")
+        if prefix:
+            found.check(f"{where}.prefix", prefix, environment_name(prefix))
+        given = [field for field in ("configMapRef", "secretRef") if source.get(field) is not None]
+        for field in given:
+            name = text(source[field], "name")
+            if not name:
+                found.required(f"{where}.{field}.name")
+            else:
+                found.check(f"{where}.{field}.name", name, dns_subdomain(name))
+        if len(given) != 1:
+            found.invalid(where, "", "must specify exactly one of: `configMapRef` or `secretRef`")
+
+
+def _value_source_problems(found: FieldErrors, variable: Value, path: str, parts: PodParts) -> None:
+    source = mapping(variable, "valueFrom")
+    fields = ("fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef", "fileKeyRef")
+    given = [field for field in fields if source.get(field) is not None]
+    for field in given:
+        reference, where = source[field], f"{path}.{field}"
+        if field == "fieldRef":
+            field_problems(found, reference, where, _ENVIRONMENT_FIELDS)
+        elif field == "resourceFieldRef":
+            resource_field_problems(found, reference, where, of_volume=False)
+        elif field == "fileKeyRef":
+            _file_key_problems(found, reference, where, parts)
+        else:
+            found.check(f"{where}.name", text(reference, "name"), dns_subdomain(text(reference, "name")))
+            if not text(reference, "key"):
+                found.required(f"{where}.key")
+            else:
+                found.check(f"{where}.key", text(reference, "key"), config_key(text(reference, "key")))
+    if not given:
+        found.invalid(path, "", f"must specify one of: {', '.join(f'`{field}`' for field in fields)}")
+    elif text(variable, "value"):
+        found.invalid(path, "", "may not be specified when `value` is not empty")
+    elif len(given) > 1:
+        found.invalid(path, "", "may not have more than one field specified at a time")
+
+
+def _file_key_problems(found: FieldErrors, reference: Value, path: str, parts: PodParts) -> None:
+    checks = {"key": environment_name, "volumeName": dns_label, "path": no_backsteps}
+    for field, check in checks.items():
+        value = text(reference, field)
+        if not value:
+            found.required(f"{path}.{field}")
+        else:
+            found.check(f"{path}.{field}", value, check(value))
+    name = text(reference, "volumeName")
+    if name not in parts.volumes:
+        found.not_found(f"{path}.volumeName", name)
+    elif any(
+        parts.volumes[name].get(field) is not None for field in parts.volumes[name] if field not in ("name", "emptyDir")
+    ):
+        found.invalid(f"{path}.volumeName", name, "referenced volume must be of type emptyDir")
+
+
+# -- volumes ----------------------------------------------------------------------------------------------------------
+
+
+def _mount_problems(found: FieldErrors, container: Value, path: str, parts: PodParts) -> None:
+    devices = [each for _, each in entries(container, "volumeDevices")]
+    privileged = mapping(container, "securityContext").get("privileged") is True
+    paths = set[str]()
+    for index, mount in entries(container, "volumeMounts"):
+        where, name, target = f"{path}.volumeMounts[{index}]", text(mount, "name"), text(mount, "mountPath")
+        if not name:
+            found.required(f"{where}.name")
+        if name not in parts.volumes:
+            found.not_found(f"{where}.name", name)
+        if not target:
+            found.required(f"{where}.mountPath")
+        if target in paths:
+            found.invalid(f"{where}.mountPath", target, "must be unique")
+        paths.add(target)
+        if any(text(each, "name") == name for each in devices):
+            found.invalid(f"{where}.name", name, "must not already exist in volumeDevices")
+        if any(text(each, "devicePath") == target for each in devices):
+            found.invalid(f"{where}.mountPath", target, "must not already exist as a path in volumeDevices")
+        for field in ("subPath", "subPathExpr"):
+            found.check(f"{where}.{field}", text(mount, field), descending_path(text(mount, field)))
+        if text(mount, "subPath") and text(mount, "subPathExpr"):
+            found.invalid(
+                f"{where}.subPathExpr", text(mount, "subPathExpr"), "subPathExpr and subPath are mutually exclusive"
+            )
+        _propagation_problems(found, mount, where, privileged=privileged)
+
+
+def _propagation_problems(found: FieldErrors, mount: Value, path: str, *, privileged: bool) -> None:
+    propagation, recursive = mount.get("mountPropagation"), mount.get("recursiveReadOnly")
+    kinds = ("Bidirectional", "HostToContainer", "None")
+    if propagation is not None and propagation not in kinds:
+        found.unsupported(f"{path}.mountPropagation", propagation, kinds)
+    if propagation == "Bidirectional" and not privileged:
+        found.forbidden(
+            f"{path}.mountPropagation", "Bidirectional mount propagation is available only to privileged containers"
+        )
+    if recursive in ("Enabled", "IfPossible"):
+        if not mount.get("readOnly"):
+            found.forbidden(f"{path}.recursiveReadOnly", "may only be specified when readOnly is true")
+        if propagation not in (None, "None"):
+            detail = "may only be specified when mountPropagation is None or not specified"
+            found.forbidden(f"{path}.recursiveReadOnly", detail)
+    elif recursive is not None and recursive != "Disabled":
+        found.unsupported(f"{path}.recursiveReadOnly", recursive, ("Disabled", "Enabled", "IfPossible"))
+
+
+def _device_problems(found: FieldErrors, container: Value, path: str, parts: PodParts) -> None:
+    mounts = [each for _, each in entries(container, "volumeMounts")]
+    names, paths = set[str](), set[str]()
+    for index, device in entries(container, "volumeDevices"):
+        where, name, target = f"{path}.volumeDevices[{index}]", text(device, "name"), text(device, "devicePath")
+        if not name:
+            found.required(f"{where}.name")
+        if name in names:
+            found.invalid(f"{where}.name", name, "must be unique")
+        volume = parts.volumes.get(name)
+        if volume is None:
+            found.not_found(f"{where}.name", name)
+        elif volume.get("persistentVolumeClaim") is None and volume.get("ephemeral") is None:
+            detail = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode"
+            found.invalid(f"{where}.name", name, detail)
+        if not target:
+            found.required(f"{where}.devicePath")
+        if target in paths:
+            found.invalid(f"{where}.devicePath", target, "must be unique")
+        found.check(f"{where}.devicePath", target, no_backsteps(target))
+        if any(text(each, "name") == name for each in mounts):
+            found.invalid(f"{where}.name", name, "must not already exist in volumeMounts")
+        if any(text(each, "mountPath") == target for each in mounts):
+            found.invalid(f"{where}.devicePath", target, "must not already exist as a path in volumeMounts")
+        names.add(name)
+        paths.add(target)
+
+
+# -- probes, lifecycle, restarts --------------------------------------------------------------------------------------
+
+
+def _running_problems(found: FieldErrors, container: Value, path: str, parts: PodParts) -> None:
+    """Validate what only containers that keep running may have."""
+    lifecycle = mapping(container, "lifecycle")
+    for field in ("postStart", "preStop"):
+        if lifecycle.get(field) is not None:
+            _handler_problems(found, lifecycle[field], f"{path}.lifecycle.{field}", parts, "sleep")
+    for field in _PROBES:
+        probe = container.get(field)
+        if probe is None:
+            continue
+        where = f"{path}.{field}"
+        _handler_problems(found, probe, where, parts, "grpc")
+        for number in (
+            "initialDelaySeconds",
+            "timeoutSeconds",
+            "periodSeconds",
+            "successThreshold",
+            "failureThreshold",
+        ):
+            found.not_negative(f"{where}.{number}", probe.get(number) or 0)
+        grace = probe.get("terminationGracePeriodSeconds")
+        if grace is not None and grace <= 0:
+            found.invalid(f"{where}.terminationGracePeriodSeconds", grace, "must be greater than 0")
+        if field == "readinessProbe":
+            if grace is not None:
+                found.invalid(f"{where}.terminationGracePeriodSeconds", grace, "must not be set for readinessProbes")
+        elif (probe.get("successThreshold") or 1) != 1:
+            found.invalid(f"{where}.successThreshold", probe["successThreshold"], "must be 1")
+
+
+def _handler_problems(found: FieldErrors, handler: Value, path: str, parts: PodParts, last: str) -> None:
+    given = [field for field in ("exec", "httpGet", "tcpSocket", last) if handler.get(field) is not None]
+    for field in given[1:]:
+        found.forbidden(f"{path}.{field}", "may not specify more than 1 handler type")
+    if not given:
+        found.required(path, "must specify a handler type")
+        return
+    field = given[0]
+    action, where = handler[field], f"{path}.{field}"
+    if field == "exec":
+        if not action.get("command"):
+            found.required(f"{where}.command")
+    elif field == "sleep":
+        seconds = action.get("seconds") or 0
+        if not 0 <= seconds <= parts.grace_seconds:
+            detail = f"must be non-negative and less than terminationGracePeriodSeconds ({parts.grace_seconds})"
+            found.invalid(where, seconds, detail)
+    elif field == "grpc":
+        found.invalid(f"{where}.port", action.get("port") or 0, *port_number(action.get("port") or 0))
+    else:
+        port_or_name_problems(found, action.get("port"), f"{where}.port")
+        if field == "httpGet":
+            found.choice(f"{where}.scheme", text(action, "scheme"), ("HTTP", "HTTPS"))
+            for index, header in entries(action, "httpHeaders"):
+                name = text(header, "name")
+                found.check(f"{where}.httpHeaders[{index}].name", name, header_name(name))
+
+
+def port_or_name_problems(found: FieldErrors, port: object, path: str) -> None:
+    """Validate a port given by number or name."""
+    if isinstance(port, str):
+        found.check(path, port, port_name(port))
+    else:
+        number = int(port) if isinstance(port, int | float) else 0
+        found.invalid(path, number, *port_number(number))
+
+
+def _restart_problems(found: FieldErrors, container: Value, path: str) -> None:
+    policy, rules = container.get("restartPolicy"), entries(container, "restartPolicyRules")
+    if policy is None:
+        if rules:
+            found.required(f"{path}.restartPolicy", "must specify restartPolicy when restart rules are used")
+    elif policy not in ("Always", "Never", "OnFailure"):
+        found.unsupported(f"{path}.restartPolicy", policy, ("Always", "Never", "OnFailure"))
+    if len(rules) > 20:
+        found.too_many(f"{path}.restartPolicyRules", len(rules), 20)
+    for index, rule in rules:
+        where = f"{path}.restartPolicyRules[{index}]"
+        if text(rule, "action") not in ("Restart", "RestartAllContainers"):
+            found.unsupported(f"{where}.action", text(rule, "action"), ("Restart", "RestartAllContainers"))
+        codes = rule.get("exitCodes")
+        if codes is None:
+            found.required(f"{where}.exitCodes", "must be specified")
+            continue
+        if text(codes, "operator") not in ("In", "NotIn"):
+            found.unsupported(f"{where}.exitCodes.operator", text(codes, "operator"), ("In", "NotIn"))
+        if len(codes.get("values") or ()) > 255:
+            found.too_many(f"{where}.exitCodes.values", len(codes["values"]), 255)
+
+
+def _resize_problems(found: FieldErrors, container: Value, path: str, parts: PodParts) -> None:
+    seen = set[str]()
+    for index, policy in entries(container, "resizePolicy"):
+        where, name, restart = (
+            f"{path}.resizePolicy[{index}]",
+            text(policy, "resourceName"),
+            text(policy, "restartPolicy"),
+        )
+        if name in seen:
+            found.duplicate(where, name)
+        seen.add(name)
+        found.choice(f"{where}.resourceName", name, ("cpu", "memory"), is_required=True)
+        found.choice(f"{where}.restartPolicy", restart, ("NotRequired", "RestartContainer"), is_required=True)
+        if parts.restart_policy == "Never" and restart != "NotRequired":
+            detail = "must be 'NotRequired' when pod `restartPolicy` is 'Never'"
+            found.invalid(f"{where}.restartPolicy", restart, detail)

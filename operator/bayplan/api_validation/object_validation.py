@@ -1,0 +1,115 @@
+"""Validation of one object as by the API server: its structure, then the rules of its kind.
+
+Specs of pods that differ only in their node are validated once, because a file may have tens of thousands of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from bayplan.api_validation import object_rules as rules
+from bayplan.api_validation.custom_resources import custom_resource_problems, is_custom_resource
+from bayplan.api_validation.device_rules import DEVICE_RULES
+from bayplan.api_validation.field_errors import FieldErrors, mapping, other_problems
+from bayplan.api_validation.metadata_rules import NameFormat, metadata_problems
+from bayplan.api_validation.openapi_schema import kubernetes_schema
+from bayplan.api_validation.pod_rules import pod_problems
+from bayplan.api_validation.strict_decoding import strictly_decoded
+from bayplan.api_validation.text_formats import dns_label, dns_subdomain, path_segment
+from scheduler_core.errors import Problem
+
+_MAX_KNOWN = 4096
+
+_RULES: Mapping[str, Callable[[FieldErrors, Mapping[str, Any]], None]] = {
+    "Pod": pod_problems,
+    "Node": rules.node_problems,
+    "Namespace": rules.namespace_problems,
+    "PersistentVolume": rules.persistent_volume_object_problems,
+    "PersistentVolumeClaim": rules.claim_object_problems,
+    "StorageClass": rules.storage_class_problems,
+    "CSINode": rules.csi_node_problems,
+    "CSIDriver": rules.csi_driver_problems,
+    "CSIStorageCapacity": rules.csi_capacity_problems,
+    "VolumeAttachment": rules.volume_attachment_problems,
+    "Service": rules.service_problems,
+    "ReplicationController": rules.replication_controller_problems,
+    "ReplicaSet": rules.replica_set_problems,
+    "StatefulSet": rules.stateful_set_problems,
+    "PodDisruptionBudget": rules.disruption_budget_problems,
+    "PriorityClass": rules.priority_class_problems,
+    "PodGroup": rules.native_group_problems,
+    "CompositePodGroup": rules.composite_group_problems,
+    **{
+        kind: (lambda found, body, check=check: check(found, mapping(body, "spec"), "spec"))
+        for kind, check in DEVICE_RULES.items()
+    },
+}
+_NAME_FORMATS: Mapping[str, NameFormat] = {
+    "Namespace": dns_label,
+    "Service": dns_label,
+    "StatefulSet": dns_label,
+    # Only what all names must satisfy.
+    "PodDisruptionBudget": path_segment,
+}
+
+
+class ObjectValidation:
+    """Validation of objects that Kubernetes defines; it remembers valid specs of pods."""
+
+    def __init__(self) -> None:
+        self._valid_specs: set[bytes] = set()
+
+    def problems(self, body: Mapping[str, Any]) -> tuple[Problem, ...]:
+        """Validate an object.
+
+        Args:
+            body: The object, parsed from YAML or JSON, with apiVersion and kind.
+
+        Returns:
+            All problems with their field paths; none for a kind or version that the schema does not have.
+        """
+        kind, version = str(body.get("kind")), str(body.get("apiVersion"))
+        if is_custom_resource(version, kind):
+            return custom_resource_problems(body)
+        type_name = kubernetes_schema().type_of(version, kind)
+        if not type_name:
+            return ()
+        valid, problems = strictly_decoded(body, type_name)
+        found = FieldErrors()
+        metadata_problems(
+            found,
+            mapping(valid, "metadata"),
+            _NAME_FORMATS.get(kind, dns_subdomain),
+            standard_finalizers=kind != "PodDisruptionBudget",
+        )
+        key = None if problems else _pod_key(valid, kind)
+        if key is None or key not in self._valid_specs:
+            rule = _RULES.get(kind)
+            before = len(found.problems)
+            if rule is not None:
+                rule(found, valid)
+            if key is not None and len(found.problems) == before:
+                if len(self._valid_specs) >= _MAX_KNOWN:
+                    self._valid_specs.clear()
+                self._valid_specs.add(key)
+        return (*problems, *other_problems(found.problems, problems))
+
+
+def _pod_key(pod: Mapping[str, Any], kind: str) -> bytes | None:
+    """Return the content of a pod that the rules read; None for another kind and for what depends on its name."""
+    spec = mapping(pod, "spec")
+    if kind != "Pod" or any((volume or {}).get("ephemeral") for volume in spec.get("volumes") or ()):
+        return None
+    if dns_subdomain(spec.get("nodeName") or "a"):
+        return None
+    rest = {name: value for name, value in spec.items() if name != "nodeName"}
+    # The node's name is valid or not by itself, but a gated pod must not have one.
+    labels = mapping(mapping(pod, "metadata"), "labels") if _reads_labels(spec) else None
+    return msgspec.json.encode((rest, spec.get("nodeName") if spec.get("schedulingGates") else None, labels))
+
+
+def _reads_labels(spec: Mapping[str, Any]) -> bool:
+    return bool(spec.get("topologySpreadConstraints") or spec.get("affinity"))

@@ -1,0 +1,202 @@
+"""Strict decoding as by the API server with ``fieldValidation=Strict``: unknown fields, types, ranges, formats.
+
+A valid object is only converted to a msgspec struct. Otherwise the schema is walked: every problem is found, and the
+rest of the object is kept without the invalid parts, so that the rules can be applied to it too.
+
+Follows sigs.k8s.io/json and apimachinery v0.37.1: names are case-sensitive, null means "not set", required fields are
+not required by decoding, an integer may be written as 1.0 (kubectl writes it as 1).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from bayplan.api_validation.openapi_schema import (
+    BASE64_PATTERN,
+    FREE_TYPES,
+    QUANTITY_PATTERN,
+    TIME_PATTERN,
+    OpenApiSchema,
+    Schema,
+    kubernetes_schema,
+)
+from scheduler_core.config.validation import did_you_mean
+from scheduler_core.errors import Problem
+
+_WORDS = {"string": "text", "integer": "a whole number", "number": "a number", "boolean": "true or false"}
+_MAX_PROBLEMS = 100
+
+
+def strictly_decoded(body: Mapping[str, Any], type_name: str) -> tuple[Mapping[str, Any], tuple[Problem, ...]]:
+    """Validate the structure of an object.
+
+    Args:
+        body: The object, parsed from YAML or JSON.
+        type_name: Name of its type in the schema.
+
+    Returns:
+        The object without its invalid parts, which is the same object if there are none, and all problems.
+    """
+    schema = kubernetes_schema()
+    try:
+        msgspec.convert(body, schema.struct_of(type_name))
+    except msgspec.ValidationError:
+        walk = _Walk(schema)
+        valid = walk.value(body, {"ref": type_name}, "")
+        return valid, tuple(walk.problems)
+    return body, ()
+
+
+class _InvalidValueError(Exception):
+    """Raised for a value that cannot be decoded."""
+
+
+class _Walk:
+    """Walk through an object along its schema.
+
+    Attributes:
+        problems: All problems; at most 100 of one object.
+    """
+
+    def __init__(self, schema: OpenApiSchema) -> None:
+        self._schema = schema
+        self.problems: list[Problem] = []
+
+    def value(self, value: Any, schema: Schema, path: str) -> Any:
+        """Return a value without its invalid parts.
+
+        Raises:
+            _InvalidValueError: The value itself is invalid; the problem is noted.
+        """
+        while "ref" in schema:
+            if schema["ref"] in FREE_TYPES:
+                return value
+            schema = self._schema.types[schema["ref"]]
+        if value is None:
+            return None
+        if "properties" in schema or "values" in schema or schema.get("type") == "object":
+            return self._mapping(value, schema, path)
+        if "items" in schema:
+            return self._list(value, schema, path)
+        message = _scalar_problem(value, schema)
+        if message:
+            self._note(path, message)
+            raise _InvalidValueError
+        return int(value) if schema.get("type") == "integer" else value
+
+    def _mapping(self, value: Any, schema: Schema, path: str) -> dict[str, Any]:
+        if not isinstance(value, Mapping):
+            self._note(path, f"must be a mapping of fields, not {_shown(value)}; correct it")
+            raise _InvalidValueError
+        properties = None if "values" in schema else schema.get("properties", {})
+        found: dict[str, Any] = {}
+        for key, each in value.items():
+            name = _key(key)
+            place = f"{path}[{name}]" if properties is None else f"{path}.{name}" if path else name
+            inner = schema.get("values") if properties is None else properties.get(name)
+            if properties is not None and inner is None:
+                hint = did_you_mean(name, properties)
+                self._note(place, f"unknown field; remove it or correct its name{hint}")
+                continue
+            try:
+                found[name] = each if inner is None else self.value(each, inner, place)
+            except _InvalidValueError:
+                continue
+        return found
+
+    def _list(self, value: Any, schema: Schema, path: str) -> list[Any]:
+        if not isinstance(value, list):
+            self._note(path, f"must be a list, not {_shown(value)}; begin each entry with -")
+            raise _InvalidValueError
+        found = []
+        for index, each in enumerate(value):
+            try:
+                found.append(self.value(each, schema["items"], f"{path}[{index}]"))
+            except _InvalidValueError:
+                found.append(None)
+        return found
+
+    def _note(self, path: str, message: str) -> None:
+        if len(self.problems) < _MAX_PROBLEMS:
+            self.problems.append(Problem(path, message))
+
+
+def _key(key: Any) -> str:
+    """Return the name of a field as kubectl writes it, which converts keys of YAML to text."""
+    return str(key).lower() if isinstance(key, bool) else str(key)
+
+
+def _scalar_problem(value: Any, schema: Schema) -> str:
+    kind, form = schema.get("type"), schema.get("format")
+    if schema.get("oneOf") == ["number", "string"]:
+        return _quantity_problem(value)
+    if form == "int-or-string":
+        if isinstance(value, str) or (_is_whole(value) and -(2**31) <= value < 2**31):
+            return ""
+        return f"must be a whole number of 32 bits or text, not {_shown(value)}; correct it"
+    if kind == "integer":
+        return _integer_problem(value, 31 if form == "int32" else 63)
+    if kind == "boolean":
+        fits = isinstance(value, bool)
+    elif kind == "number":
+        fits = isinstance(value, int | float) and not isinstance(value, bool)
+    elif kind == "string":
+        fits = isinstance(value, str)
+    else:
+        return ""
+    if not fits:
+        return f"must be {_WORDS[kind]}, not {_shown(value)}; {_remedy(kind, value)}"
+    if kind == "string" and form == "date-time" and not re.fullmatch(TIME_PATTERN, value):
+        return f"must be a time such as 2026-11-26T08:00:00Z, not {_shown(value)}; correct it"
+    if kind == "string" and form == "byte" and not re.fullmatch(BASE64_PATTERN, value):
+        return "must be base64; encode the value"
+    return ""
+
+
+def _integer_problem(value: Any, bits: int) -> str:
+    if not _is_whole(value):
+        return f"must be a whole number, not {_shown(value)}; {_remedy('integer', value)}"
+    if not -(2**bits) <= value < 2**bits:
+        return f"must be a whole number of {bits + 1} bits, not {_shown(value)}; correct it"
+    return ""
+
+
+def _quantity_problem(value: Any) -> str:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if is_number or (isinstance(value, str) and re.fullmatch(QUANTITY_PATTERN, value.strip())):
+        return ""
+    return f"must be an amount such as 2, 500m or 1.5Gi, not {_shown(value)}; correct it"
+
+
+def _is_whole(value: Any) -> bool:
+    if isinstance(value, float):
+        return value.is_integer()
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _remedy(kind: str, value: Any) -> str:
+    if kind == "string" and isinstance(value, bool | int | float):
+        return "put it in quotes"
+    if kind in ("integer", "number", "boolean") and isinstance(value, str):
+        return "remove the quotes"
+    return "correct it"
+
+
+def _shown(value: Any) -> str:
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return f'"{value[:64]}"'
+        case int() | float():
+            return str(value)[:64]
+        case Mapping():
+            return "a mapping"
+        case list():
+            return "a list"
+        case _:
+            return type(value).__name__
