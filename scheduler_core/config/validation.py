@@ -133,6 +133,8 @@ def repeated(names: Sequence[str]) -> list[int]:
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Suggest a similar name.
 
+    Similarity alone would suggest Coscheduling for CapacityScheduling; a misspelt name differs in a letter of four.
+
     Args:
         name: The unknown name.
         known: The valid names.
@@ -141,8 +143,25 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
         Text that starts with a space, or an empty text.
     """
     by_lower = {candidate.lower(): candidate for candidate in known}
-    close = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.7)
-    return f' (did you mean "{by_lower[close[0]]}"?)' if close else ""
+    wrong = name.lower()
+    close = difflib.get_close_matches(wrong, by_lower, n=3, cutoff=0.6)
+    few = [each for each in close if _differences(wrong, each) <= max(1, len(wrong) // 4)]
+    return f' (did you mean "{by_lower[few[0]]}"?)' if few else ""
+
+
+def _differences(one: str, other: str) -> int:
+    """Return how many letters must be added, removed, replaced or swapped with their neighbour."""
+    before: list[int] = []
+    last = list(range(len(other) + 1))
+    for row, letter in enumerate(one, start=1):
+        current = [row]
+        for column, target in enumerate(other, start=1):
+            cost = min(last[column] + 1, current[-1] + 1, last[column - 1] + (letter != target))
+            if row > 1 and column > 1 and letter == other[column - 2] and one[row - 2] == target:
+                cost = min(cost, before[column - 2] + 1)
+            current.append(cost)
+        before, last = last, current
+    return last[-1]
 
 
 def _problem(prefix: str, location: Location, detail: ErrorDetails, model: type[BaseModel] | None) -> Problem:

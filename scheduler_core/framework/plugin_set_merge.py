@@ -24,8 +24,21 @@ from scheduler_core.framework.registry import Registry
 
 MULTI_POINT = "multiPoint"
 
-# Names in older configurations. Other plugins do their work, so they are accepted and ignored.
-LEGACY_NAMES = frozenset({"EBSLimits", "GCEPDLimits", "AzureDiskLimits", "CinderLimits"})
+# Plugins that kube-scheduler had, and what does their work.
+_REMOVED = {
+    **dict.fromkeys(
+        ("EBSLimits", "GCEPDLimits", "AzureDiskLimits", "CinderLimits"),
+        "it was removed in Kubernetes 1.31, and NodeVolumeLimits does its work",
+    ),
+    **dict.fromkeys(
+        ("NodeResourcesLeastAllocated", "NodeResourcesMostAllocated", "RequestedToCapacityRatio"),
+        "it was removed in Kubernetes 1.24; set scoringStrategy of NodeResourcesFit",
+    ),
+    "SelectorSpread": "it was removed in Kubernetes 1.26, and PodTopologySpread does its work",
+    "NodePreferAvoidPods": "it was removed in Kubernetes 1.24; use taints",
+    "NodeLabel": "it was removed in Kubernetes 1.24; use NodeAffinity",
+    "ServiceAffinity": "it was removed in Kubernetes 1.24; use InterPodAffinity",
+}
 
 
 class ResolvedPlugin(Struct, frozen=True):
@@ -104,8 +117,8 @@ def _unknown_plugins(custom: Plugins, registry: Registry) -> list[Problem]:
 
 def _unavailable(name: str, point: str, registry: Registry) -> str:
     """Return why a plugin that is not in the registry cannot be enabled; "" if it can, to no effect."""
-    if name in LEGACY_NAMES:
-        return ""
+    if name in _REMOVED and name not in registry:
+        return f'there is no plugin "{name}": {_REMOVED[name]}; remove the entry'
     message = unavailable_plugin(name, point)
     return _no_such_plugin(name, registry) if message is None else message
 

@@ -10,7 +10,7 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -37,7 +37,31 @@ def _flag(name: str, kind: Any, **more: Any) -> Callable[[Command], Command]:
     return click.option(declaration, default=None, help=f"{info.description}{default}", **kinds, **more)
 
 
-@click.command(short_help="Run the operator: schedule pods by profiles from custom resources.")
+class _CommandWithGoFlags(click.Command):
+    """Command whose boolean flags may have a value, as in ``--leader-elect=true``, which kubeadm writes."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Replace ``--flag=true`` by ``--flag`` and ``--flag=false`` by ``--no-flag``."""
+        flags = {
+            parameter.opts[0]: parameter.secondary_opts[0] for parameter in self.params if parameter.secondary_opts
+        }
+        return super().parse_args(ctx, [_plain_flag(each, flags) for each in args])
+
+
+def _plain_flag(argument: str, flags: Mapping[str, str]) -> str:
+    name, equals, value = argument.partition("=")
+    if not equals or name not in flags:
+        return argument
+    if value in _TRUE or value in _FALSE:
+        return name if value in _TRUE else flags[name]
+    raise click.BadParameter(f'invalid value "{value}"; set true or false', param_hint=name)
+
+
+_TRUE = ("1", "t", "T", "TRUE", "true", "True")
+_FALSE = ("0", "f", "F", "FALSE", "false", "False")
+
+
+@click.command(cls=_CommandWithGoFlags, short_help="Run the operator: schedule pods by profiles from custom resources.")
 @click.option(
     "--settings",
     "settings_file",

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from bayplan.settings.operator_settings import LeaderElectionSettings, Settings
 from bayplan.texts import yaml_documents
+from scheduler_core.config.plugin_set_types import ALL_PLUGINS
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.config.scheduler_configuration import (
     DEFAULT_SCHEDULER_NAME,
@@ -113,9 +114,8 @@ def _plugin_problems(document: Mapping[str, Any]) -> Iterator[Problem]:
     for index, profile in enumerate(profiles if isinstance(profiles, list) else ()):
         if not isinstance(profile, dict):
             continue
-        about_plugins = {name: profile[name] for name in ("plugins", "pluginConfig") if name in profile}
         try:
-            read = validate(KubeSchedulerProfile, about_plugins)
+            read = validate(KubeSchedulerProfile, _readable_plugins(profile))
         except ConfigError:
             continue  # reported already, with the file's other problems
         config = ProfileConfig(
@@ -123,6 +123,36 @@ def _plugin_problems(document: Mapping[str, Any]) -> Iterator[Problem]:
         )
         for problem in plan_profile(config, registry, default_plugins()).problems:
             yield Problem(f"profiles[{index}].{problem.path}", problem.message)
+
+
+def _readable_plugins(profile: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a profile's plugins and args without what is invalid by itself, which is reported already."""
+    plugins, args = profile.get("plugins"), profile.get("pluginConfig")
+    sets: dict[str, Any] = {}
+    for point, given in plugins.items() if isinstance(plugins, dict) else ():
+        try:
+            validate(KubeSchedulerProfile, {"plugins": {point: {}}})
+        except ConfigError:
+            continue
+        sets[point] = {
+            field: [{"name": name} for name in _names(given.get(field)) if field == "disabled" or name != ALL_PLUGINS]
+            for field in ("enabled", "disabled")
+            if isinstance(given, dict)
+        }
+    entries = []
+    for entry in args if isinstance(args, list) else ():
+        try:
+            validate(KubeSchedulerProfile, {"pluginConfig": [entry]})
+        except ConfigError:
+            continue
+        entries.append(entry)
+    return {"plugins": sets, "pluginConfig": entries}
+
+
+def _names(entries: Any) -> list[str]:
+    """Return the different names of a list of plugins."""
+    names = [entry.get("name") for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+    return [name for name in dict.fromkeys(names) if isinstance(name, str) and name]
 
 
 def build_profiles(scheduler: Scheduler, configuration: RunConfiguration) -> list[FrameworkInstance]:

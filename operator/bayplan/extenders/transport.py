@@ -50,7 +50,7 @@ class Transport:
         # kube-scheduler follows redirects, which may lead out of bounds.
         self._follows_redirects = bounds is None
         self._prefix = extender.url_prefix.rstrip("/")
-        self._loopback = _is_loopback(_host(extender.url_prefix))
+        self._loopback = _is_loopback(extender_host(extender.url_prefix))
         if bounds is not None:
             bounds.check(extender)
         self._bounds = bounds
@@ -213,7 +213,12 @@ def _pem(data: str, file: str, name: str, bounds: AllowedFilesAndHosts | None) -
     return read_file(file, field, bounds), field
 
 
-def _host(url: str) -> str:
+def extender_host(url: str) -> str:
+    """Return the host of an extender's ``urlPrefix``.
+
+    Raises:
+        ConfigError: It is not an HTTP URL.
+    """
     try:
         parsed = URL(url)
     except ValueError as error:

@@ -15,6 +15,7 @@ from bayplan.api_validation.config_maps import CONFIG_MAP, CONFIGURATION, config
 from bayplan.api_validation.object_validation import ObjectValidation
 from bayplan.api_validation.served_kinds import version_problem
 from bayplan.configuration.configuration_file import configuration_notes, configuration_problems
+from bayplan.extenders.transport import extender_host
 from bayplan.profiles.desired_profiles import desired_state, missing_plugin_config
 from bayplan.profiles.plugin_config_validation import PluginConfigValidation
 from bayplan.resources.crd_generation import RESOURCES
@@ -107,7 +108,7 @@ class ManifestValidation:
             message = f'must be "{CONFIGURATION_API}", not "{version}"; convert the configuration to it'
             self._report(manifest, [Problem(_joined(prefix, "apiVersion"), message)])
             document = {**document, "apiVersion": CONFIGURATION_API}
-        found = configuration_problems(document, self._scheduler)
+        found = [*configuration_problems(document, self._scheduler), *_url_problems(document, "")]
         self._report(manifest, [Problem(_joined(prefix, each.path), each.message) for each in found])
         notes = configuration_notes(document)
         self._report(manifest, [Problem(_joined(prefix, each.path), each.message) for each in notes], Severity.NOTE)
@@ -142,6 +143,7 @@ class ManifestValidation:
         problems = [problem for problem in validated.problems if problem not in missing]
         if validated.shadow is None:
             problems += self._name_problems(manifest, validated.scheduler_name)
+        problems += _url_problems(plain.get("spec"), "spec")
         if validated.config is not None:
             notes = [validated.located(note) for note in enabled_notes(validated.config.plugins)]
             self._report(manifest, notes, Severity.NOTE)
@@ -240,6 +242,21 @@ def _model_problems(plain: Mapping[str, Any]) -> tuple[Problem, ...]:
     except ConfigError as error:
         return error.problems
     return ()
+
+
+def _url_problems(document: Any, prefix: str) -> Iterator[Problem]:
+    """Yield the problems of the URLs of extenders, which are otherwise found only when their clients are made."""
+    extenders = document.get("extenders") if isinstance(document, Mapping) else None
+    for index, extender in enumerate(extenders if isinstance(extenders, list) else ()):
+        url = extender.get("urlPrefix") if isinstance(extender, Mapping) else None
+        if not isinstance(url, str):
+            continue
+        try:
+            extender_host(url)
+        except ConfigError as error:
+            yield from (
+                Problem(_joined(prefix, f"extenders[{index}].{each.path}"), each.message) for each in error.problems
+            )
 
 
 def _missing(plain: Mapping[str, Any], known: Sequence[str]) -> Iterator[Problem]:

@@ -75,7 +75,7 @@ CASES = [
     ),
     pytest.param(
         [{**manifest("SchedulerProfile", "a", {}), "metadata": {"name": "a", "labels": {"x": 1}}}],
-        "metadata.labels.x",
+        "metadata.labels[x]",
         "put it in quotes",
         id="label",
     ),

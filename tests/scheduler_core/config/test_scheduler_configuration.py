@@ -85,13 +85,12 @@ GOOD = [
     pytest.param(
         {"profiles": [{"pluginConfig": [{"name": "Own", "args": {"free": [1]}}]}]}, id="args-of-another-plugin"
     ),
-    pytest.param({"profiles": [{"plugins": {"filter": {"enabled": [{"name": "EBSLimits"}]}}}]}, id="legacy-plugin"),
 ]
 
 
 @pytest.mark.parametrize("fields", GOOD)
 def test_valid_configurations(fields: dict[str, Any]) -> None:
-    """Configurations that kube-scheduler accepts are valid, and so are legacy plugins of older files."""
+    """Configurations that kube-scheduler accepts are valid."""
     assert problems_in(lambda: read(**fields)) == []
 
 

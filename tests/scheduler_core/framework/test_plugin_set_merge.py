@@ -109,11 +109,6 @@ PRECEDENCE = {
     "multi-point-adds-only-implemented-points": Case(
         Plugins(multi_point=plugin_set("OnlyFilter")), ["D1", "D2", "D3", "OnlyFilter"], ["D1=3", "D2=1", "D3=1"]
     ),
-    "legacy-names-add-nothing": Case(
-        Plugins(multi_point=plugin_set("EBSLimits"), filter=plugin_set("GCEPDLimits")),
-        ["D1", "D2", "D3"],
-        ["D1=3", "D2=1", "D3=1"],
-    ),
 }
 
 
