@@ -54,6 +54,11 @@ _FIELDS_OF_ADMISSION = frozenset(
         "parentCompositePodGroupName",
         "workloadRef",
         "globalDefault",
+        # Fields of a feature gate that is off; with --feature-gates, Bayplan reads them.
+        "bools",
+        "ints",
+        "strings",
+        "versions",
     }
 )
 _TEXTS = (

@@ -204,7 +204,9 @@ def _environment_problems(found: FieldErrors, container: Value, path: str, parts
             if not name:
                 found.required(f"{where}.{field}.name")
             else:
-                found.check(f"{where}.{field}.name", name, dns_subdomain(name))
+                # Here the API server accepts a trailing hyphen, as of a prefix.
+                masked = f"{name[:-1]}a" if len(name) > 1 and name.endswith("-") else name
+                found.check(f"{where}.{field}.name", name, dns_subdomain(masked))
         if len(given) != 1:
             found.invalid(where, "", "must specify exactly one of: `configMapRef` or `secretRef`")
 

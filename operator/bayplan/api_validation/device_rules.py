@@ -62,7 +62,7 @@ def claim_template_spec_problems(found: FieldErrors, spec: Value, path: str) -> 
     annotation_problems(found, metadata.get("annotations"), f"{path}.metadata.annotations")
     label_problems(found, metadata.get("labels"), f"{path}.metadata.labels")
     for field, value in metadata.items():
-        if field not in ("annotations", "labels") and value:
+        if field not in ("annotations", "labels") and value not in (None, "", 0):  # An empty list is set, too.
             found.forbidden(f"{path}.metadata.{field}", "cannot be set")
     claim_spec_problems(found, mapping(spec, "spec"), f"{path}.spec")
 
@@ -242,7 +242,7 @@ def slice_spec_problems(found: FieldErrors, spec: Value, path: str) -> None:
 
 
 def _node_problems(found: FieldErrors, value: Value, path: str, given: list[str], *, has_one_term: bool) -> None:
-    """Validate that exactly one field says on which nodes the devices are."""
+    """Validate that exactly one field selects the nodes of the devices."""
     name, selector, everywhere = value.get("nodeName"), value.get("nodeSelector"), value.get("allNodes")
     if name == "":
         found.invalid(f"{path}.nodeName", name, "must be either unset or set to a non-empty string")

@@ -57,7 +57,7 @@ _NAME_FORMATS: Mapping[str, NameFormat] = {
 
 
 class ObjectValidation:
-    """Validation of objects that Kubernetes defines; it remembers valid specs of pods."""
+    """Validation of the objects that are read; valid specs of pods are cached."""
 
     def __init__(self) -> None:
         self._valid_specs: set[bytes] = set()

@@ -188,7 +188,7 @@ def claim_template_problems(found: FieldErrors, template: Value, path: str) -> N
     annotation_problems(found, metadata.get("annotations"), f"{path}.metadata.annotations")
     label_problems(found, metadata.get("labels"), f"{path}.metadata.labels")
     for field, value in metadata.items():
-        if field not in _PLAIN_TEMPLATE_FIELDS and value:
+        if field not in _PLAIN_TEMPLATE_FIELDS and value not in (None, "", 0):  # An empty list is set, too.
             found.forbidden(f"{path}.metadata.{field}", "cannot be set")
     claim_problems(found, mapping(template, "spec"), f"{path}.spec", drops_source=False)
 

@@ -34,11 +34,12 @@ def validate(
     allow_default_scheduler: bool,
     output: str,
 ) -> None:
-    """Report all problems of SchedulerProfiles, PluginConfigs, PodGroups and KubeSchedulerConfigurations in FILEs.
+    """Report all problems of profiles, PodGroups, kube-scheduler configurations and objects of a cluster in FILEs.
 
     A FILE is a file or directory of YAML or JSON; - is standard input. It may contain several documents and lists. The
-    command validates the schema and rules of the custom resources like the API server, and plugins and their args like
-    the operator, with the plugins that are installed here. Objects of other kinds are ignored with a note.
+    command validates SchedulerProfiles, PluginConfigs, PodGroups, and nodes, pods and the other objects that `bayplan
+    simulate` reads, like an API server v1.37; plugins and their args like the operator, with the plugins that are
+    installed here; KubeSchedulerConfigurations, also in ConfigMaps. Objects of other kinds are ignored with a note.
 
     A reference to a PluginConfig that is not in the FILEs is a warning, since it may already be in the cluster.
 

@@ -152,7 +152,7 @@ def _readable_plugins(profile: Mapping[str, Any]) -> dict[str, Any]:
 def _names(entries: Any) -> list[str]:
     """Return the different names of a list of plugins."""
     names = [entry.get("name") for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
-    return [name for name in dict.fromkeys(names) if isinstance(name, str) and name]
+    return list(dict.fromkeys(name for name in names if isinstance(name, str) and name))
 
 
 def build_profiles(scheduler: Scheduler, configuration: RunConfiguration) -> list[FrameworkInstance]:

@@ -383,23 +383,12 @@ class _Reading:
         return {**body, "metadata": {**metadata, "name": f"{prefix}{self._generated[prefix]:05d}"}}
 
     def _take_ephemeral_claims(self, pod: Mapping[str, Any], where: str, rejected: list[Problem]) -> None:
-        metadata = pod["metadata"]
-        namespace = metadata.get("namespace") or DEFAULT_NAMESPACE
-        for index, volume in enumerate(pod.get("spec", {}).get("volumes", ())):
-            template = volume.get("ephemeral", {}).get("volumeClaimTemplate") or {}
-            if "ephemeral" not in volume:
-                continue
-            name = f"{metadata['name']}-{volume.get('name', '')}"
-            body = {"metadata": {**template.get("metadata", {}), "name": name, "namespace": namespace}}
-            try:
-                claim = msgspec.convert({**body, "spec": template.get("spec", {})}, PersistentVolumeClaim)
-            except (msgspec.ValidationError, AttributeError, TypeError) as error:
-                if not rejected:
-                    path = f"{where}spec.volumes[{index}].ephemeral.volumeClaimTemplate"
-                    self.unreadable.append(Problem(path, f"cannot be read: {error}"))
-                self._lost(rejected)
-                return
-            self.files.ephemeral_claims.append(EphemeralClaim((namespace, metadata["name"]), claim))
+        try:
+            self.files.ephemeral_claims += ephemeral_claims(pod)
+        except (msgspec.ValidationError, AttributeError, TypeError) as error:
+            if not rejected:
+                self.unreadable.append(Problem(f"{where}spec.volumes", f"an ephemeral volume cannot be read: {error}"))
+            self._lost(rejected)
 
     def _lost(self, rejected: list[Problem]) -> None:
         """Report the problems of an object that cannot even be read if invalid objects are allowed."""
@@ -413,6 +402,25 @@ class _Reading:
             self.take(Placed(document, Place(f"{place}, data[{name}]", 0)))
         if not found:
             self.ignored["ConfigMap"] += 1
+
+
+def ephemeral_claims(pod: Mapping[str, Any]) -> list[EphemeralClaim]:
+    """Return the claims of a pod's ephemeral volumes, without an owner.
+
+    Raises:
+        ValidationError, AttributeError, TypeError: A template cannot be decoded.
+    """
+    metadata = pod["metadata"]
+    namespace = metadata.get("namespace") or DEFAULT_NAMESPACE
+    found = []
+    for volume in pod.get("spec", {}).get("volumes", ()):
+        if "ephemeral" not in volume:
+            continue
+        template = volume["ephemeral"].get("volumeClaimTemplate") or {}
+        own = {"name": f"{metadata['name']}-{volume.get('name', '')}", "namespace": namespace}
+        body = {"metadata": {**template.get("metadata", {}), **own}, "spec": template.get("spec", {})}
+        found.append(EphemeralClaim((namespace, metadata["name"]), msgspec.convert(body, PersistentVolumeClaim)))
+    return found
 
 
 def _has_text_names(body: Mapping[str, Any]) -> bool:

@@ -1,0 +1,138 @@
+"""Law: files are accepted and rejected as by the API server, for near-valid objects of every kind that is read.
+
+``kubectl apply --dry-run=server`` sends the same request: POST with ``dryRun=All`` and ``fieldValidation=Strict``.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import random
+import ssl
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from bayplan.api_validation.object_validation import ObjectValidation
+from bayplan.api_validation.openapi_schema import kubernetes_schema
+from bayplan.simulation.cluster_files import kubernetes_kinds
+
+from hack.controlplane.launcher import ControlPlane
+from hack.kubernetes_schema import complete_options, read_document, reduced_schema
+from tests.support.mutated_objects import mutated_object, valid_objects
+
+pytestmark = [pytest.mark.cluster, pytest.mark.reference]
+
+_FORBIDDEN, _CONFLICT = 403, 409
+_CLUSTER_SCOPED = frozenset(
+    {
+        "Node",
+        "PersistentVolume",
+        "StorageClass",
+        "CSINode",
+        "CSIDriver",
+        "VolumeAttachment",
+        "Namespace",
+        "PriorityClass",
+        "DeviceClass",
+        "ResourceSlice",
+        "DeviceTaintRule",
+    }
+)
+
+
+class DryRuns:
+    """Dry runs of creations on a real API server, over one connection."""
+
+    def __init__(self, plane: ControlPlane) -> None:
+        context = ssl.create_default_context(cafile=str(plane.state_dir / "certs" / "apiserver.crt"))
+        self._connection = http.client.HTTPSConnection(plane.url.partition("//")[2], context=context)
+        self._headers = {"Authorization": f"Bearer {plane.admin.token}", "Content-Type": "application/json"}
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+    def create(self, body: dict[str, Any]) -> tuple[int, str]:
+        """Return the status code of the API server and its message."""
+        version, kind = body["apiVersion"], body["kind"]
+        path = f"/{'apis' if '/' in version else 'api'}/{version}"
+        if kind not in _CLUSTER_SCOPED:
+            path += "/namespaces/default"
+        plural = f"{kind}es" if kind.endswith("s") else f"{kind}s"
+        plural = plural.replace("Capacitys", "Capacities")
+        query = "?dryRun=All&fieldValidation=Strict"
+        self._connection.request("POST", f"{path}/{plural.lower()}{query}", json.dumps(body), self._headers)
+        response = self._connection.getresponse()
+        return response.status, json.loads(response.read()).get("message", "")
+
+
+@pytest.fixture(scope="module")
+def plane() -> Iterator[ControlPlane]:
+    """Run an API server that serves every version that is read."""
+    with ControlPlane(complete_options()) as plane:
+        for version in {version for version, _ in kubernetes_kinds()}:
+            read_document(plane, version)
+        yield plane
+
+
+@pytest.fixture(scope="module")
+def dry_runs(plane: ControlPlane) -> Iterator[DryRuns]:
+    """Open a connection to that API server for dry runs."""
+    runs = DryRuns(plane)
+    yield runs
+    runs.close()
+
+
+def disagreements(dry_runs: DryRuns, seed: str, count: int) -> tuple[list[str], Counter[str]]:
+    """Generate objects; return those on which the API server disagrees, and the numbers of its answers.
+
+    Answers of admission plugins, which see only the cluster, are not compared.
+    """
+    validation = ObjectValidation()
+    found, answers = [], Counter[str]()
+    for number in range(count):
+        body = mutated_object(random.Random(f"{seed}-{number}"))
+        status, message = dry_runs.create(body)
+        if status in (_FORBIDDEN, _CONFLICT):
+            answers["admission"] += 1
+            continue
+        accepted = status < 400
+        answers["accepted" if accepted else "rejected"] += 1
+        problems = validation.problems(body)
+        if accepted != (not problems):
+            ours = "; ".join(map(str, problems)) or "no problem"
+            found.append(f"{seed}-{number} {body['kind']}: API server {status} {message}; here {ours}")
+    return found, answers
+
+
+def test_the_schema_is_that_of_the_api_server(plane: ControlPlane) -> None:
+    """The packaged schema equals that of the API server; `python -m hack.kubernetes_schema` writes it."""
+    served = reduced_schema(kubernetes_kinds(), lambda version: read_document(plane, version))
+    assert served["types"] == kubernetes_schema().types
+    assert served["served"] == kubernetes_schema().served
+
+
+@pytest.mark.parametrize(
+    "body", [pytest.param(each, id=f"{each['kind']}-{n}") for n, each in enumerate(valid_objects())]
+)
+def test_the_bases_are_valid(dry_runs: DryRuns, body: dict[str, Any]) -> None:
+    """The objects that are mutated are accepted by both."""
+    assert dry_runs.create(body) == (201, "")
+    assert ObjectValidation().problems(body) == ()
+
+
+def test_the_api_server_agrees(dry_runs: DryRuns) -> None:
+    """Both accept or both reject each of 400 objects, and each does so for at least a quarter of them."""
+    found, answers = disagreements(dry_runs, "law", 400)
+    assert found == []
+    assert min(answers["accepted"], answers["rejected"]) > 100, answers
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(5))
+def test_the_api_server_agrees_on_more_objects(dry_runs: DryRuns, seed: int) -> None:
+    """Both accept or both reject each of 2,000 objects of another seed."""
+    found, _ = disagreements(dry_runs, f"night-{seed}", 2000)
+    assert found == []
