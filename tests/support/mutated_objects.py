@@ -13,8 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
 from bayplan.api_validation.openapi_schema import Schema, kubernetes_schema
+from bayplan.texts import yaml_documents
 
 Body = dict[str, Any]
 Place = tuple[Any, Any, Schema]
@@ -111,12 +111,7 @@ _TIMES = ("2026-11-26T08:00:00Z", "2026-11-26T08:00:00+01:00", "2026-11-26", "",
 def valid_objects() -> list[Body]:
     """Return the valid objects."""
     file = Path(__file__).with_name("valid_objects.yaml")
-    loader = type(
-        "Loader", (yaml.CSafeLoader,), {"yaml_implicit_resolvers": dict(yaml.CSafeLoader.yaml_implicit_resolvers)}
-    )
-    for first, resolvers in loader.yaml_implicit_resolvers.items():
-        loader.yaml_implicit_resolvers[first] = [each for each in resolvers if each[0] != "tag:yaml.org,2002:timestamp"]
-    return list(yaml.load_all(file.read_text(encoding="utf-8"), loader))
+    return list(yaml_documents.load_all(file.read_bytes(), yaml_documents.ManifestLoader))
 
 
 def mutated_object(chance: random.Random) -> Body:

@@ -6,7 +6,7 @@ and with the feature gates that are on by default.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from bayplan.api_validation.field_errors import FieldErrors, entries, mapping, t
 from bayplan.api_validation.resource_rules import requirement_problems
 from bayplan.api_validation.security_rules import container_security_problems
 from bayplan.api_validation.text_formats import (
+    Messages,
     config_key,
     descending_path,
     dns_label,
@@ -238,7 +239,11 @@ def _value_source_problems(found: FieldErrors, variable: Value, path: str, parts
 
 
 def _file_key_problems(found: FieldErrors, reference: Value, path: str, parts: PodParts) -> None:
-    checks = {"key": environment_name, "volumeName": dns_label, "path": no_backsteps}
+    checks: Mapping[str, Callable[[str], Messages]] = {
+        "key": environment_name,
+        "volumeName": dns_label,
+        "path": no_backsteps,
+    }
     for field, check in checks.items():
         value = text(reference, field)
         if not value:

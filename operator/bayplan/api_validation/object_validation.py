@@ -23,7 +23,19 @@ from scheduler_core.errors import Problem
 
 _MAX_KNOWN = 4096
 
-_RULES: Mapping[str, Callable[[FieldErrors, Mapping[str, Any]], None]] = {
+_Rule = Callable[[FieldErrors, Mapping[str, Any]], None]
+
+
+def _of_spec(check: Callable[[FieldErrors, Mapping[str, Any], str], None]) -> _Rule:
+    """Return a rule of an object from one of its spec."""
+
+    def rule(found: FieldErrors, body: Mapping[str, Any]) -> None:
+        check(found, mapping(body, "spec"), "spec")
+
+    return rule
+
+
+_RULES: Mapping[str, _Rule] = {
     "Pod": pod_problems,
     "Node": rules.node_problems,
     "Namespace": rules.namespace_problems,
@@ -42,10 +54,7 @@ _RULES: Mapping[str, Callable[[FieldErrors, Mapping[str, Any]], None]] = {
     "PriorityClass": rules.priority_class_problems,
     "PodGroup": rules.native_group_problems,
     "CompositePodGroup": rules.composite_group_problems,
-    **{
-        kind: (lambda found, body, check=check: check(found, mapping(body, "spec"), "spec"))
-        for kind, check in DEVICE_RULES.items()
-    },
+    **{kind: _of_spec(check) for kind, check in DEVICE_RULES.items()},
 }
 _NAME_FORMATS: Mapping[str, NameFormat] = {
     "Namespace": dns_label,

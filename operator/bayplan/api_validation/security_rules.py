@@ -206,7 +206,9 @@ def _operating_system_problems(found: FieldErrors, spec: Value, path: str) -> No
         return
     name = text(spec["os"], "name")
     found.choice(f"{path}.os.name", name, ("linux", "windows"), is_required=True)
-    contexts = [(f"{path}.securityContext", mapping(spec, "securityContext"), _POD_LINUX)]
+    contexts: list[tuple[str, Value, tuple[str, ...]]] = [
+        (f"{path}.securityContext", mapping(spec, "securityContext"), _POD_LINUX)
+    ]
     contexts += [
         (f"{path}.{field}[{index}].securityContext", mapping(each, "securityContext"), _CONTAINER_LINUX)
         for field in ("initContainers", "containers")

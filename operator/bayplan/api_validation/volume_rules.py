@@ -327,7 +327,7 @@ def _fc(found: FieldErrors, source: Value, path: str) -> None:
         found.invalid(f"{path}.targetWWNs", names, "targetWWNs and wwids can not be specified simultaneously")
     if names and lun is None:
         found.required(f"{path}.lun", "lun is required if targetWWNs is specified")
-    elif names:
+    elif names and lun is not None:
         found.between(f"{path}.lun", lun, 0, 255)
 
 
@@ -509,9 +509,9 @@ def _projected(found: FieldErrors, source: Value, path: str) -> None:
             found.forbidden(where, "may not specify more than 1 volume type per source")
         for field in given:
             paths += _PROJECTIONS[field](found, each[field], f"{where}.{field}")
-    for index, each in enumerate(paths):
-        if each in paths[:index]:
-            found.invalid(path, each, "conflicting duplicate paths")
+    for index, target in enumerate(paths):
+        if target in paths[:index]:
+            found.invalid(path, target, "conflicting duplicate paths")
 
 
 def _projected_items(found: FieldErrors, source: Value, path: str) -> list[str]:

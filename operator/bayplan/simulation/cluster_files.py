@@ -371,7 +371,7 @@ class _Reading:
             return
         getattr(self.files, attribute).append(Placed(decoded, place))
         if attribute == "pods":
-            self._take_ephemeral_claims(_without_nulls(body), where, rejected)
+            self._take_ephemeral_claims(body, where, rejected)
 
     def _named(self, body: dict[str, Any]) -> dict[str, Any]:
         """Return an object with a name, which the API server generates from ``metadata.generateName``."""
@@ -384,7 +384,7 @@ class _Reading:
 
     def _take_ephemeral_claims(self, pod: Mapping[str, Any], where: str, rejected: list[Problem]) -> None:
         try:
-            self.files.ephemeral_claims += ephemeral_claims(pod)
+            self.files.ephemeral_claims += ephemeral_claims(_without_nulls(pod))
         except (msgspec.ValidationError, AttributeError, TypeError) as error:
             if not rejected:
                 self.unreadable.append(Problem(f"{where}spec.volumes", f"an ephemeral volume cannot be read: {error}"))

@@ -172,7 +172,7 @@ def test_rules_run_once_for_equal_specs(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_the_cache_of_valid_specs_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a bound of two specs, every pod is still judged alike."""
+    """With a bound of two specs, every valid pod stays valid."""
     monkeypatch.setattr(object_validation, "_MAX_KNOWN", 2)
     validation = ObjectValidation()
     for number in (1, 2, 3, 1, 2, 3):
