@@ -15,14 +15,16 @@ from contextlib import contextmanager
 
 from scheduler_core.errors import AttemptLimitError
 
+STEP_SECONDS = 0.000_01
+"""Duration of a step, roughly."""
 SLICE_STEPS = 2_000
 """Steps between two turns of the event loop: about 20 ms."""
-ATTEMPT_STEPS = 300_000
-"""Steps of an attempt to schedule a pod: about 3 s."""
+ATTEMPT_STEPS = 100_000
+"""Steps of an attempt to schedule a pod: about 1 s."""
 DRY_RUN_STEPS = 5_000
 """Steps of a dry run, during which the event loop does not run: about 50 ms."""
 
-_OF_MEMBERS = 300
+_OF_MEMBERS = 100
 """The limit of an attempt, divided by the steps that each further member adds to that of a gang."""
 _STEPS_OF_ERROR = 20
 _NO_LIMIT = 1 << 62

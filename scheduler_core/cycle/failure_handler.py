@@ -43,6 +43,7 @@ class Failure:
         is_error: Whether it is an error rather than a rejection.
         nominated_node: The node to nominate; "" clears the nomination, None takes that of the pod's status.
         bound_to: The node to which another scheduler has bound the pod, "" for none.
+        given_up_steps: Steps after which the attempt was given up; 0 if it was not.
         is_gated: Whether the pod is gated. More nodes do not help a gated pod, so an autoscaler must not add any.
     """
 
@@ -53,6 +54,7 @@ class Failure:
     nominated_node: str | None = ""
     bound_to: str = ""
     is_gated: bool = False
+    given_up_steps: int = 0
 
     @property
     def reason(self) -> str:
@@ -187,7 +189,7 @@ class FailedAttempts:
         self._queue.nominator.decide(queued.info, failure.nominated_node)
         pod, nominator = queued.info.pod, self._queue.nominator
         node_name, nominated = nominator.node_of(queued.uid), nominator.nomination_of(queued.uid)
-        self._queue.failed(queued)
+        self._queue.failed(queued, failure.given_up_steps)
         if nominated is not None and not nominator.node_of(queued.uid):
             self._room.nomination_ended(nominated, node_name)
         if pod.has_deferred_resize:

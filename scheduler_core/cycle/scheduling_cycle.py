@@ -102,7 +102,8 @@ def failure_of(attempt: Attempt, error: Exception) -> Failure:
     if isinstance(error, NoNodesError):
         return Failure(str(error))
     if isinstance(error, AttemptLimitError):
-        return Failure(str(error), frozenset((error.plugin,)) if error.plugin else frozenset())
+        plugins = frozenset((error.plugin,)) if error.plugin else frozenset()
+        return Failure(str(error), plugins, given_up_steps=error.steps)
     if isinstance(error, SchedulerCoreError):
         return Failure(str(error), is_error=True)
     text = "scheduling pod %s failed in the scheduler itself"

@@ -58,6 +58,8 @@ class QueuedPod:
         flushed_at: When it was last retried for that reason since its last attempt; 0 for never.
         sequence: Arrival number; breaks ties of time and priority.
         sort_key: The key of the QueueSort plugin, computed when the pod enters the active or the backoff queue.
+        minimum_backoff: Minimum backoff after a failure in seconds, regardless of the number of failures.
+        was_given_up: Whether its last attempt took all steps that it may.
         first_attempt: When it first entered the active queue; 0 before that.
         group: The gang of the pod; None for none.
         reported_condition: The PodScheduled condition that was last written, which the pod may not show yet; None for
@@ -75,6 +77,7 @@ class QueuedPod:
         "group",
         "info",
         "is_nomination_withheld",
+        "minimum_backoff",
         "pending_on",
         "place",
         "profile",
@@ -86,6 +89,7 @@ class QueuedPod:
         "uid",
         "unschedulable_count",
         "was_flushed",
+        "was_given_up",
     )
 
     def __init__(self, info: PodInfo, now: float, sequence: int) -> None:
@@ -104,9 +108,11 @@ class QueuedPod:
         self.gated_by = ""
         self.gate_reasons: tuple[str, ...] = ()
         self.is_nomination_withheld = False
+        self.minimum_backoff = 0.0
         self.sort_key: object = None
         self.place = Place.NOWHERE
         self.was_flushed = False
+        self.was_given_up = False
         self.flushed_at = 0.0
         self.group: GroupKey | None = None
         self.reported_condition: PodCondition | None = None
@@ -123,11 +129,6 @@ class QueuedPod:
     def hint_pods(self) -> Iterable[PodInfo]:
         """Pods for which queueing hints are called on an event."""
         return (self.info,)
-
-    @property
-    def minimum_backoff(self) -> float:
-        """Minimum backoff after a failure in seconds, regardless of the number of failures."""
-        return 0.0
 
     @property
     def sort_entry(self) -> QueuedPod:
@@ -150,7 +151,7 @@ class QueuedGang(QueuedPod):
         tried_at: When its last attempt began, in the clock's seconds.
     """
 
-    __slots__ = ("_minimum_backoff", "_sort_entry", "gang_key", "members", "rejected_members", "tried_at")
+    __slots__ = ("_sort_entry", "gang_key", "members", "rejected_members", "tried_at")
 
     entity = "podgroup"
 
@@ -163,7 +164,6 @@ class QueuedGang(QueuedPod):
         self.gang_key = key
         self.rejected_members: tuple[PodInfo, ...] = ()
         self.tried_at = now
-        self._minimum_backoff = 0.0
         self._sort_entry = QueuedPod(info, now, sequence)
 
     @property
@@ -175,15 +175,6 @@ class QueuedGang(QueuedPod):
     def hint_pods(self) -> Iterable[PodInfo]:
         """Rejected members, or one member that represents all."""
         return self.rejected_members or (self.info,)
-
-    @property
-    def minimum_backoff(self) -> float:
-        """The last argument of :meth:`set_minimum_backoff`."""
-        return self._minimum_backoff
-
-    def set_minimum_backoff(self, seconds: float) -> None:
-        """Set the minimum backoff after a failure."""
-        self._minimum_backoff = seconds
 
     @property
     def sort_entry(self) -> QueuedPod:

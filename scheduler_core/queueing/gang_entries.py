@@ -356,7 +356,7 @@ class GangEntries:
             now: The clock's seconds.
         """
         self._failing[entry.uid] = now - entry.tried_at
-        entry.set_minimum_backoff(_BACKOFF_FACTOR * sum(self._failing.values()))
+        entry.minimum_backoff = _BACKOFF_FACTOR * sum(self._failing.values())
 
     def attempted(self, entry: QueuedGang) -> None:
         """Review a gang after its failed attempt was requeued: it may have changed meanwhile."""

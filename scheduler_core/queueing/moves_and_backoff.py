@@ -272,9 +272,10 @@ class Moves:
     def _rank_in_backoff(self, pod: QueuedPod, rules: QueueingRules) -> None:
         """Order a pod by the end of its backoff, then as in the active queue; the first may be tried early.
 
-        After an error no pod is tried early, so that an unavailable API server is not overloaded.
+        After an error no pod is tried early, so that an unavailable API server is not overloaded; nor is one whose
+        attempt was given up, because pods that arrive meanwhile would wait for it.
         """
-        key = self._key_of(pod, rules) if pod.rejected_by else _NO_KEY
+        key = self._key_of(pod, rules) if pod.rejected_by and not pod.was_given_up else _NO_KEY
         if key is _NO_KEY:
             self.places.rank(pod, Place.ERROR_BACKOFF, (pod.backoff_until,))
         else:

@@ -33,6 +33,7 @@ from scheduler_core.queueing.moves_and_backoff import ATTEMPT_FAILED, POD_ADDED,
 from scheduler_core.queueing.queue_inspection import QueueReadings
 from scheduler_core.queueing.sub_queues import QueueCounts
 from scheduler_core.snapshot.pod_info import PodInfo
+from scheduler_core.step_counter import STEP_SECONDS
 
 __all__ = ["FLUSH_INTERVAL_SECONDS", "QueueCounts", "RulesLookup", "SchedulingQueue"]
 
@@ -40,6 +41,7 @@ FLUSH_INTERVAL_SECONDS = 30.0
 
 # Bound to names, because looking a member up in an enum is slow.
 _ACTIVE, _BACKOFF, _IN_FLIGHT = Place.ACTIVE, Place.BACKOFF, Place.IN_FLIGHT
+_BACKOFF_OF_STEP = 4 * STEP_SECONDS
 _PARKED, _GROUPED = Place.PARKED, Place.GROUPED
 _ASIDE = _UNSCHEDULABLE, _GATED = (Place.UNSCHEDULABLE, Place.GATED)
 _BACKING_OFF = (Place.BACKOFF, Place.ERROR_BACKOFF)
@@ -59,6 +61,7 @@ class SchedulingQueue:
     def __init__(self, rules: RulesLookup, clock: Clock, max_unschedulable_seconds: float = 300.0) -> None:
         self.max_unschedulable_seconds = max_unschedulable_seconds
         self.scheduled_after_flush = 0
+        self._given_up: dict[str, int] = {}
         self._rules = rules
         self._clock = clock
         self._sequence = itertools.count()
@@ -141,6 +144,8 @@ class SchedulingQueue:
         self.nominator.forget(uid)
         pod = self.find(uid)
         if pod is not None:
+            if pod.was_given_up:
+                self._given_up.pop(uid, None)
             if pod.place is not _IN_FLIGHT:
                 self._places.clear_rejection(pod)
             self._places.drop(pod)
@@ -197,12 +202,21 @@ class SchedulingQueue:
 
     def scheduled(self, pod: QueuedPod) -> None:
         """End an attempt whose pod was bound."""
+        if pod.was_given_up:
+            self._given_up.pop(pod.uid, None)
         if pod.was_flushed:
             self.scheduled_after_flush += 1
         self.done(pod.uid)
 
-    def failed(self, pod: QueuedPod) -> None:
+    def failed(self, pod: QueuedPod, given_up_steps: int = 0) -> None:
         """Requeue a pod whose attempt has failed, by the events that occurred meanwhile, unless it was removed.
+
+        Pods whose attempts are given up take at most a fifth of the scheduler's time, whatever events requeue them: the
+        minimum backoff of each is a multiple of the steps of all.
+
+        Args:
+            pod: The pod.
+            given_up_steps: Steps after which the attempt was given up; 0 if it was not.
 
         ``rejected_by`` and ``pending_on`` name the plugins that rejected it. Without any, the attempt ended in an error
         or the cluster has no nodes, and the pod is retried after backoff.
@@ -226,6 +240,8 @@ class SchedulingQueue:
         self._places.count_rejection(pod, pod.rejected_by)
         if isinstance(pod, QueuedGang):
             self._gang_entries.failed(pod, pod.timestamp)
+        elif given_up_steps or pod.was_given_up:
+            self._set_given_up(pod, given_up_steps)
         if (pod.group is not None or len(self.gangs)) and self._gang_entries.requeue_member(pod):
             return
         rules = self._rules(pod.profile)
@@ -244,6 +260,13 @@ class SchedulingQueue:
             self._moves.withhold_nomination(pod)
         if isinstance(pod, QueuedGang):
             self._gang_entries.attempted(pod)
+
+    def _set_given_up(self, pod: QueuedPod, steps: int) -> None:
+        self._given_up.pop(pod.uid, None)
+        pod.was_given_up = bool(steps)
+        if steps:
+            self._given_up[pod.uid] = steps
+        pod.minimum_backoff = _BACKOFF_OF_STEP * sum(self._given_up.values()) if steps else 0.0
 
     # -- gangs --------------------------------------------------------------------------------------------------
 

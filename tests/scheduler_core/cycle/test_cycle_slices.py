@@ -158,9 +158,9 @@ def test_upkeep_ends_slices_but_is_not_charged() -> None:
     assert ended == [0, 0, 5]
 
 
-@pytest.mark.parametrize(("pods", "limit"), [(0, 600), (1, 600), (2, 602), (301, 1200)])
+@pytest.mark.parametrize(("pods", "limit"), [(0, 600), (1, 600), (2, 606), (101, 1200)])
 def test_each_member_of_a_gang_raises_the_limit_a_little(pods: int, limit: int) -> None:
-    """A gang has the steps of one pod, and a three-hundredth of them for each further member."""
+    """A gang has the steps of one pod, and a hundredth of them for each further member."""
     steps = StepCounter(attempt_steps=600)
     with steps.live_attempt(pods):
         steps.spend(limit)
