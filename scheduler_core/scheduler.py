@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.cycle_context import CycleContext
 from scheduler_core.cycle.cycle_report import CycleRecording
-from scheduler_core.cycle.cycle_slices import CycleSlices, searches_devices
+from scheduler_core.cycle.cycle_slices import CycleSlices
 from scheduler_core.cycle.percentage_of_nodes import NodeOrder
 from scheduler_core.cycle.plugin_handle import PluginHandle, PluginServices, PluginWriters, ReportedDeletions
 from scheduler_core.cycle.profile_queueing_rules import ProfileQueueingRules
@@ -334,28 +334,32 @@ class Scheduler:
 
     async def _cycle(self, queued: QueuedPod) -> None:
         """Run one cycle of a pod or a gang; awaits only if the profile has extenders."""
-        steps = self.context.steps
         try:
             if isinstance(queued, QueuedGang):
-                with steps.live_attempt(len(queued.members)):
-                    attempts: Sequence[Attempt] = await self.cycles.gangs.schedule(queued)
-            elif searches_devices(queued):
-                with steps.live_attempt():
-                    attempts = await self._schedule(queued)
+                with self.context.steps.live_attempt(len(queued.members)):
+                    attempts = await self.cycles.gangs.schedule(queued)
+                for each in attempts:
+                    self._start_binding(each)
+                return
+            instance = self.context.profiles.get(queued.profile)
+            if queued.info.pod.spec.resource_claims or queued.info.scalars:
+                # It may search devices.
+                with self.context.steps.live_attempt():
+                    attempt = await self._schedule(queued, instance)
+            elif instance is not None and instance.extenders:
+                attempt = await self._schedule(queued, instance)
             else:
-                attempts = await self._schedule(queued)
+                attempt = self.cycles.pods.schedule(queued)
+            if attempt is not None:
+                self._start_binding(attempt)
         finally:
-            self._slices.cycle_ended()
-        for attempt in attempts:
-            self._start_binding(attempt)
+            if self._slices.has_suspended:
+                self._slices.cycle_ended()
 
-    async def _schedule(self, queued: QueuedPod) -> Sequence[Attempt]:
-        instance = self.context.profiles.get(queued.profile)
+    async def _schedule(self, queued: QueuedPod, instance: FrameworkInstance | None) -> Attempt | None:
         if instance is not None and instance.extenders:
-            attempt = await self.cycles.extended.schedule(queued)
-        else:
-            attempt = self.cycles.pods.schedule(queued)
-        return () if attempt is None else (attempt,)
+            return await self.cycles.extended.schedule(queued)
+        return self.cycles.pods.schedule(queued)
 
     @property
     def binding_count(self) -> int:

@@ -16,7 +16,6 @@ from typing import Any, Protocol, TypeVar
 import greenlet
 
 from scheduler_core.cycle.suspension import Suspension
-from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.ports import Clock
 from scheduler_core.step_counter import StepCounter
 
@@ -35,12 +34,6 @@ class SliceJournal(Protocol):
         """Do work that lets other tasks run between two slices of a cycle."""
 
 
-def searches_devices(queued: QueuedPod) -> bool:
-    """Return whether the attempts of a pod have a limit, because they search devices."""
-    info = queued.info
-    return bool(info.pod.spec.resource_claims or info.scalars)
-
-
 class CycleSlices:
     """Interrupts the scheduling loop within a cycle whenever a slice is used up.
 
@@ -49,6 +42,9 @@ class CycleSlices:
         suspension: Defers changes from the end of the first slice to the end of the cycle.
         clock: Lets other tasks run.
         journal: Receives where slices end.
+
+    Attributes:
+        has_suspended: Whether the cycle in progress was interrupted, so that :meth:`cycle_ended` must be called.
     """
 
     def __init__(self, steps: StepCounter, suspension: Suspension, clock: Clock, journal: SliceJournal) -> None:
@@ -56,7 +52,7 @@ class CycleSlices:
         self._suspension = suspension
         self._clock = clock
         self._journal = journal
-        self._has_suspended = False
+        self.has_suspended = False
 
     async def run(self, loop: Coroutine[Any, Any, T]) -> T:
         """Run the scheduling loop.
@@ -67,8 +63,8 @@ class CycleSlices:
 
     def cycle_ended(self) -> None:
         """Apply the changes that were deferred while the cycle was interrupted."""
-        if self._has_suspended:
-            self._has_suspended = False
+        if self.has_suspended:
+            self.has_suspended = False
             self._suspension.end()
 
     @types.coroutine
@@ -101,7 +97,7 @@ class CycleSlices:
     async def _between_slices(self) -> None:
         if not self._suspension.is_on:
             self._suspension.begin()
-            self._has_suspended = True
+            self.has_suspended = True
         self._suspension.is_midway = True
         try:
             await self._journal.between_slices(self._clock.sleep(0))

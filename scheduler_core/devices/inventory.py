@@ -216,7 +216,8 @@ class DeviceInventory:
             device_targets=device_targets,
             names=names,
             own_records=own,
-            records=self._tainted(resource_slice.pool_key, names, own),
+            records=own,
+            is_stale=bool(self._rules),
             counter_sets=spec.shared_counters if self.features.partitionable_devices else (),
             is_missing=not self._is_understood(spec),
             is_hidden=not self.features.partitionable_devices
@@ -250,16 +251,22 @@ class DeviceInventory:
         )
 
     def _apply_rules(self, *changed: DeviceTaintRule | None) -> None:
+        """Make the pools stale that rules cover; their records are computed when a node sees them next."""
         rules = [rule for rule in changed if rule is not None]
-        for pooled in self._slices.values():
-            if not any(_covers_pool(rule, pooled.pool_key) for rule in rules):
+        for key, pool in self._pools.items():
+            if not any(_covers_pool(rule, key) for rule in rules):
                 continue
-            records = self._tainted(pooled.pool_key, pooled.names, pooled.own_records)
-            if records != pooled.records:
-                pooled.records = records
-                self._invalidate(pooled.pool_key, pooled)
-                self._pools[pooled.pool_key].views.clear()
+            for pooled in pool.slices.values():
+                pooled.is_stale = True
+            pool.views.clear()
+            self._invalidate(key)
         self.revision += 1
+
+    def _refresh(self, pooled: PooledSlice) -> None:
+        if pooled.is_stale:
+            self._steps.upkeep(1 + len(pooled.names) // _DEVICES_PER_STEP)
+            pooled.records = self._tainted(pooled.pool_key, pooled.names, pooled.own_records)
+            pooled.is_stale = False
 
     def _replace(self, name: str, replacement: PooledSlice | None) -> None:
         previous = self._slices.pop(name, None)
@@ -289,15 +296,23 @@ class DeviceInventory:
         if not pool.slices:
             del self._pools[pooled.pool_key]
 
-    def _invalidate(self, key: PoolKey, changed: PooledSlice) -> None:
+    def _invalidate(self, key: PoolKey, changed: PooledSlice | None = None) -> None:
+        """Make what nodes see of a pool stale.
+
+        Args:
+            key: The pool.
+            changed: The slice that changed or was removed; None if none did.
+        """
         pool = self._pools[key]
-        if pool.has_network_slices or not changed.target.node_name:
+        target = None if changed is None else changed.target.node_name
+        if pool.has_network_slices or (changed is not None and not target):
             self._network_revision += 1
             self.changed.append_all()
             return
-        self.changed.append(changed.target.node_name)
+        if target is not None:
+            self.changed.append(target)
         self.pool_changed(key)
-        for node in {changed.target.node_name, *(one.target.node_name for one in pool.slices.values())}:
+        for node in {target, *(one.target.node_name for one in pool.slices.values())}:
             if node is not None:
                 self._views.pop(node, None)
 
@@ -328,6 +343,8 @@ class DeviceInventory:
         targeting.sort(key=lambda one: one[0].name)
         pool = self._pools[key]
         identity: Hashable = tuple((one.name, targeted) for one, targeted in targeting)
+        for one, _ in targeting:
+            self._refresh(one)
         if not skips_operations and any(one.skips_operations for one, _ in targeting):
             identity = (_UNSUPPORTED, identity)
             targeting = [(self._unsupported(one), targeted) for one, targeted in targeting]
@@ -351,6 +368,8 @@ class DeviceInventory:
                 for one in pool.slices.values()
                 if one.name not in names and one.generation == first.generation and not one.is_missing
             ]
+            for one in others:
+                self._refresh(one)
             if len(targeting) + len(others) != first.slice_count:
                 return self._without_devices(key, is_incomplete=True)
         self._steps.upkeep(

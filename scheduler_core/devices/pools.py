@@ -79,7 +79,7 @@ class PooledSlice:
         device_targets: The nodes of each device, if they differ; else None.
         names: Names of the devices.
         own_records: Records of the devices with the taints of the driver.
-        records: Records of the devices with the taints of rules, too.
+        records: Records of the devices with the taints of rules, too; those before the last change if ``is_stale``.
         counter_sets: Shared counters.
         is_missing: Whether it counts as missing, because it has fields whose feature is missing.
         is_hidden: Whether it targets no node, because a feature is off.
@@ -87,6 +87,7 @@ class PooledSlice:
         has_binding_conditions: Whether a device has binding conditions.
         has_compatibility_groups: Whether a device has compatibility groups, if that feature is on.
         skips_operations: Whether nodes must be able to skip operations of the driver, if that feature is on.
+        is_stale: Whether a rule changed since the records were computed.
     """
 
     name: str
@@ -105,6 +106,7 @@ class PooledSlice:
     has_binding_conditions: bool
     has_compatibility_groups: bool = False
     skips_operations: bool = False
+    is_stale: bool = False
 
     def targeted_devices(self, name: str, labels: Mapping[str, str]) -> tuple[bool, ...] | bool:
         """Return whether the slice targets a node; for targets by device, whether each does, False if none does.

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -25,10 +26,12 @@ from scheduler_core.model.devices import DeviceClass, ResourceSlice
 from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.recording.journal import NoJournal
 from scheduler_core.scheduler import SchedulerOptions, SchedulerPorts
+from scheduler_core.snapshot.indexes.device_index import DeviceIndex, DeviceObject
 from tests.support.builders import node, pod
 from tests.support.devices import (
     DRIVER,
     Body,
+    allocated_claim,
     alternative,
     claim,
     device,
@@ -36,6 +39,7 @@ from tests.support.devices import (
     exactly,
     first_available,
     slice_of,
+    taint_rule,
     using,
 )
 from tests.support.gang_devices import claimant, gang, report, settled
@@ -70,6 +74,10 @@ def devices(count: int, **values: Callable[[int], Body]) -> list[Body]:
         )
         for number in range(count)
     ]
+
+
+def _modulo(divisor: int, number: int) -> Body:
+    return {"int": number % divisor}
 
 
 def repeated(count: int, expression: str) -> list[str]:
@@ -118,7 +126,7 @@ def distinct_values() -> Objects:
 
 def constraints_on_every_request() -> Objects:
     """Return a claim with 32 requests and 32 constraints over a pool of 128 devices."""
-    rows = devices(128, **{f"a{n}": (lambda number, n=n: {"int": number % (n + 2)}) for n in range(4)})
+    rows = devices(128, **{f"a{n}": partial(_modulo, n + 2) for n in range(4)})
     pairs = [{"requests": [f"r{n}", f"r{(n * 7 + 3) % 32}"], "matchAttribute": f"{DRIVER}/a{n % 4}"} for n in range(16)]
     apart = [{"requests": [f"r{n}", f"r{n + 16}"], "distinctAttribute": f"{DRIVER}/a{n % 4}"} for n in range(16)]
     return Objects([slice_of(rows)], claim(*(exactly(f"r{n}") for n in range(32)), constraints=[*pairs, *apart]))
@@ -140,13 +148,12 @@ def alternatives() -> Objects:
 
 def many_nodes() -> Objects:
     """Return a search without a quick answer that differs on each of 60 nodes."""
-    pools = [
-        slice_of(
-            devices(24, t=lambda number: {"bool": number < 7}, own=lambda _, index=index: {"int": index}),
-            node=f"n{index}",
-        )
-        for index in range(60)
-    ]
+
+    def of_node(index: int) -> ResourceSlice:
+        rows = devices(24, t=lambda number: {"bool": number < 7}, own=lambda _: {"int": index})
+        return slice_of(rows, node=f"n{index}")
+
+    pools = [of_node(index) for index in range(60)]
     requests = [exactly(f"f{n}", f'device.attributes["{DRIVER}"].own >= 0') for n in range(6)]
     requests += [exactly(f"t{n}", f'device.attributes["{DRIVER}"].t') for n in range(8)]
     constraint = {"requests": [], "distinctAttribute": f"{DRIVER}/uuid"}
@@ -214,8 +221,8 @@ def world(objects: Objects, *, slice_steps: int | None = None, attempt_steps: in
         made.context.cache.columns.devices.assign(each)
     for number in range(objects.nodes):
         made.add(node(f"n{number}", labels={"rack": f"r{number}"}, allocatable={"cpu": "8", "pods": "110"}))
-    for each in objects.slices:
-        made.scheduler.device_feed.added(each)
+    for published in objects.slices:
+        made.scheduler.device_feed.added(published)
     report(made, writer, objects.wanted, claim(exactly("r"), name="c1"))
     return made
 
@@ -406,3 +413,46 @@ def test_an_error_of_the_limit_names_the_plugin_and_the_steps() -> None:
         "given up after 100 steps of the search by plugin DynamicResources, the limit of one attempt; use fewer or "
         "simpler requests, selectors and constraints"
     )
+
+
+def large_cluster() -> DeviceIndex:
+    """Return 1,500 slices of 16 devices, half of them in one pool."""
+    index = DeviceIndex()
+    index.assign(device_class())
+    for number in range(750):
+        index.assign(slice_of(devices(16), name=f"s{number}", node=f"n{number}"))
+        index.assign(slice_of(devices(16), name=f"t{number}", node=f"n{number}", pool="one", count=750))
+    return index
+
+
+EVENTS: dict[str, DeviceObject] = {
+    "a slice of 128 devices": slice_of(devices(128), name="new", node="n0", pool="new"),
+    "a slice of a large pool": slice_of(devices(16), name="t0", node="n0", pool="one", count=750),
+    "a slice for all nodes": slice_of(devices(128), name="all", node="", pool="all", allNodes=True),
+    "a class": device_class("other", *repeated(32, COSTLY)),
+    "a rule for all devices": taint_rule("rule", {"key": "k", "effect": "NoSchedule"}, {"driver": DRIVER}),
+    "a rule for one device": taint_rule(
+        "rule", {"key": "k", "effect": "NoExecute"}, {"driver": DRIVER, "device": "d0"}
+    ),
+    "a claim at its limits": constraints_on_every_request().wanted,
+    "an allocation": allocated_claim(*({"pool": "one", "device": f"d{number}"} for number in range(16))),
+}
+
+
+@pytest.mark.parametrize("name", EVENTS)
+def test_an_event_is_short(name: str) -> None:
+    """No event of a claim, class, slice or rule takes more than its bound in a large cluster."""
+    index, count = large_cluster(), 0
+
+    def hook(_frame: FrameType, event: str, _argument: Any) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    for change in (index.assign, index.assign, index.remove):
+        count = 0
+        sys.setprofile(hook)
+        try:
+            change(EVENTS[name])
+        finally:
+            sys.setprofile(None)
+        assert count <= MOST_CALLS // 4

@@ -70,7 +70,10 @@ class SimulationOptions:
 
     def of_scheduler(self) -> SchedulerOptions:
         """Return the options of a scheduler with these settings."""
-        options = SchedulerOptions(seed=self.seed, percentage_of_nodes_to_score=self.percentage_of_nodes_to_score)
+        # Nothing else runs in the process, so dry runs may take as long as attempts.
+        options = SchedulerOptions(
+            seed=self.seed, percentage_of_nodes_to_score=self.percentage_of_nodes_to_score, dry_run_steps=None
+        )
         return with_gates(options, self.gates or FeatureGates())
 
 
