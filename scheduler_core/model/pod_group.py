@@ -145,6 +145,7 @@ class PodGroup:
         parent: Name of the CompositePodGroup that it is a child of, in its namespace; "" for none.
         resource_claims: Claims that are reserved for the group; its members name the same ones.
         run: Record of its run in its status; None for none.
+        is_basic: Whether its policy is basic, so that its members are no gang.
         is_fresh: Whether its status is empty, so that nothing shows what a scheduler has done with it.
     """
 
@@ -168,6 +169,7 @@ class PodGroup:
     resource_claims: tuple[ResourceClaimReference, ...] = ()
     run: GroupRun | None = None
     is_fresh: bool = False
+    is_basic: bool = False
 
     @property
     def api_version(self) -> str:
@@ -237,23 +239,42 @@ class CompositePodGroup:
 
 
 def group_key_of(pod: Pod, sources: Container[GroupSource] = tuple(GroupSource)) -> GroupKey | None:
-    """Return the group that a pod names, None for none.
-
-    A pod that names several belongs to the first of: its ``spec.schedulingGroup``, Bayplan's label, the label of
-    scheduler-plugins.
-
-    Args:
-        pod: The pod.
-        sources: The sources that count; labels and fields of the others are ignored.
-    """
-    namespace = pod.metadata.namespace
-    native = pod.spec.scheduling_group
-    if native is not None and native.pod_group_name and GroupSource.NATIVE in sources:
-        return GroupKey(GroupSource.NATIVE, namespace, native.pod_group_name)
+    """Return the first group that :func:`group_keys_of` returns for a pod, which it is a member of; None for none."""
     labels = pod.metadata.labels
     if labels:
         for source, label in POD_GROUP_LABELS.items():
             name = labels.get(label)
             if name and source in sources:
-                return GroupKey(source, namespace, name)
+                return GroupKey(source, pod.metadata.namespace, name)
+    return _native_key_of(pod, sources)
+
+
+def group_keys_of(pod: Pod, sources: Container[GroupSource] = tuple(GroupSource)) -> list[GroupKey]:
+    """Return the groups that a pod names: by Bayplan's label, scheduler-plugins' label, and ``spec.schedulingGroup``.
+
+    With Kubernetes' feature gate WorkloadWithJob the Job controller gives every pod a native group of the basic policy,
+    so a label counts first.
+
+    Args:
+        pod: The pod.
+        sources: The sources that count; labels and fields of the others are ignored.
+    """
+    namespace, labels = pod.metadata.namespace, pod.metadata.labels
+    named = ((source, labels.get(label)) for source, label in POD_GROUP_LABELS.items() if source in sources)
+    keys = [GroupKey(source, namespace, name) for source, name in named if name]
+    native = _native_key_of(pod, sources)
+    return keys if native is None else [*keys, native]
+
+
+def names_several_groups(pod: Pod) -> bool:
+    """Return whether a pod with a group may name another one: quickly, as most do not."""
+    labels = pod.metadata.labels
+    named = sum(label in labels for label in POD_GROUP_LABELS.values())
+    return named + (pod.spec.scheduling_group is not None) > 1
+
+
+def _native_key_of(pod: Pod, sources: Container[GroupSource]) -> GroupKey | None:
+    native = pod.spec.scheduling_group
+    if native is not None and native.pod_group_name and GroupSource.NATIVE in sources:
+        return GroupKey(GroupSource.NATIVE, pod.metadata.namespace, native.pod_group_name)
     return None

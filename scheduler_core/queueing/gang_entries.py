@@ -23,6 +23,7 @@ from collections.abc import Iterable
 
 from scheduler_core.framework.queued_pod import Place, QueuedGang, QueuedPod
 from scheduler_core.framework.status import GANG_SCHEDULING, Status, unresolvable
+from scheduler_core.model.pod_group import names_several_groups
 from scheduler_core.ports import Clock
 from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.queueing.gang_registry import Gangs
@@ -84,6 +85,9 @@ class GangEntries:
         gang, rules = None if pod.group is None else self._gangs.get(pod.group), self._rules(pod.profile)
         if gang is not None and gang.tree is not None and rules is not None and not rules.places_gangs:
             status = unresolvable(_NOT_BY_PERMIT).of(GANG_SCHEDULING)
+        if status.is_success and gang is not None and names_several_groups(pod.info.pod):
+            conflict = self._gangs.conflict(pod.info.pod)
+            status = unresolvable(conflict).of(GANG_SCHEDULING) if conflict else status
         if not status.is_success and (pod.gated_by, pod.gate_reasons) != (status.plugin, status.reasons):
             self._gangs.report_gated(pod)
         return status
@@ -95,8 +99,9 @@ class GangEntries:
         return None if group is None else group.priority
 
     def try_gate(self, gang: Gang) -> None:
-        """Run the gate again for gated members."""
-        for pod in self._queued(gang):
+        """Run the gate again for gated members, and for gated pods that name the group besides another one."""
+        besides = map(self._places.find, self._gangs.named_besides(gang.key))
+        for pod in (*self._queued(gang), *filter(None, besides)):
             if pod.place is Place.GATED and pod.gated_by == GANG_SCHEDULING:
                 self.moves.enter(pod, GROUP_CHANGED)
                 if pod.place is _GROUPED:
@@ -230,7 +235,7 @@ class GangEntries:
     def group_changed(self, gang: Gang) -> None:
         """Handle a created, updated or invalid PodGroup: its gang may be schedulable now, or gated otherwise."""
         self.review(gang)
-        if not gang.was_known:
+        if not gang.was_known or self._gangs.named_besides(gang.key):
             self.try_gate(gang)
         self._requeue_aside(gang, GROUP_CHANGED)
 

@@ -23,6 +23,7 @@ from scheduler_core.model.pod_group import (
     GroupSource,
     PodGroup,
     group_key_of,
+    group_keys_of,
 )
 from scheduler_core.ports import Clock
 from scheduler_core.queueing.gang_members import Gang
@@ -55,6 +56,7 @@ class Gangs:
         }
         self._refused: dict[GroupKey, str] = {}
         self._follows_runs = False
+        self._named_besides: dict[GroupKey, set[str]] = {}
         self.forest = GroupForest(self._gangs, clock.now, self.of_uid)
         self.on_change: list[Callable[[Gang], None]] = []
         self.on_gated: list[Callable[[QueuedPod], None]] = []
@@ -137,6 +139,28 @@ class Gangs:
         """
         text = "" if key is None else self.obstacle(key)
         return unresolvable(text).of(GANG_SCHEDULING) if text else SUCCESS
+
+    def conflict(self, pod: Pod) -> str:
+        """Return why a pod that names several groups is gated, with the remedy; "" if it is in one gang.
+
+        A native group of the basic policy is no gang. It still has to be known: its policy decides.
+        """
+        first, *others = group_keys_of(pod, self._counted)
+        for other in others:
+            if other.source is GroupSource.NATIVE:
+                obstacle = self.obstacle(other)
+                if obstacle:
+                    return obstacle
+                gang = self._gangs.get(other)
+                if gang is not None and gang.group is not None and gang.group.is_basic and not gang.group.parent:
+                    continue
+            both = " and ".join(f"{key} of {key.source.value} ({GROUP_FIELDS[key.source]})" for key in (first, other))
+            return f"the pod names two gangs, PodGroups {both}; create it with one of them"
+        return ""
+
+    def named_besides(self, key: GroupKey) -> list[str]:
+        """Return the UIDs of pods that name a group and are members of another one."""
+        return sorted(self._named_besides.get(key, ()))
 
     # -- changes ------------------------------------------------------------------------------------------------
 
@@ -235,6 +259,9 @@ class Gangs:
             arrived = self._created_at(pod.metadata.creation_timestamp)
             gang.since = min(gang.since, arrived) if gang.pods else arrived
         self._key_of[uid] = key
+        if pod.spec.scheduling_group is not None and key.source is not GroupSource.NATIVE:
+            for other in group_keys_of(pod, self._counted)[1:]:
+                self._named_besides.setdefault(other, set()).add(uid)
         gang.saw(pod)
         self.changed(gang)
         return gang
@@ -244,6 +271,13 @@ class Gangs:
         key = self._key_of.pop(uid, None)
         gang = None if key is None else self._gangs.get(key)
         if gang is not None:
+            pod = gang.pods.get(uid)
+            if pod is not None and pod.spec.scheduling_group is not None and gang.key.source is not GroupSource.NATIVE:
+                for other in group_keys_of(pod):
+                    others = self._named_besides.get(other, set())
+                    others.discard(uid)
+                    if not others:
+                        self._named_besides.pop(other, None)
             gang.lost(uid)
             self._drop_if_empty(gang)
             self.changed(gang)

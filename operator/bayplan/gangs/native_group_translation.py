@@ -165,6 +165,7 @@ def from_native(
         topology=constraints,
         version=version,
         resource_claims=claims,
+        is_basic=policy.gang is None,
         is_fresh=not resource.status,
         **msgspec.structs.asdict(particulars),
     )

@@ -82,7 +82,7 @@ def test_a_recorded_object() -> None:
 @pytest.mark.parametrize(
     ("spec", "min_member", "more"),
     [
-        pytest.param({"schedulingPolicy": {"basic": {}}}, 1, {}, id="basic policy"),
+        pytest.param({"schedulingPolicy": {"basic": {}}}, 1, {"is_basic": True}, id="basic policy"),
         pytest.param(
             {
                 **GANG,
@@ -113,7 +113,7 @@ def test_fields_of_the_older_version(spec: dict[str, Any], min_member: int, more
 @pytest.mark.parametrize(
     ("spec", "min_member", "more"),
     [
-        pytest.param({"schedulingPolicy": {"basic": {}}}, 1, {}, id="basic policy"),
+        pytest.param({"schedulingPolicy": {"basic": {}}}, 1, {"is_basic": True}, id="basic policy"),
         pytest.param(
             {
                 **GANG,
