@@ -29,7 +29,7 @@ from scheduler_core.cycle.profile_queueing_rules import ProfileQueueingRules
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.cycle_assembly import Cycles
 from scheduler_core.feeds.invalid_pods import InvalidPods
-from scheduler_core.feeds.object_feed import DeclaredFeed, DeviceFeed, ObjectFeed
+from scheduler_core.feeds.object_feed import DeclaredFeed, DeviceFeed, StorageFeed
 from scheduler_core.feeds.pod_and_node_feed import EventHandling, PodAndNodeFeed
 from scheduler_core.feeds.pod_group_feed import GroupFeed
 from scheduler_core.feeds.unconfirmed_pods import UnconfirmedPods
@@ -178,7 +178,7 @@ class Scheduler:
         self.unconfirmed_pods = UnconfirmedPods(
             cache=cache, gangs=queue.gangs, writer=writer, clock=clock, suspension=suspension, room=room
         )
-        self.storage_feed = ObjectFeed(cache.columns.storage, queue, suspension)
+        self.storage_feed = StorageFeed(cache.columns, queue, suspension)
         self.device_feed = DeviceFeed(cache.columns.devices, queue, suspension)
         self.workload_feed = WorkloadFeed(cache.columns, suspension)
         self.group_feed = GroupFeed(queue, suspension, room)

@@ -226,7 +226,8 @@ class Search:
             return self._narrowed
         if verdict <= _FIRST_OWN_VERDICT:
             return self._own_statuses[_FIRST_OWN_VERDICT - verdict]
-        return decode_verdict(self._attempt.instance, self._attempt.state, self._attempt.info, verdict)
+        attempt = self._attempt
+        return decode_verdict(attempt.instance, attempt.state, attempt.info, self._nodes, verdict)
 
     def _filter(self, rows: Rows) -> Verdicts:
         attempt, nodes = self._attempt, self._nodes
@@ -325,6 +326,9 @@ class Search:
             if self._reserved_for:
                 # Such a pod may fit when a reservation leaves it more room.
                 diagnosis.reserved_for = frozenset(self._reserved_for)
+                diagnosis.rejected_by |= self._attempt.instance.capacity_plugins
+            if self._nodes.held:
+                # A node that accepts pods again is reported as an added one.
                 diagnosis.rejected_by |= self._attempt.instance.capacity_plugins
         return Feasible(rows, diagnosis, nominated_only, self._pre_filter.node_names)
 

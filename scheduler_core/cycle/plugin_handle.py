@@ -214,7 +214,7 @@ class PluginHandle:
         if not outcome.status.is_success:
             return outcome.status
         verdict = int(run_filters(instance, state, pod, self.nodes, np.array([row], dtype=np.intp))[0])
-        return decode_verdict(instance, state, pod, verdict) if verdict else SUCCESS
+        return decode_verdict(instance, state, pod, self.nodes, verdict) if verdict else SUCCESS
 
     def dry_run(self, state: CycleState, pod: PodInfo, *, frees_shared_ports: bool = True) -> NodeDryRun:
         """Return a dry run for a pod in which running pods can be removed.

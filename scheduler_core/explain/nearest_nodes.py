@@ -168,13 +168,15 @@ def _every_verdict(columns: NodeColumns, instance: FrameworkInstance, pod: PodIn
 def _lacks(
     columns: NodeColumns, instance: FrameworkInstance, pod: PodInfo, verdicts: _Verdicts, row: int
 ) -> list[Lack]:
-    lacks = []
+    lacks: list[Lack] = []
+    if columns.held.reason(columns.node_name(row)):
+        return lacks  # No plugin rejects it: the attempt has the reason.
     for plugin in instance.filters:
         rejected = verdicts.by_plugin.get(plugin.name)
         verdict = 0 if rejected is None else int(rejected[row])
         if not verdict:
             continue
-        status = decode_verdict(instance, verdicts.state, pod, verdict)
+        status = decode_verdict(instance, verdicts.state, pod, columns, verdict)
         shortages: tuple[Shortage, ...] = ()
         if isinstance(plugin, FilterPlugin):
             shortages = plugin.shortages(verdicts.state, pod, columns, row)

@@ -1,7 +1,7 @@
 """Event handlers for objects that plugins look up: storage objects, devices, and objects of kinds that plugins declare.
 
-Called on the event loop; while a cycle is suspended, changes are buffered and then applied in order. Unreadable objects
-are ignored with an error in the log, so that one invalid quantity does not stop a watch.
+Called on the event loop; while a cycle is suspended, changes are buffered and then applied in order. Objects that
+cannot be read fail closed: what depends on them is not scheduled.
 
 Follows kube-scheduler v1.37.1 (``eventhandlers.go``). A new version without a relevant change is an event too: a volume
 that could not be bound because of a conflicting write can be bound once that write is known.
@@ -13,24 +13,32 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
+from msgspec.structs import replace
+
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.errors import SchedulerCoreError
-from scheduler_core.framework.cluster_events import Action, ClusterEvent, Resource
+from scheduler_core.framework.cluster_events import NODE_ADD, Action, ClusterEvent, Resource
 from scheduler_core.framework.object_reads import DeclaredObject, ObjectKind
 from scheduler_core.model.device_claims import ResourceClaim
 from scheduler_core.model.devices import DeviceClass, DeviceTaintRule, ResourceSlice
 from scheduler_core.model.storage import (
+    UNREADABLE,
     CsiDriver,
+    CsiDriverSpec,
     CsiNode,
     CsiStorageCapacity,
     PersistentVolume,
     PersistentVolumeClaim,
     StorageClass,
+    StorageObject,
     VolumeAttachment,
+    VolumePhase,
 )
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.snapshot.declared_objects import KindStore
 from scheduler_core.snapshot.indexes.device_index import DeviceIndex, DeviceObject
+from scheduler_core.snapshot.node_columns import NodeColumns
+from scheduler_core.snapshot.pod_info import NO_ROW
 
 log = logging.getLogger(__name__)
 
@@ -104,7 +112,31 @@ class ObjectFeed(Generic[T]):
 
     def _deleted(self, gone: T) -> None:
         self._index.remove(gone)
+        self._release(gone)
         self._on_event(_event(gone, Action.DELETE), gone, None)
+
+    def unreadable(self, shown: T, reason: str) -> None:
+        """Handle a version of an object that cannot be decoded.
+
+        Args:
+            shown: The fields of it that can be read; the whole object if ``reason`` is empty.
+            reason: Why it cannot be decoded; "" if it can be again, before :meth:`updated` or :meth:`added`.
+        """
+        self._report(self._unreadable, shown, reason)
+
+    def _unreadable(self, shown: T, reason: str) -> None:
+        if reason:
+            self._hold(shown, reason)
+        elif self._assigned(shown):
+            self._on_event(_event(shown, Action.ADD), None, shown)
+
+    def _hold(self, shown: T, reason: str) -> None:
+        """Keep pods from being scheduled by an object that cannot be read: without it, they wait for it."""
+        del reason
+        self._index.remove(shown)
+
+    def _release(self, shown: T) -> None:
+        """End what :meth:`_hold` did beside the index; the object was read or deleted."""
 
     def _on_event(self, event: ClusterEvent, old: T | None, new: T | None) -> None:
         self._queue.on_event(event, old, new)
@@ -113,9 +145,63 @@ class ObjectFeed(Generic[T]):
         try:
             self._index.assign(shown)
         except SchedulerCoreError as error:
-            log.error("%s %s is ignored: %s; correct it", _kind(shown), shown.metadata.name, error)  # noqa: TRY400 - the message is complete
+            log.error("%s %s cannot be used: %s; correct it", _kind(shown), shown.metadata.name, error)  # noqa: TRY400 - the message is complete
+            self._hold(shown, str(error))
             return False
+        self._release(shown)
         return True
+
+
+class StorageFeed(ObjectFeed[StorageObject]):
+    """Event handlers for storage objects.
+
+    An object that cannot be read counts as follows: pods with a claim of such a claim or volume wait; a CSIDriver
+    requires capacity and the driver on the node; the nodes of a CSINode or VolumeAttachment accept no pods, because
+    the number of volumes there is not known; a StorageClass or CSIStorageCapacity does not exist.
+
+    Args:
+        columns: The columns, with the index of storage objects.
+        queue: The queue.
+        suspension: Buffers changes while a cycle is suspended.
+    """
+
+    def __init__(self, columns: NodeColumns, queue: SchedulingQueue, suspension: Suspension) -> None:
+        super().__init__(columns.storage, queue, suspension)
+        self._columns = columns
+
+    def _hold(self, shown: StorageObject, reason: str) -> None:
+        storage, name = self._columns.storage, shown.metadata.name
+        match shown:
+            case PersistentVolumeClaim():
+                known = storage.claims.get(shown.key)
+                storage.assign(replace(shown if known is None else known, status=VolumePhase(UNREADABLE)))
+            case PersistentVolume():
+                volume = storage.volumes.get(name) or replace(shown, spec=replace(shown.spec, capacity={}))
+                storage.assign(replace(volume, status=VolumePhase(UNREADABLE)))
+            case CsiDriver():
+                storage.assign(CsiDriver(shown.metadata, CsiDriverSpec(True, True)))
+            case CsiNode():
+                self._hold_node(name, shown)
+            case VolumeAttachment():
+                known_attachment = storage.attachments.get(name)
+                node_name = shown.spec.node_name or (known_attachment and known_attachment.spec.node_name)
+                if node_name:
+                    self._hold_node(node_name, shown)
+            case _:
+                super()._hold(shown, reason)
+
+    def _hold_node(self, node_name: str, shown: StorageObject) -> None:
+        text = f"node(s) had a {_kind_name(shown)} that could not be decoded"
+        self._columns.hold_node(node_name, _source(shown), text)
+
+    def _release(self, shown: StorageObject) -> None:
+        columns = self._columns
+        if not columns.held:
+            return
+        node_name = columns.release_node(_source(shown))
+        row = columns.row_of(node_name) if node_name else NO_ROW
+        if row != NO_ROW and not columns.held.reason(node_name):
+            self._queue.on_event(NODE_ADD, None, columns.nodes[row])
 
 
 class DeviceFeed(ObjectFeed[DeviceObject]):
@@ -133,6 +219,28 @@ class DeviceFeed(ObjectFeed[DeviceObject]):
     def __init__(self, index: DeviceIndex, queue: SchedulingQueue, suspension: Suspension) -> None:
         super().__init__(index, queue, suspension)
         self._devices = index
+        self._not_listed = ""
+        self._unknown: dict[str, str] = {}
+
+    def _hold(self, shown: DeviceObject, reason: str) -> None:
+        """Gate all pods with claims if devices in use, or tainted, are not known; else remove the object."""
+        if not isinstance(shown, (ResourceClaim, DeviceTaintRule)):
+            super()._hold(shown, reason)
+            return
+        self._unknown[_source(shown)] = (
+            f"a {_kind_name(shown)} could not be decoded, so which devices are free is unknown"
+        )
+        self._set_withheld()
+
+    def _release(self, shown: DeviceObject) -> None:
+        if self._unknown and self._unknown.pop(_source(shown), None) is not None:
+            self._set_withheld()
+
+    def _set_withheld(self) -> None:
+        was_withheld = self._devices.withheld
+        self._devices.withheld = self._not_listed or next(iter(self._unknown.values()), "")
+        if was_withheld and not self._devices.withheld:
+            self._queue.on_event(_SLICE_UPDATE, None, None)
 
     def withhold(self, reason: str) -> None:
         """Gate the pods with resource claims, because which devices are in use is not known; "" ends that."""
@@ -151,7 +259,8 @@ class DeviceFeed(ObjectFeed[DeviceObject]):
 
     def _withhold(self, reason: str, *, are_lists_expected: bool) -> None:
         opens_gates = self._devices.are_lists_expected and not are_lists_expected
-        self._devices.withheld, self._devices.are_lists_expected = reason, are_lists_expected
+        self._not_listed, self._devices.are_lists_expected = reason, are_lists_expected
+        self._set_withheld()
         if opens_gates or not reason:
             self._queue.on_event(_SLICE_UPDATE, None, None)
 
@@ -159,6 +268,14 @@ class DeviceFeed(ObjectFeed[DeviceObject]):
 def _event(changed: object, action: Action) -> ClusterEvent:
     resource = RESOURCES.get(type(changed))
     return _SLICE_UPDATE if resource is None else ClusterEvent(resource, action)
+
+
+def _source(shown: DeclaredObject) -> str:
+    return f"{type(shown).__name__}/{shown.metadata.namespace}/{shown.metadata.name}"
+
+
+def _kind_name(shown: object) -> str:
+    return "CSINode" if isinstance(shown, CsiNode) else type(shown).__name__
 
 
 def _kind(shown: object) -> str:
@@ -207,3 +324,6 @@ class DeclaredFeed:
     def _deleted(self, gone: DeclaredObject) -> None:
         self._store.remove(gone.metadata.namespace, gone.metadata.name)
         self._queue.on_event(self._kind.event(Action.DELETE), gone, None)
+
+    def unreadable(self, shown: DeclaredObject, reason: str) -> None:
+        """Handle a version of an object that cannot be decoded: the last one stays, for its plugin decides about it."""

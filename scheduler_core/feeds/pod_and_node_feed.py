@@ -12,6 +12,8 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import ParamSpec
 
+from msgspec.structs import replace
+
 from scheduler_core.cycle.freed_capacity_event import FreedCapacity, on_node
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.errors import SchedulerCoreError
@@ -36,7 +38,7 @@ from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.profile_swap import ProfileTable
 from scheduler_core.runtime.reserve_and_permit import WaitingPodMap
 from scheduler_core.snapshot.cluster_cache import ClusterCache, Placement
-from scheduler_core.snapshot.pod_info import PodInfo
+from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 
 log = logging.getLogger(__name__)
 P = ParamSpec("P")
@@ -168,9 +170,54 @@ class PodAndNodeFeed:
         pod = self._deletions.completed(info.pod)
         self._take_version(lambda _: self._cache.replace_pod(info, pod), pod, pod)
 
+    def pod_unreadable(self, pod: Pod, reason: str) -> None:
+        """Handle a version of a pod that cannot be decoded.
+
+        A pod on a node keeps its last known room there. The node accepts no pods if that room is not known. A waiting
+        pod is reported and not scheduled.
+
+        Args:
+            pod: The fields of it that can be read.
+            reason: Why it cannot be decoded; "" if it can be again, before :meth:`pod_updated` or :meth:`pod_added`.
+        """
+        self._take("UnscheduledPodUpdate", self._pod_unreadable, pod, reason)
+
+    def _pod_unreadable(self, pod: Pod, reason: str) -> None:
+        self._release_node(_source_of_pod(pod))
+        if not reason:
+            return
+        uid, node_name = pod.metadata.uid, pod.spec.node_name
+        placed, waiting = self._cache.get(uid), self._queue.find(uid)
+        if placed is None and node_name and waiting is not None:
+            # Another scheduler has bound it: what it was when it waited is the best estimate of its room.
+            known = waiting.info.pod
+            self._pod_added(replace(known, spec=replace(known.spec, node_name=node_name)))
+        elif placed is None and node_name and not pod.is_terminal:
+            self._hold_node(node_name, _source_of_pod(pod), "node(s) had a pod that could not be decoded")
+        elif not node_name and (placed is None or placed.placement is Placement.ASSUMED):
+            self._queue.remove(uid)
+            self._waiting.reject(uid)
+            self.invalid_pods.add(pod, f"it could not be decoded: {reason}")
+
+    def _hold_node(self, node_name: str, source: str, reason: str) -> None:
+        self._cache.columns.hold_node(node_name, source, reason)
+        self._room.node_changed(node_name)
+
+    def _release_node(self, source: str) -> None:
+        """End what a source holds; a node that is held no longer is like a new one for the pods that it rejected."""
+        columns = self._cache.columns
+        if not columns.held:
+            return
+        node_name = columns.release_node(source)
+        row = columns.row_of(node_name) if node_name else NO_ROW
+        if row != NO_ROW and not columns.held.reason(node_name):
+            self._queue.on_event(NODE_ADD, None, columns.nodes[row])
+            self._room.node_changed(node_name)
+
     def _pod_gone(self, pod: Pod) -> None:
         """Handle a deleted pod; a pod that has ended but still exists counts for its gang."""
         gangs, uid = self._queue.gangs, pod.metadata.uid
+        self._release_node(_source_of_pod(pod))
         self.reads.deleted(uid)
         self._deletions.ended(uid)
         if pod.is_terminal and gangs.of_uid(uid) is not None:
@@ -219,6 +266,7 @@ class PodAndNodeFeed:
             self._reject_invalid(pod, error)
         else:
             self.invalid_pods.remove(pod.metadata.uid)
+            self._release_node(_source_of_pod(pod))
         if gang is not None:
             if gang.member_left is not None and (pod.metadata.deletion_timestamp is not None or pod.is_terminal):
                 gang.member_left()
@@ -235,6 +283,9 @@ class PodAndNodeFeed:
         if pod.spec.node_name or self._cache.get(uid) is not None:
             self.invalid_pods.remove(uid)
             log.error("pod %s is ignored: %s; correct the pod", pod.key, error, extra={"pod": pod.key})
+            if self._cache.get(uid) is None:
+                # How much room it takes is not known.
+                self._hold_node(pod.spec.node_name, _source_of_pod(pod), "node(s) had a pod that could not be read")
             return
         self._queue.remove(uid)
         self.invalid_pods.add(pod, str(error))
@@ -360,10 +411,36 @@ class PodAndNodeFeed:
         try:
             self._cache.add_node(node)
         except SchedulerCoreError as error:
-            name = node.metadata.name
-            log.error("node %s is ignored: %s; correct its status", name, error, extra={"node": name})  # noqa: TRY400 - the message is complete
+            self._reject_invalid_node(node, error)
             return
+        self._release_node(_source_of_node(node))
         self._queue.on_event(NODE_ADD, None, node)
+
+    def _reject_invalid_node(self, node: Node, error: SchedulerCoreError) -> None:
+        name = node.metadata.name
+        text = "node %s accepts no pods: %s; correct its status"
+        log.error(text, name, error, extra={"node": name})
+        self._node_unreadable(node, str(error))
+
+    def node_unreadable(self, node: Node, reason: str) -> None:
+        """Handle a version of a node that cannot be decoded: the node exists, and accepts no pods.
+
+        Args:
+            node: The fields of it that can be read.
+            reason: Why it cannot be decoded; "" if it can be again, before :meth:`node_updated` or :meth:`node_added`.
+        """
+        self._take("NodeUpdate", self._node_unreadable, node, reason)
+
+    def _node_unreadable(self, node: Node, reason: str) -> None:
+        if not reason:
+            self._release_node(_source_of_node(node))
+            return
+        if self._cache.columns.row_of(node.metadata.name) == NO_ROW:
+            try:
+                self._cache.add_node(node)
+            except SchedulerCoreError:
+                self._cache.add_node(Node(node.metadata, node.spec))
+        self._hold_node(node.metadata.name, _source_of_node(node), f"node(s) could not be decoded: {reason}")
 
     def node_updated(self, old: Node, node: Node) -> None:
         """Handle an updated node."""
@@ -372,19 +449,12 @@ class PodAndNodeFeed:
     def _node_updated(self, old: Node, node: Node) -> None:
         if is_unchanged(old, node):
             return
-        is_new = self._cache.columns.row_of(node.metadata.name) < 0
         try:
             self._cache.update_node(node)
         except SchedulerCoreError as error:
-            name = node.metadata.name
-            log.error(  # noqa: TRY400 - as above
-                "update of node %s is ignored: %s; correct its status", name, error, extra={"node": name}
-            )
+            self._reject_invalid_node(node, error)
             return
-        if is_new:
-            # An earlier version of the node was unreadable.
-            self._queue.on_event(NODE_ADD, None, node)
-            return
+        self._release_node(_source_of_node(node))
         for event in node_events(old, node):
             self._queue.on_event(event, old, node)
         self._queue.gang_requeueing.domains_changed(
@@ -398,5 +468,14 @@ class PodAndNodeFeed:
 
     def _node_deleted(self, node: Node) -> None:
         self._cache.remove_node(node.metadata.name)
+        self._cache.columns.release_node(_source_of_node(node))
         self._queue.on_event(NODE_DELETE, node, None)
         self._room.node_changed(node.metadata.name)
+
+
+def _source_of_node(node: Node) -> str:
+    return f"node/{node.metadata.name}"
+
+
+def _source_of_pod(pod: Pod) -> str:
+    return f"pod/{pod.metadata.uid}"

@@ -8,8 +8,12 @@ these kinds, so no plugin can register for them.
 from __future__ import annotations
 
 from scheduler_core.cycle.suspension import Suspension
-from scheduler_core.model.workloads import Namespace, PodDisruptionBudget, Workload
+from scheduler_core.model.affinity import LabelSelector, Requirement
+from scheduler_core.model.workloads import Namespace, PodDisruptionBudget, PodDisruptionBudgetSpec, Workload
 from scheduler_core.snapshot.node_columns import NodeColumns
+
+_EVERY_POD = LabelSelector(match_expressions=(Requirement("bayplan.dev/unreadable", "DoesNotExist"),))
+"""Selector of all pods: preemption ignores a budget with an empty selector, as kube-scheduler does."""
 
 PodSurrounding = Namespace | Workload | PodDisruptionBudget
 """Any of these kinds."""
@@ -51,6 +55,30 @@ class WorkloadFeed:
                 self._columns.disruption_budgets.assign(shown)
             return
         self._added(shown)
+
+    def unreadable(self, shown: PodSurrounding, reason: str) -> None:
+        """Handle a version of an object that cannot be decoded.
+
+        A budget allows no disruption of the pods that it selects, of all in its namespace if its selector cannot be
+        read. A namespace keeps its last labels. Selectors of workloads, which are used only for defaults, stay.
+
+        Args:
+            shown: The fields of it that can be read; the whole object if ``reason`` is empty.
+            reason: Why it cannot be decoded; "" if it can be again, before :meth:`updated` or :meth:`added`.
+        """
+        self._report(self._unreadable, shown, reason)
+
+    def _unreadable(self, shown: PodSurrounding, reason: str) -> None:
+        if not reason:
+            self._added(shown)
+        elif isinstance(shown, PodDisruptionBudget):
+            selector = shown.spec.selector
+            if selector is None or selector == LabelSelector():
+                selector = _EVERY_POD
+            strict = PodDisruptionBudget(shown.metadata, PodDisruptionBudgetSpec(selector))
+            self._columns.disruption_budgets.assign(strict)
+        elif isinstance(shown, Namespace) and self._columns.namespaces.get(shown.metadata.name) is None:
+            self._added(shown)
 
     def deleted(self, gone: PodSurrounding) -> None:
         """Handle a deleted object."""

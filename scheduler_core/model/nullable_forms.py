@@ -143,6 +143,52 @@ def second_try(form: NullableForm[T], decode: Callable[[], Any], first: msgspec.
         raise (first if _place(error) == _place(first) else _without_null(error)) from None
 
 
+def readable_part(value: Any, kind: type[T]) -> T:
+    """Return an object with the fields that can be read; the others have their default or zero value.
+
+    Args:
+        value: The object as parsed JSON, which does not match its type.
+        kind: The struct type.
+
+    Raises:
+        msgspec.ValidationError: Its name cannot be read.
+    """
+    found: dict[str, Any] = {}
+    content = value if isinstance(value, dict) else {}
+    for info in fields(cast("Any", kind)):
+        form = _form(info.type, of_manifest=False)
+        try:
+            if info.encode_name in content:
+                found[info.name] = _readable_value(content[info.encode_name], info.type)
+            elif info.required:
+                found[info.name] = form.zero()
+        except msgspec.ValidationError as error:
+            if _is_identity(cast("Any", kind), info.name):
+                raise
+            if info.required:
+                found[info.name] = _zero(form, error)
+        except _NoZeroError as error:
+            raise msgspec.ValidationError(f"Object missing required field `{info.encode_name}`") from error
+    return kind(**found)
+
+
+def _readable_value(value: Any, hint: Any) -> Any:
+    try:
+        return convert(value, hint)
+    except msgspec.ValidationError:
+        structs = [arm for arm in (get_args(hint) or (hint,)) if isinstance(arm, type) and issubclass(arm, Struct)]
+        if len(structs) == 1 and get_origin(hint) in (None, Union, UnionType) and isinstance(value, dict):
+            return readable_part(value, structs[0])
+        raise
+
+
+def _zero(form: _Form, error: msgspec.ValidationError) -> Any:
+    try:
+        return form.zero()
+    except _NoZeroError:
+        raise error from None
+
+
 def _place(error: msgspec.ValidationError) -> str:
     return str(error).rpartition(" - at ")[2]
 

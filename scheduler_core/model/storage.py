@@ -31,6 +31,8 @@ WAIT_FOR_FIRST_CONSUMER = "WaitForFirstConsumer"
 READ_WRITE_ONCE_POD = "ReadWriteOncePod"
 AVAILABLE = "Available"
 LOST = "Lost"
+UNREADABLE = "Unreadable"
+"""Phase of a volume or claim whose newest version cannot be decoded; not of the API."""
 STORAGE = "storage"
 _FILESYSTEM = "Filesystem"
 

@@ -40,11 +40,20 @@ _KEPT: Content = ("", cast("Any", None))
 
 PODS, GROUPS, STORAGE, DEVICES, WORKLOADS = "pods", "groups", "storage", "devices", "workloads"
 FEED_METHODS: Mapping[str, tuple[str, ...]] = {
-    PODS: ("pod_added", "pod_updated", "pod_deleted", "node_added", "node_updated", "node_deleted"),
+    PODS: (
+        "pod_added",
+        "pod_updated",
+        "pod_deleted",
+        "node_added",
+        "node_updated",
+        "node_deleted",
+        "pod_unreadable",
+        "node_unreadable",
+    ),
     GROUPS: ("serve", "withhold", "ignore", "group_changed", "group_deleted", "group_refused"),
-    STORAGE: ("added", "updated", "deleted"),
-    DEVICES: ("added", "updated", "deleted", "withhold", "expect_lists"),
-    WORKLOADS: ("added", "updated", "deleted"),
+    STORAGE: ("added", "updated", "deleted", "unreadable"),
+    DEVICES: ("added", "updated", "deleted", "unreadable", "withhold", "expect_lists"),
+    WORKLOADS: ("added", "updated", "deleted", "unreadable"),
 }
 """Methods of each feed; that of a declared kind is named by the path of the kind and has the methods of storage."""
 

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.cycle.cycle_context import CycleContext
 from scheduler_core.errors import ConfigError
-from scheduler_core.feeds.object_feed import DeclaredFeed, DeviceFeed, ObjectFeed
+from scheduler_core.feeds.object_feed import DeclaredFeed, DeviceFeed, StorageFeed
 from scheduler_core.feeds.pod_and_node_feed import PodAndNodeFeed
 from scheduler_core.feeds.pod_group_feed import GroupFeed
 from scheduler_core.feeds.workload_feed import WorkloadFeed
@@ -52,7 +52,7 @@ class ReplayedScheduler(Protocol):
     context: CycleContext
     feed: PodAndNodeFeed
     group_feed: GroupFeed
-    storage_feed: ObjectFeed[Any]
+    storage_feed: StorageFeed
     device_feed: DeviceFeed
     workload_feed: WorkloadFeed
     declared_feeds: dict[str, DeclaredFeed]

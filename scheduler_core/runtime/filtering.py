@@ -139,7 +139,8 @@ def run_filters(
             earlier filter rejects, filters that take one node at a time are not called, and row errors are not raised.
 
     Returns:
-        int32 per requested row: 0 if every plugin accepts it, else the verdict of the first plugin that rejects it.
+        int32 per requested row: 0 if every plugin accepts it, else the verdict of the first plugin that rejects it. A
+        node that is held has a verdict below those of all plugins.
         Rows without a node have arbitrary values.
 
     Raises:
@@ -148,6 +149,9 @@ def run_filters(
     count = nodes.size if isinstance(rows, slice) else len(rows)
     verdicts: Verdicts = np.zeros(count, dtype=np.int32)
     untouched = True
+    if nodes.held:
+        verdicts = nodes.held.verdicts(nodes.size, nodes.version, nodes.row_of)[rows].copy()
+        untouched = not verdicts.any()
     left, now, evaluated = state.recorder.plugin_left, state.recorder.now, state.evaluations.filter
     node_count = nodes.count if isinstance(rows, slice) else count
     for position, plugin in enumerate(instance.filters) if among is None else among:
@@ -257,12 +261,17 @@ def _filter_remaining(
     return bool(rejected.any()), len(rows)
 
 
-def decode_verdict(instance: FrameworkInstance, state: CycleState, pod: PodInfo, verdict: int) -> Status:
+def decode_verdict(
+    instance: FrameworkInstance, state: CycleState, pod: PodInfo, nodes: NodeColumns, verdict: int
+) -> Status:
     """Return the status for a verdict of this attempt, with its plugin.
 
     Raises:
         PluginError: The plugin cannot explain its own code.
     """
+    if verdict <= _CODE_MASK:
+        # No plugin rejects the node: it accepts no pods at all.
+        return unresolvable(nodes.held.text(verdict))
     plugin = instance.filters[(verdict >> _CODE_BITS) - 1]
     code = verdict & _CODE_MASK
     if code > np.iinfo(np.int16).max:

@@ -25,6 +25,7 @@ from scheduler_core.model.pod_volumes import NO_VOLUMES
 from scheduler_core.model.quantity import nano, whole_units
 from scheduler_core.model.taints import Taint
 from scheduler_core.snapshot.exact_sums import ExactSums
+from scheduler_core.snapshot.held_nodes import HeldNodes
 from scheduler_core.snapshot.indexes.device_index import DeviceIndex
 from scheduler_core.snapshot.indexes.disruption_index import DisruptionBudgets
 from scheduler_core.snapshot.indexes.host_ports import HostPortIndex
@@ -71,6 +72,7 @@ class NodeColumns:
         workloads: Services and owners of pods, whose selectors are the default of spread constraints.
         priorities: Number of pods of each priority by row.
         pod_index: Counts of pods by row, for queries and for the pods' affinity terms.
+        held: Nodes that accept no pods, see :meth:`hold_node`.
         changes: Log of changed rows.
         version: Incremented when a Node object is added, changed or removed, also by a dry run.
         dry_run_changes: How many of these changes were made, and undone, by dry runs.
@@ -102,6 +104,7 @@ class NodeColumns:
         self.workloads = WorkloadIndex(bounds.default_selectors)
         self.priorities = PriorityCounts()
         self.pod_index = PodIndex(self.namespaces, bounds)
+        self.held = HeldNodes()
         self.changes: ChangeLog[int] = ChangeLog(bounds.changes)
         self._exact = ExactSums()
         self._rows: dict[str, int] = {}
@@ -262,6 +265,30 @@ class NodeColumns:
     def real_version(self) -> int:
         """Number of changes of Node objects without those of dry runs; decisions depend only on this one."""
         return self.version - self.dry_run_changes
+
+    def hold_node(self, name: str, source: str, reason: str) -> None:
+        """Let a node accept no pods until :meth:`release_node` is called for the source; it need not exist.
+
+        Args:
+            name: Name of the node.
+            source: The object that cannot be read, such as ``node/a``.
+            reason: Reason for messages, in the form of a filter's reason.
+        """
+        self.release_node(source)
+        self.held.hold(name, source, reason)
+        self._touch_named(name)
+
+    def release_node(self, source: str) -> str:
+        """End what a source holds; return the node's name, "" if it holds none."""
+        name = self.held.release(source)
+        if name:
+            self._touch_named(name)
+        return name
+
+    def _touch_named(self, name: str) -> None:
+        row = self.row_of(name)
+        if row != NO_ROW:
+            self._touch_node(row)
 
     def _touch_node(self, row: int) -> None:
         self.version += 1

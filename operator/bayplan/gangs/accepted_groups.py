@@ -122,6 +122,11 @@ class AcceptedGroups:
             self._notify(observed)
             self._observer.invalid(key, observed.uid, observed.generation, error.problems)
 
+    def hold(self, observed: ObservedGroup, error: ConfigError) -> None:
+        """Record the problems of an object that cannot be read: its last valid spec does not apply any more."""
+        self._withdraw(observed.key)
+        self.reject(observed, error)
+
     def delete(self, key: GroupKey) -> None:
         """Remove a deleted object."""
         was_refused = self._problems.pop(key, None) is not None and key not in self._groups

@@ -28,10 +28,11 @@ from bayplan.gangs.group_api_discovery import (
     why_absent,
     why_refused,
 )
+from bayplan.gangs.native_group_translation import UnsupportedGroupError
 from bayplan.kube.backoff import Backoff
 from bayplan.kube.http.connection import ApiConnection
 from bayplan.kube.watches.cluster_informers import ClusterInformers, FeedSink
-from scheduler_core.errors import ClusterWriteError, ConfigError
+from scheduler_core.errors import ClusterWriteError, ConfigError, Problem
 from scheduler_core.model.pod_group import GroupKey, GroupSource
 from scheduler_core.ports import Clock
 
@@ -108,7 +109,7 @@ class ServedGroups(Generic[T]):
 
     async def _watch(self) -> None:
         path = f"/apis/{self.source.api_group}/{self.version}/{self.source.plural}"
-        sink = FeedSink(self._added, self._updated, self._deleted, self._listed, self._not_listed)
+        sink = FeedSink(self._added, self._updated, self._deleted, self._listed, self._not_listed, self._unreadable)
         informer = self._informers.begin(self.resource, path, self._api.kind, sink)
         await informer.run()
 
@@ -224,6 +225,16 @@ class ServedGroups(Generic[T]):
             self._latest[self._key(new)] = new
         else:
             self._added(new)
+
+    def _unreadable(self, shown: T, reason: str) -> None:
+        """Hold back the members of a group that cannot be decoded, whatever its last version was."""
+        if not reason:
+            self._added(shown)
+            return
+        meta = shown.metadata
+        problem = Problem("", f"it could not be decoded: {reason}; correct it or upgrade Bayplan")
+        observed = ObservedGroup(self._key(shown), meta.uid, meta.generation, shown.status, self.version)
+        self._accepted.hold(observed, UnsupportedGroupError([problem]))
 
     def _deleted(self, deleted: T) -> None:
         key = self._key(deleted)

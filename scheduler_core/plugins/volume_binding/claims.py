@@ -9,7 +9,7 @@ from __future__ import annotations
 from msgspec import Struct, field
 
 from scheduler_core.errors import StorageError
-from scheduler_core.model.storage import LOST, WAIT_FOR_FIRST_CONSUMER, PersistentVolumeClaim, StorageClass
+from scheduler_core.model.storage import LOST, UNREADABLE, WAIT_FOR_FIRST_CONSUMER, PersistentVolumeClaim, StorageClass
 from scheduler_core.snapshot.indexes.storage_index import StorageIndex
 from scheduler_core.snapshot.pod_info import PodInfo
 
@@ -48,6 +48,11 @@ def rejection_of_claims(pod: PodInfo, storage: StorageIndex) -> str:
                 f'persistentvolumeclaim "{reference.name}" bound to non-existent persistentvolume '
                 f'"{claim.spec.volume_name}"'
             )
+        if claim.status.phase == UNREADABLE:
+            return f'persistentvolumeclaim "{reference.name}" could not be decoded'
+        volume = storage.volumes.get(claim.spec.volume_name) if claim.spec.volume_name else None
+        if volume is not None and volume.status.phase == UNREADABLE:
+            return f'the persistentvolume of persistentvolumeclaim "{reference.name}" could not be decoded'
         if claim.metadata.deletion_timestamp is not None:
             return f'persistentvolumeclaim "{reference.name}" is being deleted'
         if reference.is_ephemeral and not claim.metadata.is_controlled_by(pod.uid):

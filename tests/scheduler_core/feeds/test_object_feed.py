@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, Resource
 from scheduler_core.model.meta import AnnotatedMeta, ObjectMeta
 from scheduler_core.model.storage import (
+    UNREADABLE,
     CsiNode,
     CsiNodeDriver,
     CsiNodeSpec,
@@ -126,13 +127,14 @@ def test_the_same_version_again_requeues_no_pod(made: Rig, events: Events, kind:
         pytest.param(capacity("r", "s", "plenty", on={}), id="capacity"),
     ],
 )
-def test_an_invalid_object_is_ignored(
+def test_an_invalid_object_fails_closed(
     made: Rig, events: Events, caplog: pytest.LogCaptureFixture, invalid: StorageObject
 ) -> None:
-    """An invalid object is logged, requeues no pod, and can be deleted."""
+    """An invalid object is logged, no pod is scheduled by it or requeued, and it can be deleted."""
     feed = made.scheduler.storage_feed
     feed.added(invalid)
     storage = made.context.cache.columns.storage
-    assert (len(storage.volumes), len(storage.capacities), events) == (0, 0, [])
-    assert f"{invalid.metadata.name} is ignored" in caplog.text
+    assert {each.status.phase for each in storage.volumes} <= {UNREADABLE}
+    assert (len(storage.capacities), events) == (0, [])
+    assert f"{invalid.metadata.name} cannot be used" in caplog.text
     feed.deleted(invalid)

@@ -223,21 +223,25 @@ def test_nodes_are_added_and_deleted() -> None:
 
 
 def test_an_invalid_node_that_is_corrected_is_added() -> None:
-    """An invalid node is ignored, and its correction is the event of an added node."""
+    """An invalid node exists and accepts no pods; its correction is the event of an added node."""
     made, listener = rig_with_listener()
     bad, good = node("n1", allocatable={"cpu": "x"}), node("n1")
     made.add(bad)
-    assert (made.context.cache.columns.count, listener.events) == (1, [])
+    columns = made.context.cache.columns
+    assert (columns.count, listener.events) == (2, [])
+    assert '"x" is not a quantity' in columns.held.reason("n1")
     made.scheduler.feed.node_updated(bad, good)
-    assert (made.context.cache.columns.count, listener.events) == (2, ["Node ADD"])
+    assert (columns.count, columns.held.reason("n1")) == (2, "")
+    assert listener.events[0] == "Node ADD"
 
 
 def test_an_invalid_update_of_a_node_is_ignored() -> None:
-    """An invalid update of a node changes nothing and requeues no pod."""
+    """After an invalid update a node accepts no pods; its amounts stay, and no pod is requeued."""
     made, listener = rig_with_listener()
     made.scheduler.feed.node_updated(node("n0"), node("n0", allocatable={"cpu": "x"}))
     columns = made.context.cache.columns
     assert columns.allocatable[columns.resources.find("cpu"), 0] == 4000
+    assert columns.held.reason("n0")
     assert listener.events == []
 
 

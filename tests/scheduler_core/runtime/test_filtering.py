@@ -60,7 +60,7 @@ class Bench:
         assert verdicts.dtype == np.int32
         texts = []
         for verdict in verdicts.tolist():
-            status = decode_verdict(self.instance, self.state, self.info, verdict) if verdict else SUCCESS
+            status = decode_verdict(self.instance, self.state, self.info, self.nodes, verdict) if verdict else SUCCESS
             texts.append(f"{status.plugin} {status.message}".strip())
         return texts
 

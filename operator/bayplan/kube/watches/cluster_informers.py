@@ -84,6 +84,8 @@ class _Feed(Protocol):
 
     @property
     def deleted(self) -> Callable[[Any], None]: ...
+    @property
+    def unreadable(self) -> Callable[[Any, str], None]: ...
 
 
 class FeedSink(Struct, Generic[T], frozen=True):
@@ -95,6 +97,8 @@ class FeedSink(Struct, Generic[T], frozen=True):
         on_delete: Called with a deleted object.
         on_synced: Called when the first list is complete.
         on_trouble: Called with the reason of each error.
+        on_unreadable: Called with an object that cannot be decoded and the reason, see the feeds; None to keep the
+            last version that could be.
     """
 
     on_add: Callable[[T], None]
@@ -102,6 +106,7 @@ class FeedSink(Struct, Generic[T], frozen=True):
     on_delete: Callable[[T], None]
     on_synced: Callable[[], None] = lambda: None
     on_trouble: Callable[[str], None] = lambda _: None
+    on_unreadable: Callable[[T, str], None] | None = None
 
 
 ARRIVAL_BOUNDS = exponential_bounds(0.25, 2, 12)
@@ -177,11 +182,23 @@ class ClusterInformers:
         self.synced = asyncio.Event()
         self.by_resource: dict[str, Informer[Any]] = {}
         feed: PodAndNodeFeed = scheduler.feed
-        nodes = FeedSink(feed.node_added, feed.node_updated, feed.node_deleted, self._synced_callback(_NODES))
+        nodes = FeedSink(
+            feed.node_added,
+            feed.node_updated,
+            feed.node_deleted,
+            self._synced_callback(_NODES),
+            on_unreadable=feed.node_unreadable,
+        )
         self.nodes: Informer[Node] = self._informer("/api/v1/nodes", scheduler.decoded.node, nodes)
         self.arrivals = PodArrivals(clock, lambda: self.pods.synced)
         added = self.arrivals.counting(feed.pod_added)
-        pods = FeedSink(added, feed.pod_updated, feed.pod_deleted, self._synced_callback(_PODS))
+        pods = FeedSink(
+            added,
+            feed.pod_updated,
+            feed.pod_deleted,
+            self._synced_callback(_PODS),
+            on_unreadable=feed.pod_unreadable,
+        )
         self.pods: Informer[Pod] = self._informer("/api/v1/pods", scheduler.decoded.pod, pods)
         self._watch(WORKLOADS, scheduler.workload_feed)
         self._watch(STORAGE, scheduler.storage_feed)
@@ -213,7 +230,13 @@ class ClusterInformers:
     def _watch(self, kinds: Mapping[str, type[KubeObject]], feed: _Feed) -> None:
         for path, kind in kinds.items():
             name = self._name(path)
-            sink: FeedSink[Any] = FeedSink(feed.added, feed.updated, feed.deleted, self._synced_callback(name))
+            sink: FeedSink[Any] = FeedSink(
+                feed.added,
+                feed.updated,
+                feed.deleted,
+                self._synced_callback(name),
+                on_unreadable=feed.unreadable,
+            )
             self._informer(path, kind, sink)
 
     def _name(self, path: str) -> str:

@@ -80,6 +80,7 @@ class DeviceInformers:
                     self._feed.deleted,
                     partial(self._synced, resource),
                     partial(self._not_listed, resource),
+                    self._feed.unreadable,
                 )
                 informer = self._informers.begin(resource, served[resource], kind, sink)
                 tasks.create_task(informer.run())

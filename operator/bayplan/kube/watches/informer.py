@@ -25,7 +25,7 @@ from bayplan.kube.http.api_errors import InvalidRequestError, ResourceExpiredErr
 from bayplan.kube.http.connection import ApiConnection, ApiRequest, Lane
 from bayplan.kube.http.deep_json import ObjectJsonDecoder
 from bayplan.kube.watches.object_lists import ListPage
-from bayplan.kube.watches.undelivered_changes import Deferral, UndeliveredChanges
+from bayplan.kube.watches.undelivered_changes import Deferral, UndeliveredChanges, Unreadable
 from bayplan.kube.watches.watch_failures import WatchOutages, watch_failure
 from bayplan.kube.watches.watch_stream import (
     DELETED,
@@ -39,6 +39,7 @@ from bayplan.kube.watches.watch_stream import (
     WatchEvent,
 )
 from scheduler_core.errors import SchedulerCoreError
+from scheduler_core.model.nullable_forms import readable_part
 from scheduler_core.ports import Clock
 
 _logger = logging.getLogger(__name__)
@@ -54,6 +55,9 @@ S_contra = TypeVar("S_contra", contravariant=True)
 class Sink(Protocol[S_contra]):
     """Receiver of an informer's events; called on the loop, one call at a time.
 
+    ``on_unreadable(object, reason)`` is optional: it is called with the fields that can be read of a version that
+    cannot be decoded, and with the whole object and an empty reason when it can be decoded again.
+
     After an exception the same object is delivered again, perhaps in a newer version, until a call succeeds.
     """
 
@@ -67,7 +71,7 @@ class Sink(Protocol[S_contra]):
         """Handle a known object that is gone or no longer selected."""
 
     def on_synced(self) -> None:
-        """Handle the end of the first full list; called exactly once."""
+        """Handle the end of the first full list; called until it succeeds."""
 
     def on_trouble(self, reason: str) -> None:
         """Handle an error of the list or the watch, with its remedy; both are retried."""
@@ -135,7 +139,9 @@ class Informer(Generic[T]):
 
     Attributes:
         path: Path of the collection.
-        known: Objects delivered and not deleted, by ``namespace/name`` (``/name`` if cluster-scoped).
+        unreadable: Objects of which the newest version cannot be decoded, by key.
+        known: Last readable version of each object that was delivered and not deleted, by ``namespace/name`` (``/name``
+            if cluster-scoped).
         resource_version: Version to resume the watch from; empty before and between lists.
         synced: Whether the first full list has been delivered.
         restarts: Number of streams that ended, for any reason.
@@ -162,6 +168,7 @@ class Informer(Generic[T]):
         self._connection = connection
         self._resource = resource
         self.path = resource.path
+        self._kind = kind
         self._decoder = ObjectDecoder(kind)
         self._sink = sink
         self._clock = clock
@@ -175,7 +182,10 @@ class Informer(Generic[T]):
         self._opened = False
         self._raw_handler: RawHandler[T] | None = None
         self.known: dict[str, T] = {}
-        self.undelivered: UndeliveredChanges[T] = UndeliveredChanges(resource.path, sink, self.known, clock, deferral)
+        self.unreadable: dict[str, Unreadable[T]] = {}
+        self.undelivered: UndeliveredChanges[T] = UndeliveredChanges(
+            resource.path, sink, (self.known, self.unreadable), clock, deferral
+        )
         self.resource_version = ""
         self.synced = False
         self.restarts = 0
@@ -375,7 +385,7 @@ class Informer(Generic[T]):
         self._upsert(key, obj)
 
     def _finish_list(self, listed: set[str], resource_version: str) -> None:
-        for key in [key for key in self.known if key not in listed]:
+        for key in [key for key in (*self.known, *self.unreadable) if key not in listed]:
             self._delete(key)
         self.resource_version = resource_version
         if not self.synced:
@@ -386,13 +396,29 @@ class Informer(Generic[T]):
         meta = event.metadata
         key = f"{meta.namespace}/{meta.name}"
         self.decode_errors += 1
-        _logger.error("%s %s cannot be decoded and is skipped: %s", self._resource.path, key, event.reason)
-        if event.type == DELETED or (key in self.known and self.known[key].metadata.uid != meta.uid):
+        if event.type == DELETED or (key in self.known and meta.uid and self.known[key].metadata.uid != meta.uid):
             self._delete(key)
+        if event.type == DELETED:
+            return
+        try:
+            shown = readable_part(event.content, self._kind)
+        except msgspec.ValidationError:
+            _logger.error("%s: an object without a readable name is skipped: %s", self._resource.path, event.reason)  # noqa: TRY400 - the reason is complete
+            return
+        before = self.unreadable.get(key)
+        if before is not None and before.object.metadata == shown.metadata:
+            return  # Listed again.
+        text = "%s %s cannot be decoded; what depends on it fails closed: %s"
+        _logger.error(text, self._resource.path, key, event.reason)
+        self.unreadable[key] = Unreadable(shown, event.reason)
+        self.undelivered.deliver_unreadable(key, shown, event.reason)
 
     def _upsert(self, key: str, obj: T) -> None:
         known = self.known
         old = known.get(key)
+        if self.unreadable and key in self.unreadable:
+            self._restore(key, obj)
+            old = known.get(key)
         if old is not None:
             if old.metadata.resource_version == obj.metadata.resource_version:
                 return
@@ -402,8 +428,20 @@ class Informer(Generic[T]):
         known[key] = obj
         self.undelivered.deliver(key, old, obj)
 
+    def _restore(self, key: str, obj: T) -> None:
+        """Deliver that an object can be decoded again, before its new version."""
+        shown = self.unreadable[key].object
+        if shown.metadata.uid != obj.metadata.uid:
+            self._delete(key)
+            return
+        del self.unreadable[key]
+        self.undelivered.deliver_unreadable(key, obj, "")
+
     def _delete(self, key: str) -> None:
         old = self.known.pop(key, None)
+        unreadable = self.unreadable.pop(key, None)
+        if old is None and unreadable is not None:
+            self.undelivered.deliver(key, unreadable.object, None)
         if old is not None:
             if self._raw_handler is not None:
                 self._raw_handler.on_deleted(old)

@@ -33,6 +33,18 @@ T = TypeVar("T", bound=KubeObject)
 T_contra = TypeVar("T_contra", contravariant=True)
 
 
+class Unreadable(Struct, Generic[T], frozen=True):
+    """An object of which the newest version cannot be decoded.
+
+    Attributes:
+        object: The fields of that version that can be read.
+        reason: Why it cannot be decoded, with the field's path.
+    """
+
+    object: T
+    reason: str
+
+
 class ChangeSink(Protocol[T_contra]):
     """The calls of a sink that are repeated; see :class:`bayplan.kube.watches.informer.Sink`."""
 
@@ -73,12 +85,14 @@ class _Undelivered(Struct, Generic[T]):
     Attributes:
         handled_uid: UID of the object that the sink handled before; "" for none.
         versions: Versions that it may have, oldest first.
+        was_unreadable: Whether the sink may have an unreadable version.
         tries: Number of failed tries.
         due: Time of the next try.
     """
 
     handled_uid: str
     versions: list[T] = field(default_factory=list)
+    was_unreadable: bool = False
     tries: int = 0
     due: float = 0.0
 
@@ -98,7 +112,8 @@ class UndeliveredChanges(Generic[T]):
     Args:
         path: Path of the resource, for the log.
         sink: Receives the changes.
-        known: The newest version of each object by key; the informer owns it.
+        known: The newest readable version of each object by key; the informer owns it.
+        unreadable: Objects of which the newest version cannot be decoded, by key; the informer owns it.
         clock: Clock.
         deferral: State of a sink that may handle changes later; None if it never does.
 
@@ -107,11 +122,18 @@ class UndeliveredChanges(Generic[T]):
     """
 
     def __init__(
-        self, path: str, sink: ChangeSink[T], known: Mapping[str, T], clock: Clock, deferral: Deferral | None
+        self,
+        path: str,
+        sink: ChangeSink[T],
+        objects: tuple[Mapping[str, T], Mapping[str, Unreadable[T]]],
+        clock: Clock,
+        deferral: Deferral | None,
     ) -> None:
         self._path = path
         self._sink = sink
-        self._known = known
+        self._known, self._unreadable = objects
+        # A sink without it keeps the last readable version.
+        self._on_unreadable: Callable[[T, str], None] | None = getattr(sink, "on_unreadable", None)
         self._clock = clock
         self._deferral = deferral
         self._changes: dict[str, _Undelivered[T]] = {}
@@ -164,6 +186,36 @@ class UndeliveredChanges(Generic[T]):
         except Exception:
             _logger.exception("Handling %s %s failed; it is delivered again", self._path, key)
             self._failed(self._undelivered(key, old, new))
+
+    def deliver_unreadable(self, key: str, shown: T, reason: str) -> None:
+        """Deliver that the newest version of an object cannot be decoded, or with an empty reason that it can be again.
+
+        Args:
+            key: Key of the object.
+            shown: The fields of it that can be read; the whole object if ``reason`` is empty.
+            reason: Why it cannot be decoded.
+        """
+        handle = self._on_unreadable
+        if handle is None:
+            return
+        undelivered = self._changes.get(key)
+        if undelivered is not None:
+            undelivered.was_unreadable = True
+            self._retry(key, undelivered)
+            return
+        deferral = self._deferral
+        if deferral is not None:
+            deferral.on_error = partial(self._unreadable_failed, key) if deferral.is_on else None
+        try:
+            handle(shown, reason)
+        except Exception:
+            _logger.exception("Handling %s %s failed; it is delivered again", self._path, key)
+            self._unreadable_failed(key)
+
+    def _unreadable_failed(self, key: str) -> None:
+        undelivered = self._undelivered(key, self._known.get(key), None)
+        undelivered.was_unreadable = True
+        self._failed(undelivered)
 
     def deliver_synced(self) -> None:
         """Deliver the end of the first list."""
@@ -226,7 +278,7 @@ class UndeliveredChanges(Generic[T]):
             self._start_timer(undelivered.due)
             return
         try:
-            self._deliver_again(undelivered, newest)
+            self._deliver_again(key, undelivered, newest)
         except Exception:
             _logger.exception("Handling %s %s failed; it is delivered again", self._path, key)
             undelivered.add(newest)
@@ -234,13 +286,21 @@ class UndeliveredChanges(Generic[T]):
         else:
             del self._changes[key]
 
-    def _deliver_again(self, undelivered: _Undelivered[T], newest: T | None) -> None:
+    def _deliver_again(self, key: str, undelivered: _Undelivered[T], newest: T | None) -> None:
+        unreadable, handle = self._unreadable.get(key), self._on_unreadable
+        self._deliver_versions(undelivered, newest, is_restored=undelivered.was_unreadable and unreadable is None)
+        if unreadable is not None and handle is not None:
+            handle(unreadable.object, unreadable.reason)
+
+    def _deliver_versions(self, undelivered: _Undelivered[T], newest: T | None, *, is_restored: bool) -> None:
         uid = None if newest is None else newest.metadata.uid
         # Before the add: sinks that store objects by name would delete the new object.
         for gone in {each.metadata.uid: each for each in undelivered.versions if each.metadata.uid != uid}.values():
             self._sink.on_delete(gone)
         if newest is None:
             return
+        if is_restored and self._on_unreadable is not None:
+            self._on_unreadable(newest, "")
         if undelivered.handled_uid != uid:
             self._sink.on_add(newest)
         for version in undelivered.versions:
