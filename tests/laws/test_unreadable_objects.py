@@ -72,7 +72,7 @@ class World:
 
 
 def as_json(obj: Any) -> Json:
-    found: Json = msgspec.to_builtins(obj)
+    found: Json = msgspec.json.decode(msgspec.json.encode(obj))
     return found
 
 
@@ -172,7 +172,8 @@ async def test_cached_results_of_a_node(is_bare: bool) -> None:
     assert await nodes_of("before", 40) == {"a", "b"}
     instance = world.cluster.context.profiles.get("default-scheduler")
     classes = None if instance is None else instance.pod_classes
-    assert classes is not None and classes._classes
+    assert classes is not None
+    assert classes._classes
     for number, (_, version) in enumerate(BROKEN_NODES[:3]):
         world.show("nodes", version)
         assert await nodes_of(f"broken{number}", 5) == {"b"}
@@ -356,6 +357,21 @@ def test_devices_in_use(resource: str, obj: Json, path: tuple[str, ...], is_know
     assert "gpu" not in devices.withheld
     world.show(resource, obj, end)
     assert devices.withheld == ""
+
+
+def test_warnings_name_the_objects() -> None:
+    """The warnings of status and page name every object; those for callers without a token only the nodes."""
+    world = World()
+    world.show("nodes", broken(NODE, ("spec", "taints")))
+    world.show("pods", broken(BOUND, ("spec", "containers")))
+    effect = "1 cannot be decoded, and what depends on them fails closed"
+    node_text = f"nodes: {effect} (a: Expected `array`, got `int` - at `$.spec.taints`)"
+    pod_text = "Expected `array`, got `int` - at `$.spec.containers`"
+    assert world.informers.warnings(names_all=True) == [node_text, f"pods: {effect} (default/old: {pod_text})"]
+    assert world.informers.warnings(names_all=False) == [node_text, f"pods: {effect}"]
+    world.show("nodes", NODE)
+    world.show("pods", BOUND)
+    assert world.informers.warnings(names_all=True) == []
 
 
 def test_an_object_without_a_readable_name_is_counted() -> None:

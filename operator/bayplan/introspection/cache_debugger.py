@@ -12,8 +12,9 @@ import asyncio
 import logging
 from collections.abc import Iterator
 
+from bayplan.introspection.plain_comparison import plain_differences
 from bayplan.kube.http.connection import ApiConnection
-from bayplan.kube.watches.object_lists import list_objects
+from bayplan.kube.watches.object_lists import decoded_objects, list_json
 from scheduler_core.cycle.cycle_context import CycleContext
 from scheduler_core.errors import ClusterWriteError
 from scheduler_core.model.node import Node
@@ -120,10 +121,16 @@ async def check_cache(connection: ApiConnection, scheduler: Scheduler) -> list[C
 
 
 async def _compare(connection: ApiConnection, scheduler: Scheduler) -> list[CacheDifference]:
-    nodes, _ = await list_objects(connection, "/api/v1/nodes", scheduler.decoded.node)
-    pods, _ = await list_objects(connection, "/api/v1/pods", scheduler.decoded.pod)
-    await scheduler.context.suspension.over()
-    return sorted((*differences(scheduler.context.cache, _cache_of(nodes, pods)), *_queue(scheduler, pods)))
+    texts = {path: await list_json(connection, path) for path in ("/api/v1/nodes", "/api/v1/pods")}
+    nodes, unreadable_nodes = decoded_objects(texts["/api/v1/nodes"], scheduler.decoded.node)
+    pods, unreadable_pods = decoded_objects(texts["/api/v1/pods"], scheduler.decoded.pod)
+    context = scheduler.context
+    await context.suspension.over()
+    found = {*plain_differences(context, *texts.values()), *_queue(scheduler, pods)}
+    if not unreadable_nodes and not unreadable_pods:
+        # Sums can be compared only if all objects are decoded.
+        found.update(differences(context.cache, _cache_of(nodes, pods)))
+    return sorted(found)
 
 
 def _cache_of(nodes: list[Node], pods: list[Pod]) -> ClusterCache:

@@ -86,6 +86,7 @@ def operator_status(sources: StatusSources, started: float, limit: int = DEFAULT
         version=bayplan.__version__,
         role=sources.readiness.role,
         missing=tuple(sources.readiness.missing),
+        warnings=tuple(sources.readiness.warnings(names_all=True)),
         uptime_seconds=round(now - started, 1),
         binding=sources.scheduler.binding_count,
         is_suspended=context.suspension.is_on,
@@ -101,7 +102,14 @@ def operator_status(sources: StatusSources, started: float, limit: int = DEFAULT
         ),
         cache=_cache(context),
         informers=tuple(
-            InformerState(resource, len(informer.known), informer.synced, informer.last_error)
+            InformerState(
+                resource,
+                len(informer.known),
+                informer.synced,
+                informer.last_error,
+                len(informer.unreadable),
+                len(informer.undelivered),
+            )
             for resource, informer in sources.informers.items()
         ),
         waiting_gangs=len(gangs),

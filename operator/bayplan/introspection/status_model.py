@@ -187,12 +187,16 @@ class InformerState(Struct, frozen=True, rename="camel"):
         objects: Number of objects in its cache.
         synced: Whether its first list is complete.
         last_error: Its last error, "" while it works.
+        undecodable: Number of objects of which the newest version cannot be decoded.
+        unprocessed: Number of objects with a change that failed to be processed and is retried.
     """
 
     resource: str
     objects: int
     synced: bool
     last_error: str = ""
+    undecodable: int = 0
+    unprocessed: int = 0
 
 
 class Status(Struct, frozen=True, rename="camel"):
@@ -202,6 +206,7 @@ class Status(Struct, frozen=True, rename="camel"):
         version: Version of Bayplan.
         role: Role of a standby, as text; "" for a process that schedules.
         missing: Conditions that are not met yet for readiness.
+        warnings: Objects that cannot be decoded or processed, so that what depends on them fails closed.
         uptime_seconds: Time since the start of the process.
         binding: Number of binding cycles in progress.
         is_suspended: Whether the scheduling cycle waits for an extender, or is interrupted because it takes long.
@@ -234,3 +239,4 @@ class Status(Struct, frozen=True, rename="camel"):
     selector: str = ""
     server: ServerSupport = ServerSupport()
     devices: DevicesState = DevicesState()
+    warnings: tuple[str, ...] = ()

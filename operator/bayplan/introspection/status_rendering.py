@@ -51,6 +51,8 @@ def sections(status: Status) -> Iterator[RenderableType]:
         yield Group(Text("Queue", style="bold"), _queue(status.queue), *_omitted(status))
     yield from _devices(status.devices)
     yield from _server(status)
+    for warning in status.warnings:
+        yield Text(warning, "red")
     failing = [informer for informer in status.informers if informer.last_error or not informer.synced]
     for informer in failing:
         yield Text(f"Watch of {informer.resource}: {informer.last_error or 'the first list is not complete'}", "red")

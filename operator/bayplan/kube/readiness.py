@@ -16,7 +16,7 @@ class Check:
     Attributes:
         name: Name of the check.
         is_passed: Whether it passes.
-        why: Why it does not pass.
+        why: Why it does not pass, or what is wrong although it does.
     """
 
     name: str
@@ -37,6 +37,7 @@ class Readiness:
         self._obstacles: dict[str, Callable[[], str]] = {}
         self._stopping = False
         self._standby: Callable[[], str] | None = None
+        self._warnings: Callable[[bool], list[str]] = lambda _: []
 
     def require(self, condition: str, obstacle: Callable[[], str]) -> None:
         """Add a condition before those of the constructor.
@@ -48,6 +49,22 @@ class Readiness:
         last = {each: self._fulfilled.pop(each) for each in self._conditions}
         self._fulfilled |= {condition: False, **last}
         self._obstacles[condition] = obstacle
+
+    def warn_by(self, warnings: Callable[[bool], list[str]]) -> None:
+        """Set what returns the warnings: what fails closed although the process is ready.
+
+        Args:
+            warnings: Called with whether to name objects in namespaces; else they are only counted.
+        """
+        self._warnings = warnings
+
+    def warnings(self, *, names_all: bool) -> list[str]:
+        """Return the warnings; a process with warnings is ready.
+
+        Args:
+            names_all: Whether to name objects in namespaces too, for readers who may list them.
+        """
+        return self._warnings(names_all)
 
     def fulfil(self, condition: str) -> None:
         """Mark a condition as fulfilled."""
@@ -85,11 +102,13 @@ class Readiness:
         if self._stopping:
             return [Check("shutdown", is_passed=False, why="the process is stopping")]
         if self._standby is not None:
-            return [Check(f"{self._standby()}; ready to take over", is_passed=True)]
-        return [
-            Check(_as_done(condition), fulfilled, "" if fulfilled else self._obstacle(condition) or "not yet")
-            for condition, fulfilled in self._fulfilled.items()
-        ]
+            checks = [Check(f"{self._standby()}; ready to take over", is_passed=True)]
+        else:
+            checks = [
+                Check(_as_done(condition), fulfilled, "" if fulfilled else self._obstacle(condition) or "not yet")
+                for condition, fulfilled in self._fulfilled.items()
+            ]
+        return [*checks, *(Check("warning", is_passed=True, why=text) for text in self.warnings(names_all=False))]
 
     def _described(self, condition: str) -> str:
         text = self._obstacle(condition)

@@ -58,6 +58,7 @@ class Overview(Struct, frozen=True, rename="camel"):
         gangs_waiting: Number of waiting gangs.
         places: Number of pods by place of the queue.
         missing: Conditions that are not met yet for readiness.
+        warnings: Objects that cannot be decoded or processed, so that what depends on them fails closed.
         objectives: Objectives with what was measured.
     """
 
@@ -75,6 +76,7 @@ class Overview(Struct, frozen=True, rename="camel"):
     devices: tuple[DriverDevices, ...]
     missing: tuple[str, ...]
     objectives: tuple[Objective, ...]
+    warnings: tuple[str, ...] = ()
     command: str = "bayplan status"
 
 
@@ -118,6 +120,7 @@ class OverviewPanel:
             devices=tuple(DriverDevices(driver, *counts) for driver, counts in sorted(devices.items())),
             missing=tuple(sources.readiness.missing),
             objectives=self._rates.objectives(),
+            warnings=tuple(sources.readiness.warnings(names_all=True)),
         )
 
     def without_ages(self, document: Overview) -> Overview:

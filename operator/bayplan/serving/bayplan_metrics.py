@@ -37,9 +37,11 @@ _INFORMER_COUNTERS = (
     ("events", "Changes received from the API server, including those of lists."),
     ("restarts", "Watches that ended and were restarted."),
     ("relists", "Lists after the first one."),
-    ("decode_errors", "Objects that could not be decoded and were skipped."),
+    ("decode_errors", "Versions of objects that could not be decoded."),
     ("sink_errors", "Changes that the scheduler failed to process; each is delivered again."),
 )
+_MOST_NAMED = 20
+"""Objects of a resource that a metric names, so that its series are bounded."""
 _DIFFERENCES = {"OtherNode": "other_node", "WouldReject": "would_reject", "WouldPlace": "would_place"}
 _STATUSES = ("True", "False", "Unknown")
 _CONDITIONS = (
@@ -173,6 +175,19 @@ class InformerCollector(ScrapeCollector):
         )
         sizes = (((resource,), len(informer.known)) for resource, informer in informers)
         yield gauges("bayplan_informer_objects", "Objects in the cache.", labels, sizes)
+        undecodable = (((resource,), len(informer.unreadable)) for resource, informer in informers)
+        help_text = "Objects of which the newest version cannot be decoded; what depends on them fails closed."
+        yield gauges("bayplan_informer_undecodable_objects", help_text, labels, undecodable)
+        names = (
+            ((resource, *key.split("/", 1)), 1.0)
+            for resource, informer in informers
+            for key in sorted(informer.unreadable)[:_MOST_NAMED]
+        )
+        help_text = f"1 for each of the first {_MOST_NAMED} objects of a resource that cannot be decoded."
+        yield gauges("bayplan_informer_undecodable_object", help_text, ["resource", "namespace", "object"], names)
+        unprocessed = (((resource,), len(informer.undelivered)) for resource, informer in informers)
+        help_text = "Objects with a change that the scheduler failed to process and that is delivered again."
+        yield gauges("bayplan_informer_unprocessed_objects", help_text, labels, unprocessed)
         synced = (((resource,), float(informer.synced)) for resource, informer in informers)
         yield gauges("bayplan_informer_synced", "Whether the first list is complete.", labels, synced)
 

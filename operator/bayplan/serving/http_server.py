@@ -193,17 +193,24 @@ class HealthServer:
         if missing:
             return web.Response(status=503, text="".join(f"not ready: {condition}\n" for condition in missing))
         role = self._readiness.role
-        return web.Response(text=f"ok: {role}\n" if role else "ok\n")
+        warnings = "".join(f"warning: {text}\n" for text in self._readiness.warnings(names_all=False))
+        return web.Response(text=(f"ok: {role}\n" if role else "ok\n") + warnings)
 
     async def _scrape(self, request: web.Request) -> web.Response:
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
         return web.Response(body=encode(self._metrics), headers={"Content-Type": content_type})
 
 
+def _line(check: Check) -> str:
+    if not check.is_passed:
+        return f"[-]{check.name} failed: {check.why}"
+    return f"[+]{check.name}: {check.why}" if check.why else f"[+]{check.name} ok"
+
+
 def _verbose(name: str, checks: Iterable[Check]) -> web.Response:
     """Return each check on its own line, as the API server does."""
     checks = list(checks)
-    lines = [f"[+]{check.name} ok" if check.is_passed else f"[-]{check.name} failed: {check.why}" for check in checks]
+    lines = [_line(check) for check in checks]
     is_passed = all(check.is_passed for check in checks)
     lines.append(f"{name} check {'passed' if is_passed else 'failed'}\n")
     return web.Response(status=200 if is_passed else 503, text="\n".join(lines))

@@ -59,6 +59,17 @@ async def test_readiness_follows_its_conditions(server: HealthServer, readiness:
     assert await send(server, "/readyz") == (503, "not ready: the process is stopping\n")
 
 
+async def test_warnings_do_not_end_readiness(server: HealthServer, readiness: Readiness) -> None:
+    """A ready process lists its warnings, and names no object in a namespace to callers without a token."""
+    for condition in ("nodes are being listed", "pods are being listed"):
+        readiness.fulfil(condition)
+    readiness.warn_by(lambda names_all: ["all" if names_all else "some"])
+    assert await send(server, "/readyz") == (200, "ok\nwarning: some\n")
+    status, text = await send(server, "/readyz?verbose")
+    assert (status, text.splitlines()[-2:]) == (200, ["[+]warning: some", "readyz check passed"])
+    assert readiness.warnings(names_all=True) == ["all"]
+
+
 async def test_a_standby_is_ready(server: HealthServer, readiness: Readiness) -> None:
     """A standby is ready and reports its role; when it leads, unfulfilled conditions count."""
     readiness.stand_by(lambda: "standby, other leads")

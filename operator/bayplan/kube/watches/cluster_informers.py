@@ -44,6 +44,9 @@ from scheduler_core.model.workloads import (
 from scheduler_core.ports import Clock
 from scheduler_core.scheduler import Scheduler
 
+_MOST_NAMED = 10
+"""Objects that a warning names."""
+
 _NODES = "nodes"
 _PODS = "pods"
 # A dozen watches are a small load: they retry sooner than the half minute that suits a thousand kubelets.
@@ -178,6 +181,7 @@ class ClusterInformers:
         self._options = options
         self._outages = WatchOutages(clock)
         self._readiness = readiness or Readiness(())
+        self._readiness.warn_by(self.warnings)
         self._joined_later: set[str] = set()
         self.synced = asyncio.Event()
         self.by_resource: dict[str, Informer[Any]] = {}
@@ -204,6 +208,27 @@ class ClusterInformers:
         self._watch(STORAGE, scheduler.storage_feed)
         for kind in scheduler.decoded.kinds:
             self._watch({kind.path: kind.struct}, scheduler.declared_feeds[kind.path])
+
+    def warnings(self, names_all: bool) -> list[str]:
+        """Return which objects cannot be decoded, or were not processed, so that what depends on them fails closed.
+
+        Args:
+            names_all: Whether to name objects in namespaces; else they are only counted.
+        """
+        found = []
+        for resource, informer in self:
+            shown = {key: each.reason for key, each in informer.unreadable.items() if names_all or key[0] == "/"}
+            first = [f"{key.removeprefix('/')}: {reason}" for key, reason in sorted(shown.items())[:_MOST_NAMED]]
+            count = len(informer.unreadable)
+            if count:
+                names = f" ({'; '.join(first)})" if first else ""
+                found.append(f"{resource}: {count} cannot be decoded, and what depends on them fails closed{names}")
+            undelivered = informer.undelivered.keys
+            if undelivered:
+                named = [key.removeprefix("/") for key in undelivered if names_all or key[0] == "/"][:_MOST_NAMED]
+                names = f" ({', '.join(named)})" if named else ""
+                found.append(f"{resource}: {len(undelivered)} changes failed to be processed and are retried{names}")
+        return found
 
     def __iter__(self) -> Iterator[tuple[str, Informer[Any]]]:
         return iter(self.by_resource.items())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Generic, TypeVar
 
 import msgspec
@@ -63,9 +64,26 @@ async def list_objects(connection: ApiConnection, path: str, kind: type[T]) -> t
     Raises:
         ClusterWriteError: The request failed, or the response is not a list; see :meth:`ApiConnection.request`.
     """
+    return decoded_objects(await list_json(connection, path), kind)
+
+
+def decoded_objects(texts: Iterable[bytes], kind: type[T]) -> tuple[list[T], int]:
+    """Decode objects; return those that could be decoded, and the number of the others."""
     decoder = ObjectJsonDecoder(kind)
     objects: list[T] = []
-    unreadable, token = 0, ""
+    unreadable = 0
+    for text in texts:
+        try:
+            objects.append(decoder.decode(text))
+        except msgspec.DecodeError:
+            unreadable += 1
+    return objects, unreadable
+
+
+async def list_json(connection: ApiConnection, path: str) -> list[bytes]:
+    """List a collection as JSON, in the server's order; raises as :func:`list_objects` does."""
+    texts: list[bytes] = []
+    token = ""
     while True:
         params: tuple[tuple[str, str], ...] = (("limit", str(_PAGE_LIMIT)),)
         if token:
@@ -76,11 +94,7 @@ async def list_objects(connection: ApiConnection, path: str, kind: type[T]) -> t
             page = _PAGES.decode(answer)
         except msgspec.DecodeError as error:
             raise ClusterWriteError(f"GET {path}: no list in the response: {error}; is this an API server?") from error
-        for item in page.items or ():
-            try:
-                objects.append(decoder.decode(item))
-            except msgspec.DecodeError:
-                unreadable += 1
+        texts += [bytes(item) for item in page.items or ()]
         token = page.metadata.continue_
         if not token:
-            return objects, unreadable
+            return texts

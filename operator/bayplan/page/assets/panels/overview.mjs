@@ -24,7 +24,8 @@ export class Overview extends Pure {
       </dl>
       <ul class="objectives">${doc.objectives.map((each) => html`<li key=${each.name}>
         <${Chip} tone=${each.met === null ? 'quiet' : each.met ? 'good' : 'bad'}>${each.name}: ${each.value || 'no data'}<//></li>`)}
-        ${doc.missing.map((each) => html`<li key=${each}><${Chip} tone="bad">${each}<//></li>`)}</ul>
+        ${doc.missing.map((each) => html`<li key=${each}><${Chip} tone="bad">${each}<//></li>`)}
+        ${(doc.warnings || []).map((each) => html`<li key=${each}><${Chip} tone="bad">${each}<//></li>`)}</ul>
     </section>`;
   }
 }
