@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 from scheduler_core.cycle.assume_and_reserve import AssumedPods
 from scheduler_core.cycle.attempt import Attempt
@@ -25,6 +26,7 @@ from scheduler_core.cycle.scheduling_cycle import CycleEnd
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.errors import AttemptLimitError
 from scheduler_core.framework.gang_preemptor import GangEviction
+from scheduler_core.framework.gang_post_filter import TriedMember
 from scheduler_core.framework.queued_pod import QueuedGang
 from scheduler_core.framework.status import GANG_SCHEDULING
 from scheduler_core.gangs.failure_handler import FailedGangs, GangFailure, of_limit, of_trials
@@ -39,6 +41,7 @@ from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics
 from scheduler_core.ports import Clock
 from scheduler_core.queueing.gang_members import GangOutcome
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
+from scheduler_core.runtime.post_filtering import run_gang_post_filters
 from scheduler_core.runtime.profile_swap import ProfileTable
 from scheduler_core.runtime.reserve_and_permit import WaitingPodMap
 from scheduler_core.snapshot.cluster_cache import ClusterCache
@@ -208,6 +211,7 @@ class GangRejection:
             self._report.scheduling_ended(attempt, ERROR if reason.is_error else UNSCHEDULABLE)
         eviction: GangEviction | None = None
         if not failure.is_given_up:
+            failure = self._post_filtered(cycle, failure, trials)
             failure, eviction = self._preemption.plan(gang, cycle.instance, failure)
         if not failure.is_given_up:
             failure = self._reserved.reserve(cycle.request(self._cache), failure)
@@ -219,6 +223,21 @@ class GangRejection:
             evict(cycle.instance, eviction)
             return WAITING_ON_PREEMPTION
         return ERROR if failure.is_error else UNSCHEDULABLE
+
+    @staticmethod
+    def _post_filtered(cycle: GroupCycle, failure: GangFailure, trials: Sequence[GangTrial]) -> GangFailure:
+        """Run the PostFilter plugins that help gangs; the members that they help are requeued by their hints."""
+        tried = [attempt for trial in trials for attempt in (*(each for each, _ in trial.failed), *trial.undone)]
+        if failure.is_error or not tried:
+            return failure
+        gang = cycle.gang
+        group_uid = "" if gang.placed or gang.group is None else gang.group.uid
+        members = [TriedMember(attempt.info, attempt.state) for attempt in tried]
+        helped = run_gang_post_filters(cycle.instance, members, group_uid)
+        if not helped:
+            return failure
+        pods = {info.uid: info for infos in (failure.rejected_members, *helped.values()) for info in infos}
+        return replace(failure, rejected_by=failure.rejected_by | helped.keys(), rejected_members=tuple(pods.values()))
 
 
 class QuorumCommit:

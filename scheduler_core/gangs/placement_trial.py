@@ -48,6 +48,7 @@ class GangTrial:
         where: The nodes on which members may be scheduled.
         placed: Attempts of assumed members, in the order in which they were assumed.
         failed: Attempts of infeasible members, with their failures.
+        undone: Attempts of members that were assumed before an undo.
         reached: How many members were assumed before the undo.
         nearest: Text on the nearest nodes of the next member; "" if it was not computed.
         untried: Members that were not tried because the quorum was out of reach.
@@ -63,6 +64,7 @@ class GangTrial:
     where: Where
     placed: list[Attempt] = field(default_factory=list)
     failed: list[tuple[Attempt, Failure]] = field(default_factory=list)
+    undone: list[Attempt] = field(default_factory=list)
     reached: int = 0
     nearest: str = ""
     untried: list[QueuedPod] = field(default_factory=list)
@@ -90,6 +92,7 @@ class GangTrial:
         """Release all assumed members, the last one first."""
         for attempt in reversed(self.placed):
             assumed.release(attempt)
+        self.undone += self.placed
         self.placed.clear()
 
 

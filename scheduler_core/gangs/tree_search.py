@@ -277,6 +277,7 @@ class TreeSearch:
     def _undo(self, trial: GangTrial, begun: int) -> None:
         for attempt in reversed(trial.placed[begun:]):
             self._assumed.release(attempt)
+        trial.undone += trial.placed[begun:]
         del trial.placed[begun:]
 
 

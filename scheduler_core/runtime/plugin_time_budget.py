@@ -40,6 +40,7 @@ _POINTS = {
     "permit": "permit",
     "pre_bind_pre_flight": "preBindPreFlight",
     "post_bind": "postBind",
+    "post_filter_for_gang": "postFilter",
 }
 
 

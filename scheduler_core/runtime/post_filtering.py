@@ -17,6 +17,7 @@ from scheduler_core.framework.extension_points import (
     PostFilterResult,
     PreemptionExtenders,
 )
+from scheduler_core.framework.gang_post_filter import GangPostFilter, TriedMember
 from scheduler_core.framework.status import Code, Status
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.runtime.result_checks import checked, raised, refused
@@ -73,6 +74,28 @@ async def run_post_filters_with(
         if walk.ended is not None:
             break
     return walk.outcome()
+
+
+def run_gang_post_filters(
+    instance: FrameworkInstance, members: Sequence[TriedMember], group_uid: str
+) -> dict[str, tuple[PodInfo, ...]]:
+    """Run the PostFilter plugins that help gangs; never raises, because the gang is rejected already.
+
+    Returns:
+        The members that may become feasible, by plugin; plugins without any are left out.
+    """
+    found: dict[str, tuple[PodInfo, ...]] = {}
+    for plugin in instance.post_filter:
+        if not isinstance(plugin, GangPostFilter):
+            continue
+        try:
+            helped = tuple(plugin.post_filter_for_gang(members, group_uid))
+        except Exception as fault:
+            raised(plugin.name, _POINT, members[0].pod, fault)
+            continue
+        if helped:
+            found[plugin.name] = helped
+    return found
 
 
 def preview_post_filters(

@@ -43,6 +43,7 @@ from scheduler_core.framework.extension_points import (
     ScorePlugin,
     Scores,
 )
+from scheduler_core.framework.gang_post_filter import GangPostFilter, TriedMember
 from scheduler_core.framework.handle import Handle
 from scheduler_core.framework.plugin import always
 from scheduler_core.framework.status import SKIP, SUCCESS, Status, error, unresolvable, unschedulable
@@ -93,6 +94,7 @@ class DynamicResources(
     ReservePlugin,
     PreBindPlugin,
     GangChoices,
+    GangPostFilter,
 ):
     """Rules out nodes on which a pod's devices cannot be allocated, and allocates them before the pod is bound."""
 
@@ -256,16 +258,49 @@ class DynamicResources(
     ) -> PostFilterResult:
         """Deallocate a claim that only this pod uses and that no node can use; PostFilter goes on after that."""
         preview = self.preview(state, pod, nodes, diagnosis)
+        self._release_claim(state, pod)
+        return preview.result
+
+    def post_filter_for_gang(self, members: Sequence[TriedMember], group_uid: str) -> Sequence[PodInfo]:
+        """Deallocate one claim of each member as for a single pod; a claim of the PodGroup only if no member uses it.
+
+        kube-scheduler does not deallocate for groups with a topology and for trees, whose members then need the nodes
+        of an earlier attempt for ever.
+        """
+        helped: dict[str, PodInfo] = {}
+        released: set[str] = set()
+        for member in members:
+            if member.pod.uid not in helped and self._release_claim(member.state, member.pod, group_uid, released):
+                helped[member.pod.uid] = member.pod
+        return tuple(helped.values())
+
+    def _release_claim(
+        self, state: CycleState, pod: PodInfo, group_uid: str = "", released: set[str] | None = None
+    ) -> bool:
+        """Start to deallocate or delete a claim; return whether there is one.
+
+        Args:
+            state: The state of the pod's attempt.
+            pod: The pod.
+            group_uid: UID of its PodGroup if that may lose its claims, else "".
+            released: UIDs of the claims that were released for other pods; the claim is added.
+        """
         attempt, binder = state.get(ATTEMPT), self._binder()
         if attempt is None or binder is None:
-            return preview.result
-        claim, stale = attempt.claim_to_deallocate(), attempt.stale_extended_claim
-        turns = self.handle.nodes.devices.turns
+            return False
+        claim, stale = attempt.claim_to_deallocate(group_uid), attempt.stale_extended_claim
+        turns, chosen = self.handle.nodes.devices.turns, claim or stale
+        if chosen is None:
+            return False
+        if released is not None:
+            if chosen.metadata.uid in released:
+                return True
+            released.add(chosen.metadata.uid)
         if claim is not None:
-            turns.start("deallocate resource claim", claim, binder.deallocate(claim, pod.pod))
+            turns.start("deallocate resource claim", claim, binder.deallocate(claim, pod.pod, group_uid))
         elif stale is not None:
             turns.start("delete resource claim", stale, self._delete_stale(stale, pod, binder))
-        return preview.result
+        return True
 
     async def _delete_stale(self, claim: ResourceClaim, pod: PodInfo, binder: ClaimBinder) -> None:
         """Delete the claim of an earlier attempt and retry its pod.

@@ -237,8 +237,8 @@ class ClaimBinder:
                 return None
         return None
 
-    async def deallocate(self, claim: ResourceClaim, pod: Pod) -> None:
-        """Remove the allocation of a claim, unless another version of it is used by others than the pod.
+    async def deallocate(self, claim: ResourceClaim, pod: Pod, group_uid: str = "") -> None:
+        """Remove the allocation of a claim, unless another version of it is used by others than the pod or its group.
 
         The index has the outcome when this returns, so that the next attempt does not rely on the allocation.
 
@@ -247,7 +247,7 @@ class ClaimBinder:
         """
 
         def is_left(found: ResourceClaim) -> bool:
-            others = [each for each in found.status.reserved_for if each.uid != pod.metadata.uid]
+            others = [each for each in found.status.reserved_for if each.uid not in (pod.metadata.uid, group_uid)]
             return found.status.allocation is not None and not others
 
         await self._remove(claim, self._writer.deallocate, is_left=is_left)

@@ -247,15 +247,16 @@ class PodDevices(Struct):
         )
         return NodeClaims(tuple(self._wanted(extended)), unavailable)
 
-    def claim_to_deallocate(self) -> ResourceClaim | None:
-        """Return an allocated claim that some node cannot use, and that only the pod uses."""
+    def claim_to_deallocate(self, group_uid: str = "") -> ResourceClaim | None:
+        """Return an allocated claim that some node cannot use, and that only the pod, or the PodGroup, uses."""
+        users = {self.pod.uid, group_uid}
         for index in sorted(self.unavailable):
             claim = self.claims[index]
             if claim is self.extended_claim:
                 if not is_in_memory(claim):
                     return None
                 continue
-            if all(consumer.uid == self.pod.uid for consumer in claim.status.reserved_for):
+            if all(consumer.uid in users for consumer in claim.status.reserved_for):
                 return claim
         return None
 
