@@ -55,13 +55,31 @@ def attempt_case(case: Case, registry: Registry, defaults: Plugins) -> CaseOutco
     # Timestamps of claims are compared with the present time, as in kube-scheduler.
     clock = SimulatedClock(datetime.now(UTC))
     options = with_gates(SchedulerOptions(), FeatureGates(case.feature_gates))
-    scheduler = Scheduler(clock, MemoryCluster(), options, registry, defaults)
+    scheduler = scheduler_of(case, Scheduler(clock, MemoryCluster(), options, registry, defaults), registry, defaults)
+    instance = scheduler.context.profiles.get(profile.config.scheduler_name)
+    assert instance is not None
+    info = scheduler.context.cache.columns.compile_pod(case.pod)
+    examination = scheduler.cycles.examiner.examine(instance, info)
+    for each in scheduler.context.profiles:
+        each.retire()
+    return CaseOutcome(examination, profile.left_out)
+
+
+def scheduler_of(case: Case, scheduler: Scheduler, registry: Registry, defaults: Plugins) -> Scheduler:
+    """Activate a case's profiles in a new scheduler, and load the cluster of the case without its pod.
+
+    Args:
+        case: The case.
+        scheduler: The scheduler.
+        registry: Its registry of plugins.
+        defaults: Its default plugin set.
+
+    Raises:
+        ConfigError: A profile is invalid.
+    """
     # All of the case's profiles are live: pods of other profiles would not wait, and nominations would not count.
-    instances = [_built(scheduler, each, registry, defaults) for each in profiles_of(case, registry)]
-    scheduler.activate(instances)
-    instance = next(each for each in instances if each.name == profile.config.scheduler_name)
+    scheduler.activate([_built(scheduler, each, registry, defaults) for each in profiles_of(case, registry)])
     feed = scheduler.feed
-    columns = scheduler.context.cache.columns
     for surrounding in case.surroundings:
         scheduler.workload_feed.added(surrounding)
     for shown in case.storage:
@@ -72,11 +90,7 @@ def attempt_case(case: Case, registry: Registry, defaults: Plugins) -> CaseOutco
         feed.node_added(node)
     for pod in case.pods:
         feed.pod_added(pod)
-    info = columns.compile_pod(case.pod)
-    examination = scheduler.cycles.examiner.examine(instance, info)
-    for each in instances:
-        each.retire()
-    return CaseOutcome(examination, profile.left_out)
+    return scheduler
 
 
 def _built(scheduler: Scheduler, profile: CaseProfile, registry: Registry, defaults: Plugins) -> FrameworkInstance:

@@ -265,7 +265,7 @@ class DynamicResources(
         """Deallocate one claim of each member as for a single pod; a claim of the PodGroup only if no member uses it.
 
         kube-scheduler does not deallocate for groups with a topology and for trees, whose members then need the nodes
-        of an earlier attempt for ever.
+        of an earlier attempt without end.
         """
         helped: dict[str, PodInfo] = {}
         released: set[str] = set()
