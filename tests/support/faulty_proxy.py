@@ -69,6 +69,8 @@ class FaultyProxy:
         self._upstream = plane.url
         self._directory = directory
         self._rate = 0.0
+        self._watch_lag_seconds = 0.0
+        self._deletion_lag_seconds = 0.0
         self._generators: dict[str, random.Random] = {}
         self._seed = 0
         self._watches: set[_Watch] = set()
@@ -96,6 +98,10 @@ class FaultyProxy:
     def stop_faults(self) -> None:
         """Inject no more faults; requests without a response are reset after 3 s."""
         self._loop.call_soon_threadsafe(self._set_faults, 0, 0.0)
+
+    def lag(self, watch_seconds: float, deletion_seconds: float) -> None:
+        """Delay all events of watches, and the responses to deletions of pods, from the next watch and request on."""
+        self._watch_lag_seconds, self._deletion_lag_seconds = watch_seconds, deletion_seconds
 
     def _set_faults(self, seed: int, rate: float) -> None:
         self._seed, self._rate = seed, rate
@@ -151,7 +157,10 @@ class FaultyProxy:
             self.fault_counts[kind, fault] += 1
         body = await request.read()
         if fault is None:
-            return await (self._watch(request) if proxied.is_watch else self._forward(request, body))
+            response = await (self._watch(request) if proxied.is_watch else self._forward(request, body))
+            if self._deletion_lag_seconds and request.method == "DELETE" and "/pods/" in request.path:
+                await asyncio.sleep(self._deletion_lag_seconds)
+            return response
         if fault.status and not fault.is_applied:
             return _error_response(fault.status)
         if fault is RequestFault.RESET:
@@ -182,7 +191,7 @@ class FaultyProxy:
         async with self._upstream_request(request, None) as upstream:
             response = web.StreamResponse(status=upstream.status, headers=_response_headers(upstream))
             await response.prepare(request)
-            watch = _Watch(request, response, upstream.content)
+            watch = _Watch(request, response, upstream.content, self._watch_lag_seconds)
             self._watches.add(watch)
             if self._rate:
                 self._schedule_end(watch)
@@ -222,11 +231,15 @@ class FaultyProxy:
 class _Watch:
     """Forwarded watch, until the server, the client or a fault ends it."""
 
-    def __init__(self, request: web.Request, response: web.StreamResponse, source: aiohttp.StreamReader) -> None:
+    def __init__(
+        self, request: web.Request, response: web.StreamResponse, source: aiohttp.StreamReader, lag_seconds: float
+    ) -> None:
         self.request = request
         self.response = response
         self.at_line_start = True
         self._source = source
+        self._lag_seconds = lag_seconds
+        self._arrived: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
         self._fault: WatchFault | None = None
         self._fault_set = asyncio.Event()
 
@@ -238,7 +251,8 @@ class _Watch:
     async def run(self) -> WatchFault | None:
         """Forward the watch; return the fault that ended it, None if the server ended it."""
         fault_set = asyncio.ensure_future(self._fault_set.wait())
-        reading = asyncio.ensure_future(self._source.readany())
+        pumping = asyncio.ensure_future(self._pump())
+        reading = asyncio.ensure_future(self._next())
         try:
             while True:
                 await asyncio.wait({reading, fault_set}, return_when=asyncio.FIRST_COMPLETED)
@@ -246,7 +260,7 @@ class _Watch:
                 if self._fault is not None and not is_partial:
                     return self._fault
                 chunk = await reading
-                reading = asyncio.ensure_future(self._source.readany())
+                reading = asyncio.ensure_future(self._next())
                 if not chunk:
                     await self.response.write_eof()
                     return None
@@ -257,7 +271,23 @@ class _Watch:
         finally:
             fault_set.cancel()
             reading.cancel()
-            await asyncio.gather(fault_set, reading, return_exceptions=True)
+            pumping.cancel()
+            await asyncio.gather(fault_set, reading, pumping, return_exceptions=True)
+
+    async def _pump(self) -> None:
+        """Read all chunks as they arrive, with the time at which each is forwarded."""
+        loop, chunk = asyncio.get_running_loop(), b" "
+        while chunk:
+            try:
+                chunk = await self._source.readany()
+            except aiohttp.ClientError:
+                chunk = b""
+            self._arrived.put_nowait((loop.time() + self._lag_seconds, chunk))
+
+    async def _next(self) -> bytes:
+        due, chunk = await self._arrived.get()
+        await asyncio.sleep(max(0.0, due - asyncio.get_running_loop().time()))
+        return chunk
 
 
 def _response_headers(upstream: aiohttp.ClientResponse) -> dict[str, str]:
