@@ -55,6 +55,7 @@ COUNTERPARTS: dict[str, str] = {
     "BIND": "scheduler_core.cycle.gang_bind_barrier:GangBinding.ready",
     "POST_BIND": SAME,
     "PreEnqueuePlugin.pre_enqueue": SAME,
+    "PreEnqueuePlugin.preview_gate": SAME,
     "QueueSortPlugin.sort_key": "scheduler_core.framework.queued_pod:QueuedGang",
     "PreFilterPlugin.pre_filter": TRIALS,
     "PreFilterExtensions.add_pod": TRIALS,
