@@ -6,6 +6,7 @@ import asyncio
 from datetime import UTC, datetime
 from pathlib import Path
 
+from bayplan.explanation.pod_building import explain_pod
 from bayplan.recording.record_directory import RecordDirectory
 from bayplan.simulation.memory_cluster import MemoryCluster
 from bayplan.simulation.simulated_clock import SimulatedClock
@@ -17,6 +18,7 @@ from scheduler_core.recording.recorded_ports import RecordedWriter
 from scheduler_core.recording.recorder import Recorder
 from scheduler_core.scheduler import Scheduler, SchedulerOptions, SchedulerPorts
 from tests.support.builders import node, pod
+from tests.support.devices import claim, device, device_class, exactly, slice_of, using
 
 MEBIBYTE = 1 << 20
 LARGE = "default/large"
@@ -55,3 +57,57 @@ def record_run(path: Path, nodes: int = 5, pods: int = 40, version: str = "1.0")
     """Schedule pods and one infeasible pod, and return the only file of the record."""
     asyncio.run(_run(path, nodes, pods, version))
     return next(path.glob("*.bpr"))
+
+
+async def _run_long_searches(path: Path, *, is_explained: bool) -> int:
+    clock, world = SimulatedClock(), MemoryCluster()
+    options, registry = SchedulerOptions(attempt_steps=9_000), in_tree_registry()
+    ports = SchedulerPorts(storage=world.storage, claims=world.claims)
+    directory = RecordDirectory(
+        path, header_of(options, ports, registry, "1.0"), 64 * MEBIBYTE, 3600.0, lambda: datetime.now(UTC)
+    )
+    recorder = Recorder(clock, directory)
+    writer = RecordedWriter(world, recorder)
+    scheduler = Scheduler(recorder.clock, writer, options, registry, ports=recorded_ports(recorder, clock, ports))
+    record_feeds(recorder, scheduler)
+    scheduler.activate([scheduler.build(ProfileConfig(scheduler_name="default-scheduler"))])
+    world.watch(scheduler.feed)
+    scheduler.feed.node_added(node("n0", allocatable={"cpu": "64", "memory": "256Gi", "pods": "500"}))
+    hundreds = f"[{','.join(map(str, range(10)))}].all(a, [{','.join(map(str, range(300)))}].all(b, a + b >= 0))"
+    claims = [
+        claim(exactly("r", *(f"{hundreds} && {number}{index}>=0" for index in range(1 + 3 * number))), name=f"c{number}")
+        for number in range(6)
+    ]
+    slices_of_node = slice_of([device(f"d{number}") for number in range(4)])
+    world.claims.serve([device_class(), slices_of_node, *claims], scheduler.device_feed)
+    running = asyncio.create_task(scheduler.run())
+    slices = 0
+    for number in range(6):
+        user = using(pod(f"user{number}", namespace="ns", requests={"cpu": f"{10 + number}m"}), f"c{number}")
+        world.add_pod(user)
+        if is_explained:
+            explain_pod(scheduler, user)
+        for turn in range(40):
+            await asyncio.sleep(0)
+            if scheduler.context.suspension.is_midway:
+                slices += 1
+                world.add_pod(pod(f"p{number}-{turn}", requests={"cpu": "10m"}))
+    await scheduler.until_idle()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    directory.close()
+    return slices
+
+
+def record_long_searches(path: Path, *, is_explained: bool) -> tuple[Path, int]:
+    """Schedule pods whose cycles have several slices, of which some are given up, while other pods arrive.
+
+    Args:
+        path: The directory of the record.
+        is_explained: Whether each pod is explained before its attempt.
+
+    Returns:
+        The file, and the number of turns between slices.
+    """
+    slices = asyncio.run(_run_long_searches(path, is_explained=is_explained))
+    return next(path.glob("*.bpr")), slices

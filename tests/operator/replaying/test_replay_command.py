@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from scheduler_core.plugins.node_resources_fit import NodeResourcesFit
 from scheduler_core.recording.record_file import RecordReader, frame_of, start_of_file
-from tests.operator.replaying.recorded_run import LARGE, record_run
+from tests.operator.replaying.recorded_run import LARGE, record_long_searches, record_run
 
 MANY = 20_000
 PACKING = """\
@@ -52,6 +52,17 @@ def test_many_decisions_are_equal(tmp_path: Path) -> None:
     found = run("replay", record_run(tmp_path, nodes=100, pods=MANY))
     assert found.exit_code == 0, found.output
     assert found.output.startswith(f"{MANY + 1} decisions, all equal")
+
+
+@pytest.mark.parametrize("is_explained", [False, True], ids=["alone", "explained"])
+def test_cycles_in_slices_are_replayed(tmp_path: Path, *, is_explained: bool) -> None:
+    """A replay interrupts cycles where they were interrupted, and gives up the same ones after the same steps."""
+    file, slices = record_long_searches(tmp_path, is_explained=is_explained)
+    assert slices > 6
+    shown = run("record", "show", file).output
+    assert "given up after 9000 steps" in shown
+    replayed = run("replay", file)
+    assert replayed.exit_code == 0, replayed.output
 
 
 def test_a_decision_is_explained(file: Path) -> None:
