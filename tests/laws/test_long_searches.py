@@ -280,6 +280,7 @@ async def test_no_step_of_the_loop_is_long_and_other_pods_are_scheduled(
     if is_given_up:
         assert conditions[-1].reason == "Unschedulable"
         assert made.place_of(costly) == "unschedulable"
+        assert made.context.cache.columns.devices.hardware.tally.given_up == 1
 
 
 @pytest.mark.parametrize("name", sorted(GIVEN_UP - {"long expressions"}))

@@ -232,7 +232,11 @@ class DynamicResources(
         if not attempt.claims:
             return None
         limits = BindingLimit(self._args.binding_timeout.seconds, self.handle.clock.wall())
-        return self._row_filter(nodes).filter(attempt, np.arange(nodes.size, dtype=np.intp)[rows], limits)
+        try:
+            return self._row_filter(nodes).filter(attempt, np.arange(nodes.size, dtype=np.intp)[rows], limits)
+        except AttemptLimitError:
+            nodes.devices.hardware.tally.given_up += 1
+            raise
 
     def decode(self, state: CycleState, pod: PodInfo, code: int) -> Status:
         """Return the status of a code; one names a claim."""

@@ -75,7 +75,9 @@ async def _run_long_searches(path: Path, *, is_explained: bool) -> int:
     scheduler.feed.node_added(node("n0", allocatable={"cpu": "64", "memory": "256Gi", "pods": "500"}))
     hundreds = f"[{','.join(map(str, range(10)))}].all(a, [{','.join(map(str, range(300)))}].all(b, a + b >= 0))"
     claims = [
-        claim(exactly("r", *(f"{hundreds} && {number}{index}>=0" for index in range(1 + 3 * number))), name=f"c{number}")
+        claim(
+            exactly("r", *(f"{hundreds} && {number}{index}>=0" for index in range(1 + 3 * number))), name=f"c{number}"
+        )
         for number in range(6)
     ]
     slices_of_node = slice_of([device(f"d{number}") for number in range(4)])
