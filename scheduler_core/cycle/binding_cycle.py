@@ -87,7 +87,7 @@ class BindingCycle:
             await self._suspension.over()
         except BaseException:
             if attempt.gang is not None:
-                attempt.gang.failed(attempt.info.uid, attempt.info.key, "the scheduler stops")
+                attempt.gang.failed(attempt.info.uid, attempt.info.key, "the scheduler stops", is_error=True)
             self._failed.cancelled(attempt)
             raise
         rival_node_name = node_of_rival(self._cache, attempt)
@@ -96,7 +96,8 @@ class BindingCycle:
             failure = Failure(f"the pod is bound to node {rival_node_name}", is_error=True)
         if failure is not None:
             if attempt.gang is not None:
-                attempt.gang.failed(attempt.info.uid, attempt.info.key, failure.message)
+                uid, key = attempt.info.uid, attempt.info.key
+                attempt.gang.failed(uid, key, failure.message, is_error=failure.is_error)
             self._failed.record(attempt, failure, failure.bound_to or rival_node_name)
             return False
         self._bound.record(attempt)
@@ -181,7 +182,11 @@ class BindPreparation:
                 attempt.gang.delayed()
         if waits:
             recorder.enter(CycleStage.WAIT_ON_PERMIT)
+            if attempt.gang is not None and (waiting := self._waiting.get(info.uid)) is not None:
+                attempt.gang.waits(info, f"Permit ({', '.join(sorted(waiting.pending_plugins()))})")
             status = await self._waiting.wait(info.uid)
+            if attempt.gang is not None:
+                attempt.gang.waits(info, "")
             recorder.leave(CycleStage.WAIT_ON_PERMIT, status.code)
             self._report.permit_waited(attempt, status)
             if not status.is_success:
@@ -191,9 +196,13 @@ class BindPreparation:
         if has_to_prepare:
             await self._suspension.over()
             recorder.enter(_PRE_BIND)
+            if attempt.gang is not None:
+                attempt.gang.waits(info, "PreBind")
             with self._in_pre_bind.hold(info, node_name) as held:
                 status = await run_pre_binds(instance, state, held)
             recorder.leave(_PRE_BIND, status.code)
+            if attempt.gang is not None:
+                attempt.gang.waits(info, "")
             if not status.is_success:
                 return too_late(status)
         if attempt.gang is not None:

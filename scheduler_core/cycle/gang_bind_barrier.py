@@ -19,8 +19,10 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 from scheduler_core.framework.status import GANG_SCHEDULING, SUCCESS, Status, unschedulable
-from scheduler_core.queueing.gang_members import Gang
+from scheduler_core.queueing.gang_members import Gang, GangOutcome
+from scheduler_core.snapshot.pod_info import PodInfo
 
+_ERROR, _UNSCHEDULABLE = "SchedulerError", "Unschedulable"
 _Holds = Callable[[str], bool]
 _Refuse = Callable[[str, str], object]
 
@@ -34,10 +36,18 @@ class GangBinding:
         holds: Returns whether a member is still assumed on its node.
         refuse: Rejects a member that waits at Permit, with a reason.
         over: Called when the last binding cycle has ended.
+        changed: Called when the status of the gang has changed.
     """
 
     def __init__(
-        self, gang: Gang, quorum: Iterable[str], holds: _Holds, refuse: _Refuse, over: Callable[[Gang], None]
+        self,
+        gang: Gang,
+        quorum: Iterable[str],
+        holds: _Holds,
+        refuse: _Refuse,
+        over: Callable[[Gang], None],
+        *,
+        changed: Callable[[Gang], None],
     ) -> None:
         self._gang = gang
         self._quorum = dict.fromkeys(quorum)
@@ -46,11 +56,13 @@ class GangBinding:
         self._holds = holds
         self._refuse = refuse
         self._over = over
+        self._changed = changed
         self._opened: asyncio.Future[Status] | None = None
         self._is_delayed = False
         self._at_barrier: list[Callable[[], object]] = []
         self._status: Status | None = None
         self._parts = gang.parts
+        self._part_of = {uid: part for part in self._parts for uid in part.pods} if gang.is_tree else {}
         for part in self._parts:
             part.member_left = self.member_left
 
@@ -65,6 +77,15 @@ class GangBinding:
             for nominate in self._at_barrier:
                 nominate()
         self._at_barrier.clear()
+
+    def waits(self, info: PodInfo, step: str) -> None:
+        """Report that a member waits for a step of its binding cycle; "" when the step is over."""
+        part = self._part_of.get(info.uid, self._gang)
+        if step:
+            part.binding_steps[info.uid] = step
+            self._changed(part)
+        elif part.binding_steps.pop(info.uid, None):
+            self._changed(part)
 
     async def ready(self, uid: str, nominate: Callable[[], object] | None = None) -> Status:
         """Wait at the barrier.
@@ -92,8 +113,14 @@ class GangBinding:
             self._opened = asyncio.get_running_loop().create_future()
         return await asyncio.shield(self._opened)
 
-    def failed(self, uid: str, key: str, message: str) -> None:
-        """Reject the whole quorum if a member of it failed before the barrier opened."""
+    def failed(self, uid: str, key: str, message: str, *, is_error: bool) -> None:
+        """Report that a member failed, and reject the whole quorum if it is of it and the barrier has not opened."""
+        is_first = self._status is None or self._status.is_success
+        if uid in self._quorum and is_first:
+            left = "all members are tried again" if self._status is None else "it is tried again, the others stay"
+            text = f"{key} could not be bound: {message.rstrip('.')}; {left}"
+            for part in self._parts:
+                part.outcome = GangOutcome(_ERROR if is_error else _UNSCHEDULABLE, text)
         if self._status is None and uid in self._quorum:
             self._open(_together(f"{key} could not be bound: {message}"))
 
@@ -111,6 +138,7 @@ class GangBinding:
         if not self._gang.binding:
             for part in self._parts:
                 part.member_left = None
+                part.binding_steps.clear()
             self._over(self._gang)
 
     def _open(self, status: Status) -> None:

@@ -218,6 +218,22 @@ def _sentence(needed: int, best: GangTrial, trials: Sequence[GangTrial]) -> str:
     return f"{text}; {'with them in place, ' if best.reached else ''}for {attempt.info.key}: {failure.message}"
 
 
+def quorum_text(nodes: NodeColumns, gang: Gang, failure: GangFailure) -> str:
+    """Return what the quorum lacks in the words of kube-scheduler v1.37.1 (``PlacementFeasible``)."""
+    group = gang.group
+    if group is None or failure.is_error:
+        return ""
+    if gang.tree is not None:
+        text = failure.lacks.get(gang.key) or f"minCount ({group.min_member}) cannot be satisfied"
+        return f"{text}, pod group preemption: {failure.preemption}" if failure.preemption else text
+    scheduled = group.min_member - failure.needed + max(failure.fitting, 0)
+    text = f"minCount ({group.min_member}) cannot be satisfied: {scheduled} scheduled, {failure.untried} remaining"
+    if group.topology is not None and group.topology.is_required:
+        placements = count_domains(nodes, group.topology)
+        text = f"0/{placements} placements are available, first placement status: {text}"
+    return f"{text}, pod group preemption: {failure.preemption}" if failure.preemption else text
+
+
 class FailedGangs:
     """Reports failed group cycles and requeues their gangs.
 
@@ -250,7 +266,7 @@ class FailedGangs:
         message = f"{failure.message.rstrip('.')}. {failure.hint}." if failure.hint else failure.message
         for part in gang.parts:
             if part.waiting:
-                quorum = self._quorum(part, failure)
+                quorum = quorum_text(self._nodes, part, failure)
                 part.outcome = GangOutcome(failure.reason, message, fitting, quorum=quorum)
                 part.victims = failure.victims
         if gang.is_tree:
@@ -271,21 +287,6 @@ class FailedGangs:
                 self._writer.record(failed_scheduling(pod, failure.message, entry.profile))
         self._queue.failed(entry)
         self._queue.gangs.changed(gang)
-
-    def _quorum(self, gang: Gang, failure: GangFailure) -> str:
-        """Return what the quorum lacks in the words of kube-scheduler v1.37.1 (``PlacementFeasible``)."""
-        group = gang.group
-        if group is None or failure.is_error:
-            return ""
-        if gang.tree is not None:
-            text = failure.lacks.get(gang.key) or f"minCount ({group.min_member}) cannot be satisfied"
-            return f"{text}, pod group preemption: {failure.preemption}" if failure.preemption else text
-        scheduled = group.min_member - failure.needed + max(failure.fitting, 0)
-        text = f"minCount ({group.min_member}) cannot be satisfied: {scheduled} scheduled, {failure.untried} remaining"
-        if group.topology is not None and group.topology.is_required:
-            placements = count_domains(self._nodes, group.topology)
-            text = f"0/{placements} placements are available, first placement status: {text}"
-        return f"{text}, pod group preemption: {failure.preemption}" if failure.preemption else text
 
     def _count(self, entry: QueuedGang, gang: Gang, failure: GangFailure) -> None:
         record = self._metrics.records[entry.profile]

@@ -10,7 +10,6 @@ import logging
 from itertools import islice
 
 from scheduler_core.cycle.failure_handler import (
-    POD_SCHEDULED,
     SCHEDULING_GATED,
     Failure,
     failed_scheduling,
@@ -18,7 +17,6 @@ from scheduler_core.cycle.failure_handler import (
 )
 from scheduler_core.framework.queued_pod import Place, QueuedPod
 from scheduler_core.framework.status import GANG_SCHEDULING
-from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.ports import Clock, ClusterWriter, Timer
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
@@ -27,6 +25,8 @@ log = logging.getLogger(__name__)
 
 REPORT_AFTER_SECONDS = 1.0
 _REPORTED_AT_ONCE = 256
+_OUTDATED = frozenset({SCHEDULING_GATED, "Unschedulable"})
+"""Reasons of conditions that no attempt corrects while there is no quorum."""
 _NO_QUORUM = "waiting for minCount pods from a gang to appear in scheduling queue"
 
 
@@ -67,9 +67,11 @@ class GatedMembers:
                 continue
             if pod.gated_by == GANG_SCHEDULING:
                 self._report(pod)
-            elif pod.place is Place.GROUPED and _shows_a_gate(pod.info.pod):
-                # The condition is outdated, and no attempt corrects it before there is a quorum.
+            elif pod.place is Place.GROUPED and pod.info.pod.unscheduled_reason in _OUTDATED:
+                # The gate is open, or the rejection names members that are gone.
                 gang = self._queue.gangs.of_uid(uid)
+                if gang is not None and gang.unit.entry is not None and gang.unit.entry.place is not Place.NOWHERE:
+                    continue  # there is a quorum, and its attempt writes another condition
                 text = _NO_QUORUM if gang is None or gang.tree is None else gang.tree.lacks_quorum
                 failure = Failure(text, nominated_node=None, is_gated=True)
                 patch_status(self._writer, pod.info.pod, failure, queued=pod)
@@ -102,8 +104,3 @@ class GatedMembers:
             scope = f"pods that name PodGroup {gang.key} of {source.value}"
         extra = {"pod": queued.info.key, "podgroup": str(gang.key), "profile": queued.profile}
         log.warning("%s are not scheduled, such as pod %s: %s", scope, queued.info.key, message, extra=extra)
-
-
-def _shows_a_gate(pod: Pod) -> bool:
-    conditions = pod.status.conditions
-    return any(each.type == POD_SCHEDULED and each.reason == SCHEDULING_GATED for each in conditions)

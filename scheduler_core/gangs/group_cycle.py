@@ -288,7 +288,9 @@ class QuorumCommit:
             for attempt, _ in each.failed:
                 self._report.scheduling_ended(attempt, UNSCHEDULABLE)
         queue.gang_placed(cycle.entry, [attempt.queued for attempt in trial.placed])
-        together = GangBinding(gang, cycle.quorum_of(trial), self._holds, self._refuse, queue.gang_changed)
+        together = GangBinding(
+            gang, cycle.quorum_of(trial), self._holds, self._refuse, queue.gang_changed, changed=queue.gangs.changed
+        )
         for attempt in trial.placed:
             cycle.instance.begin()
             attempt.gang = together
@@ -316,7 +318,8 @@ def _scheduled_message(trial: GangTrial, failed: Sequence[GangTrial]) -> str:
     text = f"{len(trial.placed)} members were placed together"
     if trial.where.name:
         return f"{text} in {trial.where.name}"
-    if failed:
-        nearest = max(failed, key=lambda each: each.reached)
+    domains = [each for each in failed if each.where.name]
+    if domains:
+        nearest = max(domains, key=lambda each: each.reached)
         return f"{text}, over several domains: none has room for all, {nearest.where.name} has for {nearest.reached}"
     return text

@@ -48,6 +48,9 @@ class NativePlacement:
         units: The units.
         gang: The group or tree.
         members: Its waiting members in the order in which they are tried.
+
+    Attributes:
+        failed: The tries that placed too few members; empty for a tree.
     """
 
     def __init__(
@@ -63,6 +66,7 @@ class NativePlacement:
         self._units = units
         self._gang = gang
         self._members = members
+        self.failed: list[GangTrial] = []
 
     def place(self, search: VictimSearch) -> bool:
         """Remove the units, and assume the members that a group cycle then places; return whether it could."""
@@ -90,5 +94,7 @@ class NativePlacement:
             if len(trial.placed) >= request.needed and tries.accepts(trial, order):
                 return trial
             tries.rejected(trial, order)
+            trial.reached = len(trial.placed)
             self._trials.undo(trial)
+            self.failed.append(trial)
         return None

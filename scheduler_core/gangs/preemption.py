@@ -27,7 +27,7 @@ from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.gangs.domain_screen import DomainScreen
 from scheduler_core.gangs.dry_trials import DryTrials
 from scheduler_core.gangs.evictable_room import EvictableRoom
-from scheduler_core.gangs.failure_handler import GangFailure, not_enough_free
+from scheduler_core.gangs.failure_handler import GangFailure, not_enough_free, of_trials, quorum_text
 from scheduler_core.gangs.native_preemption import NativePlacement, preemptible_units
 from scheduler_core.gangs.preemption_plan import GangPlan, GangRequest
 from scheduler_core.gangs.topology_domains import candidate_domains, member_orders, scheduled_members
@@ -73,12 +73,14 @@ class GangPreview:
         reason: Why there is no plan; "" with a plan.
         waits_for_victims: Whether victims of an earlier preemption are still terminating.
         is_given_up: Whether the search was given up, so that there may be a plan.
+        quorum: What the quorum of a native group lacks without the pods that it may preempt; "" for other groups.
     """
 
     plan: GangPlan | None
     reason: str = ""
     waits_for_victims: bool = False
     is_given_up: bool = False
+    quorum: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +212,7 @@ class GangPreemption:
             message = f"{failure.message.rstrip('.')}; preemption was {preview.reason}"
             return replace(failure, message=message, is_given_up=True), None
         if plan is None or gang.group is None:
-            return replace(failure, preemption=_REFERENCE_WORDS.get(preview.reason, "")), None
+            return replace(failure, preemption=preview.quorum or _REFERENCE_WORDS.get(preview.reason, "")), None
         names = tuple((info.pod.metadata.namespace, info.pod.metadata.name) for info in plan.victims)
         message = f"{_sentence(plan)}; {failure.message}"
         rejected_by = failure.rejected_by | plan.rejected_by
@@ -252,14 +254,16 @@ class GangPreemption:
         running = (info for row in rows.tolist() for info in nodes.pods[row].values())
         terminating = tuple(info for info in running if info.is_leaving and info.priority < priority)
         request = GangRequest(instance, preemptor, priority, preempting.gang.needed, units, protected, terminating)
+        is_native = preempting.group.key.source.is_native
         room = EvictableRoom(nodes, request, [queued.info for queued in preempting.members])
-        if not room.is_enough(np.flatnonzero(nodes.alive), for_each=True):
+        # kube-scheduler tries all members of a group of its own API, and reports how many it placed.
+        if not is_native and not room.is_enough(np.flatnonzero(nodes.alive), for_each=True):
             return GangPreview(None, _IMPOSSIBLE)
         with self._nominator.without(preempting.gang.waiting):
-            if not preempting.group.key.source.is_native:
+            if not is_native:
                 plan = self._least_harmful(preempting, request, room)
             elif found := preemptible_units(nodes, request, rows):
-                plan = self._as_reference(preempting, request, found)
+                return self._as_reference(preempting, request, found)
             else:
                 return GangPreview(None, _NO_VICTIMS)
         return GangPreview(None, _NO_HELP) if plan is None else GangPreview(plan)
@@ -287,11 +291,15 @@ class GangPreemption:
 
     def _as_reference(
         self, preempting: _Preempting, request: GangRequest, units: Sequence[DisruptionUnit]
-    ) -> GangPlan | None:
+    ) -> GangPreview:
         placement = NativePlacement(self._cache, self._trials, units, preempting.gang, preempting.members)
         # Terminating pods are removed and reprieved as others are.
         request = replace(request, terminating=())
-        return self._victims.plan_in(request, ANYWHERE, preempting.members, placement=placement)
+        plan = self._victims.plan_in(request, ANYWHERE, preempting.members, placement=placement)
+        if plan is not None or not placement.failed or preempting.gang.is_tree:
+            return GangPreview(plan, "" if plan is not None else _NO_HELP)
+        lack = of_trials(preempting.instance, request.needed, placement.failed)
+        return GangPreview(None, _NO_HELP, quorum=quorum_text(self._cache.columns, preempting.gang, lack))
 
     def _plan(
         self,

@@ -309,6 +309,12 @@ class Pod(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
         return f"{self.metadata.namespace}/{self.metadata.name}"
 
     @property
+    def unscheduled_reason(self) -> str:
+        """Reason of the condition PodScheduled if it is False; "" otherwise."""
+        found = (each for each in self.status.conditions if each.type == "PodScheduled" and each.status == "False")
+        return next((each.reason for each in found), "")
+
+    @property
     def is_terminal(self) -> bool:
         """Whether the pod has finished; the scheduler ignores such a pod."""
         return self.status.phase in ("Succeeded", "Failed")

@@ -44,6 +44,8 @@ _NOT_BY_PERMIT = (
     "Coscheduling, or create the PodGroup without spec.parentCompositePodGroupName"
 )
 
+_GATED, _UNSCHEDULABLE = "SchedulingGated", "Unschedulable"
+"""Reasons of the condition PodScheduled."""
 _GROUPED, _IN_FLIGHT, _NOWHERE = Place.GROUPED, Place.IN_FLIGHT, Place.NOWHERE
 _ASIDE = (Place.UNSCHEDULABLE, Place.GATED)
 _RANKED = (Place.ACTIVE, Place.BACKOFF, Place.ERROR_BACKOFF)
@@ -139,6 +141,8 @@ class GangEntries:
             self._places.take(pod)
             self._places.put(pod, _GROUPED)
         is_new = pod.uid not in gang.waiting
+        if is_new and pod.info.pod.unscheduled_reason == _GATED:
+            self._gangs.report_gated(pod)
         if pod.info.pod.metadata.deletion_timestamp is None:
             gang.waiting[pod.uid] = pod
         self.review(gang, label)
@@ -151,7 +155,13 @@ class GangEntries:
     def note_gate(self, pod: QueuedPod, *, is_closed: bool) -> None:
         """Record whether a PreEnqueue plugin gates a pod of a gang; review the gang if that holds its members back."""
         gang = None if pod.group is None else self._gangs.get(pod.group)
-        if gang is None or (pod.uid in gang.gates) is is_closed:
+        if gang is None:
+            return
+        if is_closed:
+            gang.aside[pod.uid] = pod
+        else:
+            gang.aside.pop(pod.uid, None)
+        if (pod.uid in gang.gates) is is_closed:
             return
         was_held, was_waiting = gang.is_held, is_closed and gang.waiting.pop(pod.uid, None) is not None
         if is_closed:
@@ -160,6 +170,13 @@ class GangEntries:
             gang.gates.discard(pod.uid)
         if was_waiting or gang.is_held is not was_held:
             self.review(gang)
+
+    def note_parked(self, pod: QueuedPod) -> None:
+        """Record that no profile serves a pod of a gang."""
+        gang = None if pod.group is None else self._gangs.get(pod.group)
+        if gang is not None:
+            gang.aside[pod.uid] = pod
+            self._gangs.changed(gang)
 
     def member_updated(self, pod: QueuedPod) -> QueuedGang | None:
         """Handle an update of a grouped member; return the gang's entry if it is unschedulable or gated."""
@@ -286,6 +303,11 @@ class GangEntries:
         # Moving members may have created the entry.
         entry = gang.entry
         if gang.is_one_by_one or gang.binding or not gang.has_quorum:
+            if entry is not None and entry.place is not _NOWHERE and not gang.is_one_by_one and not gang.binding:
+                # The conditions of the others name a member that is gone.
+                for pod in gang.waiting.values():
+                    if pod.info.pod.unscheduled_reason == _UNSCHEDULABLE:
+                        self._gangs.report_gated(pod)
             self._withdraw(gang)
         elif entry is None or entry.place is _NOWHERE:
             self._enter(gang, label)

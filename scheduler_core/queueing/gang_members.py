@@ -66,6 +66,8 @@ class Gang:
         is_first: Whether the PodGroup is the first one that was reported for its members.
         waiting: Ungated members that wait for their gang, by UID.
         gates: UIDs of members that PreEnqueue plugins gate.
+        aside: By UID, members that cannot be attempted: gated ones, and those whose schedulerName no profile serves.
+        binding_steps: By UID, what members that are being bound wait for.
         binding: Number of binding cycles of members that were scheduled together.
         member_left: Called when a member is deleted during binding; None if no binding is active.
         entry: The gang's entry in the queue; None without a quorum.
@@ -85,7 +87,9 @@ class Gang:
     """
 
     __slots__ = (
+        "aside",
         "binding",
+        "binding_steps",
         "entry",
         "first_attempt",
         "first_failure",
@@ -122,6 +126,8 @@ class Gang:
         self.is_first = True
         self.waiting: MutableMapping[str, QueuedPod] = {}
         self.gates: MutableSet[str] = set()
+        self.aside: dict[str, QueuedPod] = {}
+        self.binding_steps: dict[str, str] = {}
         self.tree: GangTree | None = None
         self.binding = 0
         self.member_left: Callable[[], None] | None = None
@@ -292,4 +298,6 @@ class Gang:
             self.run.lost(pod, is_last=not self.pods)
         self.placed.discard(uid)
         self.gates.discard(uid)
+        self.aside.pop(uid, None)
+        self.binding_steps.pop(uid, None)
         self.waiting.pop(uid, None)

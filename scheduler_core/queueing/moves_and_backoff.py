@@ -47,6 +47,9 @@ class GangMembership(Protocol):
     def gather(self, pod: QueuedPod, label: str) -> bool:
         """Group the pod with its gang if the gang needs it; return whether it does."""
 
+    def note_parked(self, pod: QueuedPod) -> None:
+        """Record that no profile serves a pod of a gang."""
+
     def note_gate(self, pod: QueuedPod, *, is_closed: bool) -> None:
         """Record whether a PreEnqueue plugin gates a pod of a gang: it may hold the other members back."""
 
@@ -132,6 +135,8 @@ class Moves:
             self.places.drop(pod)
         else:
             self.places.put(pod, Place.PARKED)
+            if pod.group is not None:
+                self._membership.note_parked(pod)
 
     def apply_new_gates(self, profile: str, queued: Iterable[QueuedPod], label: str) -> None:
         """Gate pods that are active or back off, and withhold the nominations of all gated pods of a profile.

@@ -81,7 +81,7 @@ def test_pods_of_a_budget_are_spared(world: LiveGangs) -> None:
     assert world.bound("train") == {}
     for node in "cd":
         assert world.condition(f"on-{node}", "DisruptionTarget")["reason"] == "PreemptionByScheduler"
-        note = f"Preempted by podgroup {uid} on node {world.token}-{node}"
+        note = f"Preempted by podgroup {uid} ({world.namespace}/train) on node {world.token}-{node}"
         world.until(lambda: world.event_notes(f"on-{node}", "Preempted") == [note], "the victim has its event")  # noqa: B023 - called at once
         world.change(f"on-{node}", {"metadata": {"finalizers": None}})
     nodes = world.until_bound("train", 2)

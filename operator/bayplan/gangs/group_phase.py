@@ -9,8 +9,8 @@ when the pods of a finished Job are cleaned up. The first rule that holds applie
     Running     n run or succeeded, whatever other members failed
     Scheduled   n are bound or succeeded
     Failed      some failed, with them there were n, and without them there are not; until they are replaced
-    Pending     fewer than n exist or succeeded, or fewer than n without those that have scheduling gates, or, for a
-                native group of v1beta1, some are gated
+    Pending     fewer than n exist or succeeded, or fewer than n without those that have scheduling gates or cannot be
+                attempted (a gate of a plugin, no profile), or, for a native group of v1beta1, some are gated
     Scheduling  n exist; they are attempted, or wait for an attempt
 
 Differs on purpose from scheduler-plugins v0.34.7, ``pkg/controllers/podgroup_controller.go``, where Failed and Finished
@@ -24,6 +24,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from scheduler_core.framework.queued_pod import Place
 from scheduler_core.model.pod import Pod
 from scheduler_core.queueing.gang_members import Gang
 
@@ -125,7 +126,7 @@ def evaluate_gang(gang: Gang, tally: Tally, needed: int, last_phase: str = "") -
         The verdict.
     """
     phase = _phase(tally, needed, last_phase)
-    if phase is Phase.SCHEDULING and gang.is_held:
+    if phase is Phase.SCHEDULING and (gang.is_held or _are_aside(gang)):
         phase = Phase.PENDING
     if phase is Phase.FINISHED:
         whole = tally.succeeded >= needed
@@ -139,7 +140,7 @@ def evaluate_gang(gang: Gang, tally: Tally, needed: int, last_phase: str = "") -
         return _failed(gang, tally, needed)
     if sum(uid in tally.alive for uid in gang.placed) + tally.succeeded >= needed:
         words = f"All {needed} required members have a node and are being bound."
-        return Verdict(phase, "Binding", words)
+        return Verdict(phase, "Binding", f"{words}{_binding_steps(gang)}")
     if tally.bound:
         return _partial(gang, tally, needed, phase)
     if phase is Phase.PENDING:
@@ -195,12 +196,42 @@ def _pending(gang: Gang, tally: Tally, needed: int) -> Verdict:
     lacking = needed - tally.usable
     if lacking <= 0 and gang.is_held:
         return Verdict(Phase.PENDING, "Gated", f"{gang.why_held[0].upper()}{gang.why_held[1:]}.")
+    if lacking <= 0 and tally.usable - tally.gated >= needed:
+        return _aside(gang, needed)
     if lacking <= 0:
         return Verdict(Phase.PENDING, "Gated", f"{_gated(tally)}; {needed} members are required.")
     words = f"{tally.usable} of {needed} members exist; {lacking} more {_are(lacking)} needed."
     if tally.failed:
         words += f" {_members(tally.failed)} failed."
     return Verdict(Phase.PENDING, "MembersMissing", words)
+
+
+def _are_aside(gang: Gang) -> bool:
+    """Return whether the quorum cannot be attempted, because members of it are gated or no profile serves them."""
+    return bool(gang.aside) and len(gang.waiting) < gang.needed
+
+
+def _aside(gang: Gang, needed: int) -> Verdict:
+    reasons: dict[str, list[str]] = {}
+    for pod in gang.aside.values():
+        if pod.place is Place.PARKED:
+            why = f'no profile serves schedulerName "{pod.info.pod.spec.scheduler_name}"'
+        else:
+            why = ", ".join(pod.gate_reasons)
+        reasons.setdefault(why, []).append(pod.info.pod.metadata.name)
+    ready = needed - gang.needed + len(gang.waiting)
+    words = "; ".join(f"{_listed(names)}: {why}" for why, names in sorted(reasons.items())[:_NAMED])
+    text = f"{ready} of {needed} required members can be attempted. {words}."
+    return Verdict(Phase.PENDING, "MembersNotReady", text)
+
+
+def _binding_steps(gang: Gang) -> str:
+    steps: dict[str, list[str]] = {}
+    for uid, step in gang.binding_steps.items():
+        pod = gang.pods.get(uid)
+        if pod is not None:
+            steps.setdefault(step, []).append(pod.metadata.name)
+    return "".join(f" Waiting: {_listed(names)} for {step}." for step, names in sorted(steps.items())[:_NAMED])
 
 
 def _gated(tally: Tally) -> str:

@@ -52,7 +52,9 @@ _FIELDS: Mapping[GroupSource, frozenset[str]] = {
     ),
     GroupSource.NATIVE: frozenset({"conditions"}),
 }
-_IMMEDIATE = frozenset({"phase", "observedGeneration", "nominatedDomain", "victims", "run"})
+_IMMEDIATE = frozenset(
+    {"phase", "observedGeneration", "nominatedDomain", "victims", "victimsOfOtherNamespaces", "run"}
+)
 _CONDITIONS = "conditions"
 _LAST_ATTEMPT = "lastAttemptTime"
 
@@ -195,6 +197,7 @@ def _bayplan_status(
         conditions=tuple(_bayplan_conditions(seen, verdict, now)),
         nominated_domain=_cut(gang.reservation) or None if gang is not None else None,
         victims=() if gang is None else tuple(_victims(gang)),
+        victims_of_other_namespaces=None if gang is None else _other_victims(gang) or None,
     )
     fields = status.model_dump(mode="json", by_alias=True, exclude_none=True)
     fields |= _start(seen, gang)
@@ -298,7 +301,13 @@ def _run(gang: Gang) -> GroupRunStatus | None:
 
 
 def _victims(gang: Gang) -> list[PodReference]:
-    return [PodReference(namespace=namespace, name=name) for namespace, name in gang.victims[:MAX_VICTIMS]]
+    """Return the victims in the group's own namespace: the names of other users' pods are not shown to its users."""
+    own = [each for each in gang.victims if each[0] == gang.key.namespace]
+    return [PodReference(namespace=namespace, name=name) for namespace, name in own[:MAX_VICTIMS]]
+
+
+def _other_victims(gang: Gang) -> int:
+    return sum(namespace != gang.key.namespace for namespace, _ in gang.victims)
 
 
 def _owners(gang: Gang | None) -> str:

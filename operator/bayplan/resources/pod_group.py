@@ -271,8 +271,11 @@ class PodGroupStatus(StatusModel):
     )
     victims: tuple[PodReference, ...] = Field(
         default=(),
-        description="Pods to be evicted for the group, the first 256.",
+        description="Pods of the group's namespace that are evicted for it, the first 256.",
         json_schema_extra={"maxItems": _MAX_VICTIMS, "x-kubernetes-list-type": "atomic"},
+    )
+    victims_of_other_namespaces: int | None = Field(
+        default=None, ge=0, description="Number of pods of other namespaces that are evicted for the group."
     )
 
 

@@ -209,13 +209,17 @@ class Evictions:
     def _record_event(self, preemption: Preemption, victim: PodInfo, where: str = "") -> None:
         preemptor = preemption.preemptor
         meta, node_name = victim.pod.metadata, victim.node_name or preemption.node_name
+        # kube-scheduler names no group. The name is not shown to users of other namespaces.
+        group, named = preemptor.group, ""
+        if group is not None and not group.source.is_native and group.namespace == meta.namespace:
+            named = f" ({group})"
         self._handle.writer.record(
             Event(
                 ObjectReference("Pod", meta.name, meta.namespace, meta.uid),
                 "Normal",
                 "Preempted",
                 "Preempting",
-                f"Preempted by {preemptor.kind} {preemptor.uid} on node {node_name}{where}",
+                f"Preempted by {preemptor.kind} {preemptor.uid}{named} on node {node_name}{where}",
                 preemptor.reference,
                 self._handle.profile_name,
             )

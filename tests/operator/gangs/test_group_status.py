@@ -40,12 +40,15 @@ def test_fields_of_a_waiting_gang() -> None:
     gang = train.gang
     gang.first_attempt, gang.last_attempt = NOW, NOW + timedelta(seconds=5)
     gang.reservation = "zone=a"
-    gang.victims = tuple(("other", f"v-{number}") for number in range(300))
+    own = tuple((gang.key.namespace, f"v-{number}") for number in range(300))
+    gang.victims = (("other", "secret"), *own, ("another", "secret"))
     status = train.status()
     counts = {name: status[name] for name in ("members", "gated", "scheduled", "running", "succeeded", "failed")}
     assert counts == {"members": 5, "gated": 1, "scheduled": 1, "running": 1, "succeeded": 1, "failed": 1}
     assert (status["scheduleStartTime"], status["lastAttemptTime"]) == ("2026-01-01T12:00:00Z", "2026-01-01T12:00:05Z")
     assert (status["nominatedDomain"], status["observedGeneration"], len(status["victims"])) == ("zone=a", 1, 256)
+    assert status["victimsOfOtherNamespaces"] == 2
+    assert "secret" not in str(status)
     assert PodGroupStatus.model_validate(status).model_dump(mode="json", by_alias=True, exclude_none=True) == status
 
 

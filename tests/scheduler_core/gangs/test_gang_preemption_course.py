@@ -63,7 +63,7 @@ async def test_reports_of_a_preemption() -> None:
     assert first.condition.message == "default-scheduler: preempting to accommodate a higher priority podgroup"
     writer.pending_deletions["v0"](None)
     (event,) = [event for event in writer.events if event.reason == "Preempted"]
-    assert event.note == "Preempted by podgroup uid-of-group-default-train on node a"
+    assert event.note == "Preempted by podgroup uid-of-group-default-train (default/train) on node a"
     assert event.related == ObjectReference(
         "PodGroup", "train", "default", "uid-of-group-default-train", "bayplan.dev/v1alpha1"
     )
@@ -230,7 +230,7 @@ async def test_a_victim_that_waits_at_permit() -> None:
         await made.until(lambda: len(made.bound) == 2)
     assert evicted(made) == set()
     assert [event.note for event in made.writer.events if event.reason == "Preempted"] == [
-        "Preempted by podgroup uid-of-group-default-train on node a (in kube-scheduler memory)."
+        "Preempted by podgroup uid-of-group-default-train (default/train) on node a (in kube-scheduler memory)."
     ]
 
 

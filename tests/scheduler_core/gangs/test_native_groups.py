@@ -244,6 +244,25 @@ async def test_the_message_of_a_missed_quorum(
 
 
 @pytest.mark.parametrize(
+    ("victims", "wanted", "status"),
+    [
+        pytest.param(1, 3, "minCount (3) cannot be satisfied: 2 scheduled, 0 remaining", id="a node for two"),
+        pytest.param(2, 4, "minCount (4) cannot be satisfied: 2 scheduled, 1 remaining", id="one not tried"),
+    ],
+)
+async def test_the_message_of_a_preemption_in_vain(cluster: Rig, victims: int, wanted: int, status: str) -> None:
+    """The message has the number of members that a preemption of all pods of lower priority would have placed."""
+    cluster.add(small_node("a", 2), *(running_pod(f"v{number}", "a") for number in range(victims)))
+    cluster.scheduler.group_feed.group_changed(native(min_member=wanted))
+    cluster.add(*(member(f"p{number}") for number in range(wanted)))
+    await settle(cluster)
+    gang = cluster.queue.gangs.get(native().key)
+    assert gang is not None
+    assert gang.outcome is not None
+    assert gang.outcome.quorum.partition(", pod group preemption: ")[2] == status
+
+
+@pytest.mark.parametrize(
     ("policy", "message"),
     [
         pytest.param("PreemptLowerPriority", "found a placement for podgroup, preempting 2 victims", id="victims"),

@@ -1,0 +1,153 @@
+"""The status of a gang shows what its members wait for: no profile, a gate, a step of binding, another attempt."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from bayplan.gangs.group_phase import Phase, Tally, Verdict, evaluate_gang
+
+from scheduler_core.config.plugin_set_types import Plugins
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.extension_points import PreBindPlugin, PreEnqueuePlugin
+from scheduler_core.framework.status import SUCCESS, Status, error, unresolvable
+from scheduler_core.gangs.gated_member_reports import REPORT_AFTER_SECONDS
+from scheduler_core.in_tree import default_plugins
+from scheduler_core.model.pod import Pod, PodCondition
+from scheduler_core.model.pod_group import GroupSource, GroupTopology
+from scheduler_core.snapshot.pod_info import PodInfo
+from tests.support.binding_gate import Gate
+from tests.support.builders import node
+from tests.support.gang_preemption import add_gang, small_node, with_pod_groups
+from tests.support.gangs import gang_of, group, member, members, settle
+from tests.support.scheduling import Rig, plugin_set, profile, rig
+
+ZONE = "topology.kubernetes.io/zone"
+
+
+class FailsToPrepare(PreBindPlugin):
+    """PreBind fails for the first member."""
+
+    name = "FailsToPrepare"
+
+    async def pre_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
+        return error("volume is attached elsewhere") if pod.key.endswith("-0") else SUCCESS
+
+
+class Closed(PreEnqueuePlugin):
+    """PreEnqueue gates the first member."""
+
+    name = "Closed"
+
+    def pre_enqueue(self, pod: PodInfo) -> Status:
+        return unresolvable("waiting for a licence") if pod.key.endswith("-0") else SUCCESS
+
+
+def verdict(made: Rig) -> Verdict:
+    gang = gang_of(made)
+    assert gang.group is not None
+    return evaluate_gang(gang, Tally.of(gang), gang.group.min_member)
+
+
+def rejected(pod: Pod, reason: str, message: str) -> Pod:
+    """Return a pod with the condition of an earlier report."""
+    condition = PodCondition("PodScheduled", "False", reason, message)
+    return msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, conditions=(condition,)))
+
+
+async def test_a_member_whose_profile_is_not_served() -> None:
+    """The status names the member and the schedulerName that no profile serves, until one does."""
+    made = with_pod_groups(rig(defaults=default_plugins()))
+    made.add(node("a"))
+    add_gang(made, member("train-0"), member("train-1", scheduler_name="other"), of=group())
+    await settle(made)
+    found = verdict(made)
+    assert (found.phase, found.reason) == (Phase.PENDING, "MembersNotReady")
+    assert found.message == (
+        '1 of 2 required members can be attempted. train-1: no profile serves schedulerName "other".'
+    )
+    made.serve(profile("other"))
+    await settle(made)
+    assert "can be attempted" not in verdict(made).message
+
+
+async def test_members_that_a_plugin_gates() -> None:
+    """The status names the members that a PreEnqueue plugin gates, and its reason."""
+    made = with_pod_groups(rig([Closed], defaults=default_plugins(), serve=False))
+    made.serve(profile(plugins=Plugins(pre_enqueue=plugin_set("Closed"))))
+    made.add(node("a"))
+    add_gang(made, *members(3), of=group(min_member=3))
+    await settle(made)
+    assert verdict(made).message == "2 of 3 required members can be attempted. train-0: waiting for a licence."
+
+
+@pytest.mark.parametrize(
+    ("at", "step"),
+    [pytest.param("permit", "Permit (Gate)", id="Permit"), pytest.param("preBind", "PreBind", id="PreBind")],
+)
+async def test_members_that_are_being_bound(at: str, step: str) -> None:
+    """The status names what the members wait for while they are bound."""
+    made = with_pod_groups(rig([Gate], defaults=default_plugins(), serve=False))
+    made.serve(profile(plugins=Plugins(permit=plugin_set("Gate"), pre_bind=plugin_set("Gate"))))
+    made.add(node("a"))
+    Gate.stop_at(at)
+    add_gang(made, *members(2), of=group())
+    async with made.running():
+        await made.until(lambda: len(gang_of(made).binding_steps) == 2)
+        found = verdict(made)
+        assert (found.reason, found.message) == (
+            "Binding",
+            f"All 2 required members have a node and are being bound. Waiting: train-0, train-1 for {step}.",
+        )
+        Gate.open(made.context.waiting)
+        await made.until(lambda: len(made.bound) == 2)
+    assert gang_of(made).binding_steps == {}
+
+
+async def test_a_member_whose_preparation_fails() -> None:
+    """After a failed PreBind the status names the member and the reason, instead of a wait for an attempt."""
+    made = with_pod_groups(rig([FailsToPrepare], defaults=default_plugins(), serve=False))
+    made.serve(profile(plugins=Plugins(pre_bind=plugin_set("FailsToPrepare"))))
+    made.add(node("a"))
+    add_gang(made, *members(2), of=group())
+    async with made.running():
+        await made.until(lambda: bool(made.writer.patches) and not made.scheduler.binding_count)
+    found = verdict(made)
+    assert (found.reason, found.is_failure) == ("SchedulerError", True)
+    assert found.message.startswith("default/train-0 could not be bound: ")
+    assert found.message.endswith("volume is attached elsewhere; all members are tried again")
+
+
+@pytest.mark.parametrize("topology", [None, GroupTopology(ZONE, is_required=False)], ids=["no topology", "preferred"])
+async def test_the_message_of_a_scheduled_gang(topology: GroupTopology | None) -> None:
+    """Only a gang with a topology is reported as placed over several domains."""
+    made = with_pod_groups(rig(defaults=default_plugins()))
+    made.add(*(small_node(zone, 1, **{ZONE: zone}) for zone in "ab"))
+    add_gang(made, *members(2), of=group(topology=topology))
+    await settle(made)
+    made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
+    message = gang_of(made).outcome
+    assert message is not None
+    assert ("several domains" in message.message) is (topology is not None)
+
+
+@pytest.mark.parametrize(
+    ("reason", "message"),
+    [
+        pytest.param("SchedulingGated", "Scheduling is blocked due to non-empty scheduling gates", id="ungated"),
+        pytest.param("Unschedulable", "for default/train-9: 0/1 nodes are available", id="a member was deleted"),
+    ],
+)
+async def test_an_outdated_condition_is_corrected(reason: str, message: str) -> None:
+    """A waiting member's condition does not stay as it was before its gate opened, or before another was deleted."""
+    made = with_pod_groups(rig(defaults=default_plugins()))
+    made.add(small_node("a", 1))
+    first, second = (rejected(member(f"train-{number}"), reason, message) for number in range(2))
+    add_gang(made, first, *([second] if reason == "Unschedulable" else []), of=group())
+    await settle(made)
+    if reason == "Unschedulable":
+        made.scheduler.feed.pod_deleted(second)
+    made.writer.patches.clear()
+    made.clock.advance(REPORT_AFTER_SECONDS)
+    (condition,) = [patch.condition for patch in made.writer.patches if patch.name == "train-0"]
+    assert condition is not None
+    assert condition.message == "waiting for minCount pods from a gang to appear in scheduling queue"
