@@ -102,8 +102,9 @@ class AcceptedGroups:
     def update(self, group: PodGroup | CompositePodGroup) -> None:
         """Replace an accepted group; the sink is called only if the group differs."""
         if self._groups.get(group.key) != group:
-            self._groups[group.key] = group
+            # Stored last: if the sink raises, the group is delivered again.
             self._sink.group_changed(group)
+            self._groups[group.key] = group
 
     def reject(self, observed: ObservedGroup, error: ConfigError) -> None:
         """Record the problems of an invalid spec; the accepted group stays unless it belongs to another object."""
@@ -129,10 +130,10 @@ class AcceptedGroups:
 
     def delete(self, key: GroupKey) -> None:
         """Remove a deleted object."""
-        was_refused = self._problems.pop(key, None) is not None and key not in self._groups
-        self._withdraw(key)
-        if was_refused:
+        if key in self._problems and key not in self._groups:
             self._sink.group_deleted(key)
+        self._withdraw(key)
+        self._problems.pop(key, None)
         if self._observer is not None:
             self._observer.gone(key)
 
@@ -142,5 +143,6 @@ class AcceptedGroups:
             self._observer.known(key, uid, generation, status, version=observed.version)
 
     def _withdraw(self, key: GroupKey) -> None:
-        if self._groups.pop(key, None) is not None:
+        if key in self._groups:
             self._sink.group_deleted(key)
+            del self._groups[key]

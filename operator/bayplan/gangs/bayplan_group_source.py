@@ -7,6 +7,7 @@ on its groups at once.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -19,6 +20,8 @@ from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.model.pod_group import GroupKey, GroupSource
 from scheduler_core.model.pod_group import PodGroup as Group
 from scheduler_core.model.workloads import PriorityClass
+
+log = logging.getLogger(__name__)
 
 
 class BayplanGroups:
@@ -34,6 +37,7 @@ class BayplanGroups:
         self._store = ObjectStore()
         self._accepted = AcceptedGroups(sink, observer)
         self._validated: dict[GroupKey, Body] = {}
+        self._unhandled: set[GroupKey] = set()
         self._valid: dict[GroupKey, PodGroup] = {}
         self._priorities: dict[str, int] = {}
 
@@ -59,29 +63,44 @@ class BayplanGroups:
     def seen(self, kind: type[CustomResource], body: Body) -> None:
         """Handle an object that was added, changed or reported again."""
         del kind
-        if self._store.seen(body):
-            self._validate(_key(body), body)
+        if self._store.seen(body) or _key(body) in self._unhandled:
+            self._handle(_key(body))
 
     def gone(self, kind: type[CustomResource], body: Body) -> None:
         """Handle the deletion of an object."""
         del kind
         if self._store.gone(body):
-            self._delete(_key(body))
+            self._handle(_key(body))
 
     def listed(self, kind: type[CustomResource], bodies: Iterable[Body], resource_version: str) -> None:
-        """Handle a complete list; afterwards a member waits only if its own group is missing."""
+        """Handle a complete list; afterwards a member waits only if its own group is missing.
+
+        What failed before is handled again: lists are read periodically.
+        """
         del kind
-        if self._store.listed(bodies, resource_version):
+        if self._store.listed(bodies, resource_version) or self._unhandled:
             self._handle_list()
         self._sink.serve(GroupSource.BAYPLAN)
 
     def _handle_list(self) -> None:
         known = {_key(body): body for body in self._store.bodies()}
-        for key in self._validated.keys() - known.keys():
-            self._delete(key)
-        for key, body in known.items():
-            if self._validated.get(key) is not body:
+        changed = [key for key, body in known.items() if self._validated.get(key) is not body]
+        for key in dict.fromkeys((*(self._validated.keys() - known.keys()), *changed, *self._unhandled)):
+            self._handle(key)
+
+    def _handle(self, key: GroupKey) -> None:
+        """Handle the stored version of an object, or its deletion; after an exception it is handled again."""
+        body = self.body(key)
+        try:
+            if body is None:
+                self._delete(key)
+            else:
                 self._validate(key, body)
+        except Exception:
+            self._unhandled.add(key)
+            log.exception("Handling PodGroup %s failed; it is handled again with the next list", key)
+        else:
+            self._unhandled.discard(key)
 
     def _validate(self, key: GroupKey, body: Body) -> None:
         self._validated[key] = body

@@ -183,3 +183,35 @@ def test_problems_stay_when_a_class_changes(world: World) -> None:
     world.groups.class_added(priority_class(7))
     assert world.sink.groups[KEY].priority == 7
     assert KEY in world.groups.problems
+
+
+@pytest.mark.parametrize("method", ["group_changed", "group_deleted", "group_refused"])
+def test_an_exception_loses_no_group(world: World, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+    """What the scheduler failed to handle is handled again with the next list; other groups are handled at once."""
+    real = getattr(world.sink, method)
+    faults, handled = [KEY], list[GroupKey]()
+
+    def failing(group: Any, *more: Any) -> None:
+        if faults and getattr(group, "key", group) == KEY:
+            faults.pop()
+            raise RuntimeError("the feed has a bug")
+        handled.append(getattr(group, "key", group))
+        real(group, *more)
+
+    valid = method != "group_refused"
+    if method == "group_deleted":
+        world.seen(body(1))
+    monkeypatch.setattr(world.sink, method, failing)
+    other = body(2, namespace="other", uid="v")
+    if method == "group_deleted":
+        world.gone(body(1))
+        world.listed(other, version=4)
+    else:
+        world.seen(body(3, 2 if valid else 0))
+        world.seen(other)
+        assert world.minimum is None
+        world.listed(body(3, 2 if valid else 0), other, version=4)
+    assert not faults
+    assert GroupKey(GroupSource.BAYPLAN, "other", "train") in world.sink.groups
+    assert world.minimum == (2 if method == "group_changed" else None)
+    assert KEY in handled
