@@ -170,10 +170,7 @@ class DynamicResources(
             state.skip_score.add(self.name)
             return _NO_CLAIMS
         attempt.claims = claims
-        for index, claim in enumerate(claims):
-            if devices.is_full(claim, attempt.consumer(index).uid):
-                text = f"resource claim {claim.key} has {MAX_CONSUMERS} consumers, the limit of status.reservedFor"
-                return PreFilterResult(unresolvable(text))
+        for claim in claims:
             rejection = self._prepare(attempt, claim, devices)
             if rejection is not None:
                 return PreFilterResult(rejection)
@@ -343,6 +340,11 @@ class DynamicResources(
     def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
         """Count the node's devices as in use, so that no other pod gets them; nothing is written."""
         attempt, devices = state.read(ATTEMPT), self.handle.nodes.devices
+        for index, claim in enumerate(attempt.claims):
+            # Filter accepts the pod, as in kube-scheduler, where it fails at PreBind again and again.
+            if devices.is_full(claim, attempt.consumer(index).uid):
+                text = f"resource claim {claim.key} has {MAX_CONSUMERS} consumers, the limit of status.reservedFor"
+                return unschedulable(text)
         attempt.assume_consumers()
         if attempt.make_allocator is None:
             return SUCCESS
