@@ -130,6 +130,7 @@ class CycleReport:
         if is_error:
             record.errors += 1
             record.last_error = f"{attempt.info.key}: {message}"
+            record.last_error_at = self._clock.wall()
         else:
             record.unschedulable += 1
 

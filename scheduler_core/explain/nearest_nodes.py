@@ -60,10 +60,15 @@ class Lack(Struct, frozen=True):
 
 
 class NearMiss(Struct, frozen=True):
-    """A node and everything that it lacks, in the order of the plugins."""
+    """A node and everything that it lacks, in the order of the plugins.
+
+    Attributes:
+        is_excluded: Whether PreFilter named other nodes as the only ones to consider.
+    """
 
     node_name: str
     lacks: tuple[Lack, ...]
+    is_excluded: bool = False
 
 
 class RowFindings(Protocol):
@@ -135,14 +140,17 @@ def near_misses(
             lacks = [_with_devices(lack, devices, row, gaps[row]) for lack in lacks]
         first = found.rejected[name]
         if not first.plugin:
-            lacks.insert(0, _lack(first, ", ".join(narrowing)))
+            # The Filter of a plugin that narrowed the nodes has its own reason.
+            silent = [each for each in narrowing if all(lack.plugin != each for lack in lacks)]
+            if silent or not lacks:
+                lacks.insert(0, _lack(first, ", ".join(silent)))
         elif first.plugin == GANG_SCHEDULING:
             # Reserved for another gang, or outside the domain of the pod's own: no plugin rejects it.
             lacks.append(_lack(first, first.plugin))
         elif not lacks:
             # Infeasible only beside the pods that are nominated to the node.
             lacks.append(_lack(first, first.plugin))
-        misses.append(NearMiss(name, tuple(lacks)))
+        misses.append(NearMiss(name, tuple(lacks), is_excluded=not first.plugin))
     misses.sort(key=_distance)
     return tuple(misses[:limit])
 
@@ -178,15 +186,20 @@ def _lacks(
             continue
         status = decode_verdict(instance, verdicts.state, pod, columns, verdict)
         shortages: tuple[Shortage, ...] = ()
+        details: tuple[str, ...] = ()
         if isinstance(plugin, FilterPlugin):
             shortages = plugin.shortages(verdicts.state, pod, columns, row)
-        lacks.append(_lack(status, plugin.name, shortages))
+            details = plugin.details(verdicts.state, pod, columns, row)
+        lacks.append(replace(_lack(status, plugin.name, shortages), details=details))
     return lacks
 
 
 def _with_devices(lack: Lack, devices: RowFindings, row: int, gap: float) -> Lack:
     """Return what the plugin of devices lacks on a row with details; what other plugins lack unchanged."""
-    return replace(lack, details=devices.details(row), gap=gap) if lack.plugin == devices.plugin_name else lack
+    if lack.plugin != devices.plugin_name:
+        return lack
+    # Preemption frees no devices: a claim has them until it is deallocated, which follows the end of its pods.
+    return replace(lack, details=devices.details(row), gap=gap, is_resolvable=False)
 
 
 def _lack(status: Status, plugin: str, shortages: tuple[Shortage, ...] = ()) -> Lack:
@@ -194,6 +207,6 @@ def _lack(status: Status, plugin: str, shortages: tuple[Shortage, ...] = ()) -> 
 
 
 def _distance(miss: NearMiss) -> tuple[int, int, float, str]:
-    count = sum(lack.count for lack in miss.lacks)
-    final = sum(not lack.is_resolvable for lack in miss.lacks)
+    count = sum(lack.count for lack in miss.lacks) + miss.is_excluded
+    final = sum(not lack.is_resolvable for lack in miss.lacks) + miss.is_excluded
     return count, final, sum(lack.missing_share for lack in miss.lacks), miss.node_name

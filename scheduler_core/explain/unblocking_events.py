@@ -118,7 +118,9 @@ class UnblockingEvents:
         )
         for candidate in list(candidates):
             search.take(candidate)
-        named = [one for one in search.named if one.fits_on] or search.named
+        # Any added node requeues a pod that no node can help; what the pod names itself is more useful then.
+        possible = sorted(search.named, key=lambda one: one.event.resource is Resource.NODE)
+        named = [one for one in search.named if one.fits_on] or possible
         return tuple(named[:_MAX_NAMED])
 
 

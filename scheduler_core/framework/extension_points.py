@@ -182,6 +182,11 @@ class FilterPlugin(Plugin):
         del state, pod, nodes, row
         return ()
 
+    def details(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, row: int) -> tuple[str, ...]:
+        """Return what exactly a rejected row lacks, for explanations; () (the default) if the reason is complete."""
+        del state, pod, nodes, row
+        return ()
+
 
 class SumsFilter(ABC):
     """Filter that depends on the pods of a node only through their sums; a mixin for a FilterPlugin that reads PODS."""

@@ -133,6 +133,7 @@ class ProfileRecord:
         errors: Attempts that ended in an error.
         last_scheduled: Time of the last successful bind, UTC.
         last_error: Message of the last error.
+        last_error_at: Time of the last error, UTC.
         lost_binds: Pods that another scheduler bound while they were being bound here.
         last_lost_bind: The last of these.
     """
@@ -142,6 +143,7 @@ class ProfileRecord:
     errors: int = 0
     last_scheduled: datetime | None = None
     last_error: str = ""
+    last_error_at: datetime | None = None
     lost_binds: int = 0
     last_lost_bind: LostBind | None = None
 

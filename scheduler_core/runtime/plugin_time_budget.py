@@ -30,6 +30,7 @@ _POINTS = {
     "filter": "filter",
     "decode": "filter",
     "shortages": "filter",
+    "details": "filter",
     "post_filter": "postFilter",
     "preview": "postFilter",
     "pre_score": "preScore",

@@ -32,8 +32,10 @@ from scheduler_core.explain.device_findings import DeviceFindings, device_findin
 from scheduler_core.explain.nearest_nodes import NearMiss, near_misses
 from scheduler_core.explain.pod_dry_run import Examination
 from scheduler_core.explain_assembly import Explainers
+from scheduler_core.framework.status import Code
 from scheduler_core.model.pod import Pod
 from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.runtime.post_filtering import PostFilterOutcome
 from scheduler_core.scheduler import Scheduler
 from scheduler_core.snapshot.overlay import ColumnsOverlay
 
@@ -145,8 +147,9 @@ def _examined(scheduler: Scheduler, instance: FrameworkInstance, pod: Pod, optio
             devices = device_findings(columns, instance, found)
             misses = near_misses(columns, instance, found, options.nearest, devices)
             described = None if devices is None else explain_devices(columns, found, devices, options.devices)
-        except SchedulerCoreError as error:
-            notices.append(f"the nearest misses cannot be computed: {error}")
+        except Exception as error:  # noqa: BLE001 - a plugin's; the rest of the explanation is shown
+            problem = error_text("the nearest misses", error)
+            notices.append(f"the nearest misses cannot be computed: {problem}")
     if found.nominated_only:
         notices.append(f"node {pod.status.nominated_node_name} is nominated for the pod; no other node was evaluated")
     unblocking: tuple[Unblocking, ...] = ()
@@ -250,11 +253,22 @@ def _preemption(found: Examination) -> Preemption | None:
         return None
     node = outcome.nominated_node if outcome.status.is_success else None
     if plan is None or not node:
-        message = outcome.status.message or "no plugin of the profile preempts"
-        return Preemption(None, (), 0, 0 if plan is None else len(plan.candidates), message)
+        return Preemption(None, (), 0, 0 if plan is None else len(plan.candidates), _why_not(found, outcome))
     chosen = next((candidate for candidate in plan.candidates if candidate.node_name == node), None)
     victims = convert_victims(plan.evicted)
     return Preemption(node, victims, 0 if chosen is None else chosen.pdb_violations, len(plan.candidates), None)
+
+
+def _why_not(found: Examination, outcome: PostFilterOutcome) -> str:
+    """Return why preemption does not help, as a sentence."""
+    if not found.pre_filter.is_success and found.pre_filter.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE:
+        return f"would not help: plugin {found.pre_filter.plugin} rejects the pod on every node, whatever runs there"
+    if outcome.status.code is Code.ERROR:
+        return f"was not evaluated: plugin {outcome.status.plugin} failed: {outcome.status.message}"
+    message = outcome.status.message.rpartition("preemption: ")[2]
+    if not message:
+        return "would not help: no plugin of the profile preempts"
+    return message if message.startswith("not eligible") else f"would not help: {message}"
 
 
 def _unblocking(

@@ -97,7 +97,7 @@ def _scores(explanation: Explanation) -> Iterator[RenderableType]:
 
 def _preemption(plan: Preemption) -> str:
     if plan.node is None:
-        return (plan.message or "would not help").rpartition("preemption: ")[2]
+        return plan.message or "would not help"
     victims = ", ".join(f"{victim.namespace}/{victim.name} (priority {victim.priority})" for victim in plan.victims)
     text = f"would evict {victims or 'no pods'} from node {plan.node}"
     if plan.pdb_violations:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -129,7 +130,7 @@ def profile_states(
         context: The scheduler's context.
         extenders: Returns the extenders of a live profile by scheduler name.
     """
-    counts = context.queue.readings.counts()
+    counts, wall = context.queue.readings.counts(), context.clock.wall()
     states = []
     for instance in context.profiles:
         count = counts.get(instance.name, QueueCounts())
@@ -148,12 +149,17 @@ def profile_states(
                 rejected=record.unschedulable,
                 errors=record.errors,
                 last_error=record.last_error,
+                last_error_seconds=_seconds_since(record.last_error_at, wall),
                 extenders=item_or_error(
                     "the extenders of a profile", partial(extenders, instance.name), _failed_extenders
                 ),
             )
         )
     return tuple(sorted(states, key=lambda state: state.name))
+
+
+def _seconds_since(then: datetime | None, now: datetime) -> float | None:
+    return None if then is None else round(max(0.0, (now - then).total_seconds()), 1)
 
 
 def _failed_extenders(problem: str) -> tuple[ExtenderState, ...]:

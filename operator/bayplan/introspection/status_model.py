@@ -39,6 +39,7 @@ class ProfileState(Struct, frozen=True, rename="camel"):
         rejected: Number of attempts that found no node.
         errors: Number of attempts that ended in an error.
         last_error: The last error, "" for none.
+        last_error_seconds: Time since the last error; None for none.
     """
 
     name: str
@@ -53,6 +54,7 @@ class ProfileState(Struct, frozen=True, rename="camel"):
     errors: int
     last_error: str = ""
     extenders: tuple[ExtenderState, ...] = ()
+    last_error_seconds: float | None = None
 
 
 class QueuedPodState(Struct, frozen=True, rename="camel"):

@@ -128,9 +128,16 @@ def _profiles(profiles: tuple[ProfileState, ...]) -> Table:
             Text(profile.revision),
             *(str(number) for number in numbers),
             str(profile.scheduled),
-            Text(profile.last_error or "-"),
+            Text(_last_error(profile)),
         )
     return table
+
+
+def _last_error(profile: ProfileState) -> str:
+    if not profile.last_error:
+        return "-"
+    since = profile.last_error_seconds
+    return profile.last_error if since is None else f"{_seconds(since)} ago: {profile.last_error}"
 
 
 def _extenders(profiles: tuple[ProfileState, ...]) -> Table:

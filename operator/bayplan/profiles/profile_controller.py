@@ -310,6 +310,7 @@ class ProfileController:
             scheduled=record.scheduled,
             last_scheduled=record.last_scheduled,
             last_error=record.last_error,
+            last_error_at=record.last_error_at,
             lost_binds=record.lost_binds,
             last_lost_bind=record.last_lost_bind,
             extenders=() if live is None else extender_states(live),

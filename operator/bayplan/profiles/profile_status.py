@@ -39,7 +39,17 @@ COUNT_INTERVAL_SECONDS = 10.0
 """Minimum interval between writes of one object's counts."""
 
 _COUNTS = frozenset(
-    {"shadow", "queue", "pending", "scheduledTotal", "lastScheduledTime", "lastError", "lostBinds", "lastLostBindTime"}
+    {
+        "shadow",
+        "queue",
+        "pending",
+        "scheduledTotal",
+        "lastScheduledTime",
+        "lastError",
+        "lastErrorTime",
+        "lostBinds",
+        "lastLostBindTime",
+    }
 )
 _CONDITIONS_FIELD = "conditions"
 _UNDER_WAY = frozenset({"Reconciling", "Stalled"})
@@ -58,6 +68,7 @@ class Progress(Struct, frozen=True):
     scheduled: int = 0
     last_scheduled: datetime | None = None
     last_error: str = ""
+    last_error_at: datetime | None = None
     lost_binds: int = 0
     last_lost_bind: LostBind | None = None
     extenders: tuple[ExtenderState, ...] = ()
@@ -119,6 +130,7 @@ def profile_status(
         scheduled_total=progress.scheduled,
         last_scheduled_time=progress.last_scheduled,
         last_error=progress.last_error[:_MAX_ERROR_LENGTH] or None,
+        last_error_time=progress.last_error_at,
         lost_binds=progress.lost_binds,
         last_lost_bind_time=lost_time,
         extenders=tuple(_extender(state) for state in progress.extenders),

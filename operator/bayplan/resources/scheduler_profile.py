@@ -193,6 +193,9 @@ class SchedulerProfileStatus(StatusModel):
         description="Last error other than an unschedulable pod, such as a failed plugin.",
         json_schema_extra={"maxLength": 4096},
     )
+    last_error_time: Timestamp | None = Field(
+        default=None, description="Time of lastError, to the second; not stored over restarts of the operator."
+    )
     lost_binds: int = Field(
         default=0,
         ge=0,
@@ -257,6 +260,7 @@ class SchedulerProfile(CustomResource):
                 wide=True,
             ),
             PrinterColumn("Last Error", "string", ".status.lastError", "The last error.", wide=True),
+            PrinterColumn("Error Age", "date", ".status.lastErrorTime", "Time since the last error.", wide=True),
         ),
         rules=(
             ObjectRule(

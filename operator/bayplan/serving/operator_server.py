@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from importlib import import_module
 from typing import TYPE_CHECKING, TypeVar
 
@@ -11,15 +11,16 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from bayplan.explanation.gang_building import explain_gang, named_gang
-from bayplan.explanation.gang_model import GangExplanation
+from bayplan.explanation.gang_model import GangExplanation, GangVerdict
 from bayplan.explanation.pod_building import explain_pod
-from bayplan.explanation.pod_model import Explanation
+from bayplan.explanation.pod_model import Explanation, Verdict
 from bayplan.extenders.http_extender import extender_states
 from bayplan.introspection.cache_debugger import check_cache
 from bayplan.introspection.shadow_report import shadow_report
 from bayplan.introspection.status_building import StatusSources, operator_status
 from bayplan.introspection.status_model import ExtenderState, Status
 from bayplan.kube.leader_endpoint import LeaderState
+from bayplan.profiles.profile_readings import ProfileReading
 from bayplan.serving.bayplan_metrics import (
     ExtenderCollector,
     FeatureCollector,
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
     from bayplan.serving.served_page import PageBuilder
 
 E = TypeVar("E", Explanation, GangExplanation)
+
+_NO_PROFILE = (Verdict.NO_PROFILE, GangVerdict.NO_PROFILE)
 
 
 class Endpoints:
@@ -89,8 +92,12 @@ class Endpoints:
         return None if gang is None else self._located(explain_gang(self._parts.scheduler, gang))
 
     def _located(self, explanation: E) -> E:
-        """Name the process to query if another one serves the pod's profile."""
+        """Name the process to query if another one serves the pod's profile, or the profile that would serve it."""
         name = explanation.scheduler_name
+        if name and explanation.verdict in _NO_PROFILE:
+            rejected = "; ".join(profiles_not_live(self._parts.profiles.readings() or (), name))
+            if rejected:
+                return replace(explanation, headline=f"{explanation.headline}; {rejected}")
         if not name or self._parts.serves(name) is not False:
             return explanation
         mine = f"this process serves the profiles that match {self._parts.selector}"
@@ -122,6 +129,16 @@ class Endpoints:
         """Return the leader, as this replica sees it."""
         election = self._parts.election
         return LeaderState(is_standby=False) if election is None else election.state
+
+
+def profiles_not_live(readings: Iterable[ProfileReading], name: str) -> Iterator[str]:
+    """Yield the profiles that would serve a scheduler name and are not live, with the reason."""
+    for reading in readings:
+        if reading.scheduler_name != name or reading.live_revision or reading.shadow_of:
+            continue
+        text = f"SchedulerProfile {reading.name} would serve it and is not live"
+        failed = next((each for each in reading.conditions if each.get("status") == "False"), None)
+        yield text if failed is None else f"{text} ({failed['type']} is False): {failed.get('message', '')}"
 
 
 def operator_server(

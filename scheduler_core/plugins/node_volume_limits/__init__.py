@@ -124,6 +124,21 @@ class NodeVolumeLimits(PreFilterPlugin, FilterPlugin):
         claim = pod.volumes.claims[code - _FIRST_MISSING]
         return unresolvable(f'looking up PVC {claim.key}: persistentvolumeclaim "{claim.name}" not found')
 
+    def details(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, row: int) -> tuple[str, ...]:
+        """Return the limits of the drivers that are reached on a row, and what the CSINode lacks."""
+        found, name, use = [], nodes.node_name(row), nodes.storage.use
+        csi_node = nodes.storage.csi_nodes.get(name)
+        for driver in state.get(_DRIVERS) or ():
+            limits, present = self._csi_nodes_of(nodes).limits(driver), self._csi_nodes_of(nodes).installed(driver)
+            attached = int(use.counts(driver, nodes.size)[row])
+            if limits is not None and int(limits[row]) != NO_LIMIT and attached >= int(limits[row]):
+                found.append(f"driver {driver} has {attached} volumes of at most {int(limits[row])} on the node")
+            elif self._missing(nodes, driver, migrated=False) is not None and (present is None or not present[row]):
+                lacking = f"CSINode {name} does not list it" if csi_node is not None else f"there is no CSINode {name}"
+                found.append(f"driver {driver} is not installed on the node: {lacking}")
+        del pod
+        return tuple(found)
+
     def _is_known(self, reference: ClaimReference, pod: PodInfo, nodes: NodeColumns) -> bool:
         if not reference.name:
             raise PluginError(self.name, "filter", "PersistentVolumeClaim had no name")

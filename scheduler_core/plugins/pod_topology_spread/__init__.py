@@ -46,6 +46,7 @@ from scheduler_core.plugins.pod_topology_spread.default_constraints import (
     default_constraints,
     is_system_defaulted,
 )
+from scheduler_core.plugins.pod_topology_spread.details import spread_details
 from scheduler_core.plugins.pod_topology_spread.filtering import REASONS, REQUIRED, RequiredSpread
 from scheduler_core.plugins.pod_topology_spread.scoring import PREFERRED, SpreadScoring
 from scheduler_core.snapshot.indexes.workload_index import WorkloadIndex
@@ -133,6 +134,11 @@ class PodTopologySpread(PreFilterPlugin, PreFilterExtensions, FilterPlugin, PreS
             return _SKIPPED
         state.write(REQUIRED, RequiredSpread.of(pod, nodes, constraints, self._inclusion))
         return CONTINUE
+
+    def details(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, row: int) -> tuple[str, ...]:
+        """Return the counts of the constraints that reject a row, and the domains that set the minimum."""
+        spread = state.get(REQUIRED)
+        return () if spread is None else tuple(spread_details(spread, pod, nodes, row, self._inclusion))
 
     def add_pod(self, state: CycleState, pod: PodInfo, added: PodInfo, nodes: NodeColumns, row: int) -> Status:
         """Add ``added`` to the counts."""

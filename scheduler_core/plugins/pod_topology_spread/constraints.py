@@ -139,6 +139,10 @@ class NodeInclusion:
             mask = _met(mask, self._tolerated(pod.pod, nodes))
         return nodes.alive if mask is None else mask & nodes.alive
 
+    def tolerated(self, pod: PodInfo, nodes: NodeColumns) -> Mask | None:
+        """Return the rows whose taints a pod tolerates, bool[row]; None for all."""
+        return self._tolerated(pod.pod, nodes)
+
     def _allowed(self, pod: Pod, nodes: NodeColumns) -> Mask | None:
         required = required_affinity_of(pod)
         if required.is_everything:

@@ -75,6 +75,15 @@ class DomainSkew:
         counts = self.table.counts[self._is_domain]
         return int(counts.min()) if len(counts) >= max(1, self.constraint.min_domains) else 0
 
+    @property
+    def is_own_match(self) -> bool:
+        """Whether the constraint counts the pod itself."""
+        return self._is_own_match
+
+    def domains(self) -> list[int]:
+        """Return the domains that count, ascending."""
+        return np.flatnonzero(self._is_domain).tolist()
+
     def count(self, row: int, sign: int) -> None:
         """Add (1) or subtract (-1) a matching pod on a row."""
         if self.table.add(row, sign):

@@ -39,6 +39,7 @@ from scheduler_core.framework.plugin import always
 from scheduler_core.framework.status import SKIP, SUCCESS, Code, Status, error, unresolvable
 from scheduler_core.plugins.volume_binding.binding import VolumeBinder
 from scheduler_core.plugins.volume_binding.claims import PodClaims, are_bound, claims_of_pod, rejection_of_claims
+from scheduler_core.plugins.volume_binding.details import storage_details
 from scheduler_core.plugins.volume_binding.filtering import REASONS, Evaluation, NodeEvaluator
 from scheduler_core.plugins.volume_binding.hints import registrations
 from scheduler_core.plugins.volume_binding.reserving import NodeVolumes, assume, decided_volumes, restore
@@ -137,6 +138,14 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin, 
         """Return all reasons that are set in ``code``."""
         del state, pod
         return unresolvable(*(reason for bit, reason in REASONS if code & bit))
+
+    def details(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, row: int) -> tuple[str, ...]:
+        """Return amounts, the storage capacities of the node, and the topology of bound volumes."""
+        del pod
+        attempt = state.get(_ATTEMPT)
+        if attempt is None or attempt.claims is None or attempt.evaluation is None:
+            return ()
+        return tuple(storage_details(attempt.claims, nodes, row, int(attempt.evaluation.codes[row])))
 
     # -- scoring ------------------------------------------------------------------------------------------------
 

@@ -13,14 +13,14 @@ Follows kube-scheduler v1.37.1, ``plugins/volumebinding/passive_assume_cache.go`
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
-from scheduler_core.errors import StorageError
+from scheduler_core.errors import SelectorError, StorageError
 from scheduler_core.model.meta import ObjectMeta
-from scheduler_core.model.quantity import nano
-from scheduler_core.model.selectors import NodeMatcher, compile_node_selector
+from scheduler_core.model.quantity import nano, value
+from scheduler_core.model.selectors import NodeMatcher, compile_label_selector, compile_node_selector
 from scheduler_core.model.storage import (
     STORAGE,
     CsiDriver,
@@ -208,6 +208,18 @@ class StorageIndex:
     def capacities_of(self, class_name: str) -> Iterable[CsiStorageCapacity]:
         """Return the storage capacities that drivers report for a class."""
         return self._capacities_of.get(class_name, {}).values()
+
+    def capacities_reaching(self, class_name: str, labels: Mapping[str, str]) -> list[CsiStorageCapacity]:
+        """Return the capacities of a class that are accessible from a node with these labels, the largest first."""
+        found = []
+        for capacity in self.capacities_of(class_name):
+            try:
+                selector = compile_label_selector(capacity.node_topology)
+            except SelectorError:
+                continue
+            if not selector.nothing and selector.matches(labels):
+                found.append((0 if capacity.volume_limit is None else -value(capacity.volume_limit), capacity))
+        return [capacity for _, capacity in sorted(found, key=lambda each: (each[0], each[1].metadata.name))]
 
     # -- what the API server shows ------------------------------------------------------------------------------
 

@@ -54,7 +54,7 @@ def test_prints_text() -> None:
         "NODE  PLUGIN            LACKS",
         "n     NodeResourcesFit  needs 500m cpu, 320m free",
         "",
-        "Preemption  0/1 nodes are available: 1 No preemption victims found for incoming pod.",
+        "Preemption  would not help: 0/1 nodes are available: 1 No preemption victims found for incoming pod.",
         "",
         "Events that would requeue it",
         "EVENT                                    RESULT      QUEUEING HINT OF",

@@ -97,7 +97,7 @@ def test_nearest_node() -> None:
     """The details of the nearest node name the feature that the node does not declare."""
     found = RejectedPod([claim(exactly("r"))], *SKIPPING, features=ON)
     assert found.details() == [("n0", (f"request r: device n0/d0: skipNodeOperations needs {NEEDS}",))]
-    assert [each.what for each in found.events()] == ["a node added", "a device for request r published on node n0"]
+    assert [each.what for each in found.events()] == ["a device for request r published on node n0", "a node added"]
 
 
 @pytest.mark.parametrize(
