@@ -70,7 +70,10 @@ def _requested(claim: PersistentVolumeClaim) -> str:
 
 
 def _affinity_text(affinity: NodeMatcher) -> str:
-    terms = [" and ".join(map(_condition_text, (*term.labels, *term.fields))) for term in affinity.terms]
+    terms = [
+        " and ".join([*map(_condition_text, term.labels), *map(_condition_text, term.fields)])
+        for term in affinity.terms
+    ]
     return " or ".join(filter(None, terms)) or "one that matches no node"
 
 
