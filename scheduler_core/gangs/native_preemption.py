@@ -90,7 +90,11 @@ class NativePlacement:
         tries = DomainTries(self._cache, gang, self._members, request.needed, screen=screen)
         for where, order in tries:
             trial = GangTrial(where)
-            self._trials.fill(instance, order, request.needed, trial)
+            try:
+                self._trials.fill(instance, order, request.needed, trial)
+            except BaseException:
+                self._trials.undo(trial)
+                raise
             if len(trial.placed) >= request.needed and tries.accepts(trial, order):
                 return trial
             tries.rejected(trial, order)

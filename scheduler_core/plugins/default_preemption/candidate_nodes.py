@@ -14,7 +14,7 @@ import numpy as np
 from msgspec import Struct, field
 from numpy.typing import NDArray
 
-from scheduler_core.errors import PluginError
+from scheduler_core.errors import AttemptLimitError, PluginError
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.extension_points import PreemptionCandidate
@@ -130,6 +130,8 @@ def _try(
     try:
         with handle.dry_run(state, trial.pod, frees_shared_ports=trial.terms.frees_shared_ports) as dry_run:
             return [(outcome.row, outcome) for outcome in trial.select(dry_run, rows)]
+    except AttemptLimitError:
+        raise
     except PluginError as fault:
         if len(rows) == 1:
             return [(rows[0], fault)]
