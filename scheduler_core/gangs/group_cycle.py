@@ -151,6 +151,8 @@ class GroupAttempts:
         searched = clock.now()
         if placed is None:
             failure = lack or of_trials(cycle.instance, cycle.needed, failed)
+            if lack is None:
+                failure = cycle.with_impossible_topology(self._cache, failure)
             self._count(cycle, self._rejection.reject(cycle, failure, failed), begun, searched)
             return []
         attempts = self._commit.commit(cycle, placed, failed)

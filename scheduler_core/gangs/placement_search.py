@@ -6,11 +6,12 @@ Each try assumes the members one after the other; a try without a quorum is undo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from scheduler_core.cycle.assume_and_reserve import AssumedPods
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.gang_constraints import ANYWHERE, Where
+from scheduler_core.framework.extension_points import SumsFilter
 from scheduler_core.framework.queued_pod import QueuedGang, QueuedPod
 from scheduler_core.gangs.device_backtracking import BacktrackingResult, DeviceBacktracking
 from scheduler_core.gangs.domain_screen import DomainScreen
@@ -25,6 +26,7 @@ from scheduler_core.gangs.topology_domains import (
     placement_score,
     scattered_members,
     scheduled_members,
+    too_small_domains,
 )
 from scheduler_core.gangs.tree_search import TreeCycle, TreeSearch
 from scheduler_core.model.pod import Pod
@@ -109,6 +111,16 @@ class GroupCycle:
             return None
         others = [pod.profile for pod in self.gang.waiting.values() if pod.profile != self.entry.profile]
         return of_strangers(self.entry.profile, others, self.needed)
+
+    def with_impossible_topology(self, cache: ClusterCache, failure: GangFailure) -> GangFailure:
+        """Return a failure that also reports that no domain of a required topology can ever hold the quorum."""
+        group = self.gang.group
+        is_counted = any(isinstance(each, SumsFilter) for each in self.instance.filters)
+        if group is None or group.topology is None or not is_counted or failure.is_error:
+            return failure
+        infos = [queued.info for queued in self.members]
+        why = too_small_domains(cache.columns, group.topology, infos, self.needed, self.placed(cache))
+        return replace(failure, message=f"{failure.message.rstrip('.')}; {why}") if why else failure
 
     def request(self, cache: ClusterCache) -> PlanRequest:
         """Return the request for a reservation."""

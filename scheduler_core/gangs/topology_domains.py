@@ -62,6 +62,7 @@ def candidate_domains(
     *,
     placed: Sequence[PodInfo],
     within: NDArray[np.bool_] | None = None,
+    when_empty: bool = False,
 ) -> list[Domain]:
     """Return the domains to try, in order; those without enough room come last, for explanations.
 
@@ -72,8 +73,9 @@ def candidate_domains(
         needed: How many of them must be scheduled.
         placed: Members that have a node already; if one domain is required, it is theirs.
         within: bool per row, the only nodes of the domains; None for all nodes.
+        when_empty: Whether their room is that without the pods that are on the nodes.
     """
-    room = member_room(nodes, members)
+    room = member_room(nodes, members, when_empty=when_empty)
     allowed = domain_of_members(nodes, topology, placed) if topology.is_required else None
     found: list[Domain] = []
     for key in (*reversed(topology.levels), topology.key):
@@ -89,6 +91,32 @@ def candidate_domains(
             found += sorted(of_level, key=lambda domain: (domain.room, domain.value))
     return [domain for domain in found if domain.room >= needed] + sorted(
         (domain for domain in found if domain.room < needed), key=lambda domain: -domain.room
+    )
+
+
+def too_small_domains(
+    nodes: NodeColumns,
+    topology: GroupTopology,
+    members: Sequence[PodInfo],
+    needed: int,
+    placed: Sequence[PodInfo],
+) -> str:
+    """Return why no domain of a required topology can ever hold the members; "" if one may, or if there is none.
+
+    Args:
+        nodes: The columns.
+        topology: The topology.
+        members: The members to schedule.
+        needed: How many of them must be scheduled.
+        placed: Members that have a node already.
+    """
+    domains = candidate_domains(nodes, topology, members, needed, placed=placed, when_empty=True)
+    if not topology.is_required or not domains or max(domain.room for domain in domains) >= needed:
+        return ""
+    largest = max(domains, key=lambda domain: domain.room)
+    return (
+        f"no domain of {topology.key} has room for them even without other pods: the largest, {largest}, has room for "
+        f"{largest.room}; add nodes to a domain, or change the group's topology or its members' requests"
     )
 
 

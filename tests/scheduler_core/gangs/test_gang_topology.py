@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scheduler_core.model.pod_group import GroupTopology
-from tests.support.builders import node
+from tests.support.builders import node, pod
 from tests.support.gangs import gang_of, group, member, members, settle
 from tests.support.scheduling import Rig
 
@@ -154,3 +154,28 @@ async def test_a_late_member_of_a_gang_in_two_domains(cluster: Rig) -> None:
         cluster.add(member(f"{name}-2", name))
     await settle(cluster)
     assert set(cluster.bound.values()) == {"node-b"}
+
+
+@pytest.mark.parametrize(
+    ("running", "is_required", "expected"),
+    [
+        pytest.param({}, True, True, id="too-small"),
+        pytest.param({"node-b": 3}, True, True, id="too-small-and-full"),
+        pytest.param({"node-c": 4}, True, False, id="full"),
+        pytest.param({}, False, False, id="preferred"),
+    ],
+)
+async def test_a_topology_that_no_domain_can_satisfy_is_reported(
+    cluster: Rig, running: dict[str, int], is_required: bool, expected: bool
+) -> None:
+    """The message reports it only if no domain has room even without the pods that run there."""
+    sizes = {"a": 2, "b": 3} | ({"c": 4} if "node-c" in running else {})
+    cluster.add(*zones(**sizes))  # type: ignore[arg-type]  # nodes
+    for name, count in running.items():
+        cluster.add(*(pod(f"{name}-{each}", node_name=name, requests={"cpu": "1"}) for each in range(count)))
+    topology = GroupTopology("zone", is_required=is_required)
+    cluster.scheduler.group_feed.group_changed(group(min_member=4, topology=topology))
+    cluster.add(*members(4, requests={"cpu": "1" if is_required else "2"}))
+    await settle(cluster)
+    text = "no domain of zone has room for them even without other pods: the largest, zone=b, has room for 3"
+    assert (text in cluster.condition.message) is expected
