@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -123,7 +124,7 @@ async def test_a_gang_that_takes_too_many_steps_fails_alone(add: Callable[[Rig],
     add(made)
     before = cluster_state(made.context)
     await _decide(made)
-    assert "given up after 1447 steps" in made.condition.message
+    assert re.search(r"given up after \d+ steps", made.condition.message)
     assert cluster_state(made.context)["assumed"] == before["assumed"] == 0
     assert cluster_state(made.context)["placed"] == before["placed"]
     made.add(node("spare", labels={"spare": "yes"}), pod("other", node_selector={"spare": "yes"}))
