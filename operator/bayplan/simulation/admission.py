@@ -389,6 +389,8 @@ def _duplicate_uids(pods: Iterable[Placed[Pod]]) -> list[Problem]:
     problems = []
     for placed in pods:
         pod = placed.object
+        if not pod.metadata.uid:
+            continue  # A pod that is invalid otherwise gets no UID.
         other = first.setdefault(pod.metadata.uid, placed)
         if other.object.key != pod.key:
             message = f"must be unique, but pod {other.object.key} ({other.place}) has the same UID; remove it"
