@@ -63,6 +63,7 @@ COUNTERPARTS: dict[str, str] = {
     "FilterPlugin.filter": TRIALS,
     "FilterPlugin.filter_row": TRIALS,
     "FilterPlugin.decode": TRIALS,
+    "FilterPlugin.details": TRIALS,
     "FilterPlugin.shortages": "scheduler_core.explain.gang_nearest_nodes:NearestNodesOfGangs.describe",
     "SumsFilter.filter_sums": "scheduler_core.framework.gang_preemptor:GangPreemptor.candidates_for_member",
     "NodeFilterPlugin.filter_node": TRIALS,
