@@ -123,7 +123,9 @@ class Scheduler:
         self._rules = ProfileQueueingRules(
             self.options.initial_backoff_seconds, self.options.max_backoff_seconds, metrics, timing
         )
-        queue = SchedulingQueue(self._rules.get, clock, self.options.max_unschedulable_seconds)
+        queue = SchedulingQueue(
+            self._rules.get, clock, self.options.max_unschedulable_seconds, self.options.foreign_gangs
+        )
         self.reservations = GangReservations(
             cache.columns, queue, clock, suspension.report, self.options.gang_reservation_seconds
         )
@@ -183,7 +185,7 @@ class Scheduler:
         self.workload_feed = WorkloadFeed(cache.columns, suspension)
         self.group_feed = GroupFeed(queue, suspension, room)
         self._gated_members = GatedMembers(queue, clock, writer)
-        self.decoded: DecodedTypes = self.registry.decoded_types()
+        self.decoded: DecodedTypes = self.registry.decoded_types(reads_marks=self.options.foreign_gangs != "Ignore")
         self.declared_feeds = {
             kind.path: DeclaredFeed(kind, services.declared.declare(kind.path), queue, suspension)
             for kind in self.decoded.kinds

@@ -9,6 +9,7 @@ from scheduler_core.devices.records import DeviceFeatures
 from scheduler_core.gangs.reservation_lifecycle import RESERVED_AFTER_SECONDS
 from scheduler_core.metrics.attempt_history import AttemptHistory
 from scheduler_core.metrics.slow_cycles import SLOW_CYCLE_SECONDS
+from scheduler_core.model.foreign_gangs import ForeignGangs
 from scheduler_core.ports import ClaimWriter, Clock, StorageWriter, Tracer, Watchdog
 from scheduler_core.recording.journal import Journal, NoJournal
 from scheduler_core.runtime.equivalence.reuse import DEFAULT_REUSE_BOUNDS, ReuseBounds
@@ -31,6 +32,7 @@ class SchedulerOptions(Struct, frozen=True):
         slow_cycle_seconds: Threshold from which a scheduling cycle is logged with its plugins' times.
         gang_reservation_seconds: Time for which a Strict gang must fail before capacity is reserved for it.
         reuses_results, reuse_bounds: Whether plugin results are reused for pods of a class; bounds of what is stored.
+        foreign_gangs: What happens to pods with marks of other gang schedulers.
         gangs_preempt: Whether a gang may evict pods of lower priority.
         gangs_backtrack: Whether nodes and devices of an infeasible gang are searched together.
         group_claims: Whether PodGroups may have resource claims.
@@ -52,6 +54,7 @@ class SchedulerOptions(Struct, frozen=True):
     gang_reservation_seconds: float = RESERVED_AFTER_SECONDS
     reuses_results: bool = True
     reuse_bounds: ReuseBounds = DEFAULT_REUSE_BOUNDS
+    foreign_gangs: ForeignGangs = "Ignore"
     gangs_preempt: bool = True
     gangs_backtrack: bool = False
     group_claims: bool = False

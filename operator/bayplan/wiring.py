@@ -382,5 +382,6 @@ def _scheduler_options(settings: Settings, gates: FeatureGates) -> SchedulerOpti
         max_binding=_BINDS_PER_CONNECTION * settings.bind_concurrency,
         slow_cycle_seconds=settings.slow_cycle_threshold,
         gang_reservation_seconds=settings.gang_reservation_delay,
+        foreign_gangs=settings.foreign_gangs,
     )
     return with_gates(options, gates)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from datetime import datetime
-from typing import ParamSpec
+from typing import Any, ParamSpec
 
 from msgspec.structs import replace
 
@@ -29,7 +29,6 @@ from scheduler_core.framework.cluster_events import (
     TARGET_POD_UPDATE,
     UNSCHEDULED_POD_ADD,
 )
-from scheduler_core.framework.object_reads import annotations_of
 from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
@@ -373,7 +372,7 @@ class PodAndNodeFeed:
         info = self._cache.columns.compile_pod(pod)
         # Its own changes cannot help an assumed pod, even if its attempt fails later.
         events = [] if is_assumed else pod_events(old, pod)
-        if not (events or is_assumed) and (old.spec != pod.spec or annotations_of(old) != annotations_of(pod)):
+        if not (events or is_assumed) and (old.spec != pod.spec or _annotations(old) != _annotations(pod)):
             events = [TARGET_POD_UPDATE]
         nominated = self._queue.nominator.nomination_of(pod.metadata.uid)
         self._queue.update(info, events, old)
@@ -479,3 +478,8 @@ def _source_of_node(node: Node) -> str:
 
 def _source_of_pod(pod: Pod) -> str:
     return f"pod/{pod.metadata.uid}"
+
+
+def _annotations(pod: Pod) -> Any:
+    """Return the decoded annotations of a pod: all, those that name gangs of other schedulers, or none."""
+    return getattr(pod.metadata, "annotations", None)

@@ -13,6 +13,7 @@ from msgspec import Struct, defstruct
 
 from scheduler_core.errors import RegistryError
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, Resource
+from scheduler_core.model.foreign_gangs import MarkedMeta
 from scheduler_core.model.meta import AnnotatedMeta, ObjectMeta
 from scheduler_core.model.node import Node, NodeStatus
 from scheduler_core.model.pod import Pod, PodStatus
@@ -88,11 +89,12 @@ class DecodedTypes(Struct, frozen=True):
     kinds: tuple[ObjectKind[Any], ...] = ()
 
 
-def decoded_types(declared: Iterable[tuple[str, ObjectReads]]) -> DecodedTypes:
+def decoded_types(declared: Iterable[tuple[str, ObjectReads]], *, reads_marks: bool = False) -> DecodedTypes:
     """Return the types that contain what all plugins read.
 
     Args:
         declared: Plugins by name and what each reads.
+        reads_marks: Whether the annotations of pods that name gangs of other schedulers are decoded.
 
     Returns:
         The scheduler's own types where no plugin reads more.
@@ -112,7 +114,9 @@ def decoded_types(declared: Iterable[tuple[str, ObjectReads]]) -> DecodedTypes:
                 raise RegistryError(message)
     return DecodedTypes(
         _composed(Node, NodeStatus, node_status, annotated=any(each.node_annotations for _, each in reads)),
-        _composed(Pod, PodStatus, pod_status, annotated=any(each.pod_annotations for _, each in reads)),
+        _composed(
+            Pod, PodStatus, pod_status, annotated=any(each.pod_annotations for _, each in reads), marked=reads_marks
+        ),
         tuple(kind for _, kind in kinds.values()),
     )
 
@@ -139,11 +143,18 @@ K = TypeVar("K", Node, Pod)
 
 
 def _composed(
-    kind: type[K], status: type[Struct], fields: tuple[tuple[str, Any, Any], ...], *, annotated: bool
+    kind: type[K],
+    status: type[Struct],
+    fields: tuple[tuple[str, Any, Any], ...],
+    *,
+    annotated: bool,
+    marked: bool = False,
 ) -> type[K]:
     changed: list[tuple[str, Any] | tuple[str, Any, Any]] = []
     if annotated:
         changed.append(("metadata", AnnotatedMeta))
+    elif marked:
+        changed.append(("metadata", MarkedMeta))
     if fields:
         wider = defstruct(status.__name__, fields, bases=(status,), frozen=True, gc=False, rename="camel")
         changed.append(("status", wider, wider()))

@@ -18,7 +18,7 @@ from scheduler_core.cycle.failure_handler import (
 from scheduler_core.framework.queued_pod import Place, QueuedPod
 from scheduler_core.framework.status import GANG_SCHEDULING
 from scheduler_core.model.pod_group import GroupSource
-from scheduler_core.ports import Clock, ClusterWriter, Timer
+from scheduler_core.ports import Clock, ClusterWriter, Event, ObjectReference, Timer
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 
 log = logging.getLogger(__name__)
@@ -28,6 +28,10 @@ _REPORTED_AT_ONCE = 256
 _OUTDATED = frozenset({SCHEDULING_GATED, "Unschedulable"})
 """Reasons of conditions that no attempt corrects while there is no quorum."""
 _NO_QUORUM = "waiting for minCount pods from a gang to appear in scheduling queue"
+
+
+FOREIGN_GANG = "ForeignGang"
+"""Reason of the event for a pod with a mark of another gang scheduler."""
 
 
 class GatedMembers:
@@ -46,13 +50,27 @@ class GatedMembers:
         self._pending: dict[str, QueuedPod] = {}
         self._logged: dict[GroupSource, str] = {}
         self._timer: Timer | None = None
+        self._logged_causes: set[str] = set()
         queue.gangs.on_gated.append(self._note_gated)
+        queue.gangs.on_foreign.append(self._warn)
 
     def close(self) -> None:
         """Stop the timer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def _warn(self, queued: QueuedPod, mark: str) -> None:
+        """Record an event for a pod that is scheduled alone, and that others would schedule with its gang."""
+        meta = queued.info.pod.metadata
+        regarding = ObjectReference("Pod", meta.name, meta.namespace, meta.uid)
+        note = f"the pod is scheduled without its gang: {mark}"
+        self._writer.record(
+            Event(regarding, "Warning", FOREIGN_GANG, "Scheduling", note, reporting_controller=queued.profile)
+        )
+        if FOREIGN_GANG not in self._logged_causes:
+            self._logged_causes.add(FOREIGN_GANG)
+            log.warning("pods are scheduled without their gangs, such as pod %s: %s", queued.info.key, mark)
 
     def _note_gated(self, pod: QueuedPod) -> None:
         self._pending[pod.uid] = pod

@@ -23,6 +23,7 @@ from collections.abc import Iterable
 
 from scheduler_core.framework.queued_pod import Place, QueuedGang, QueuedPod
 from scheduler_core.framework.status import GANG_SCHEDULING, Status, unresolvable
+from scheduler_core.model.foreign_gangs import foreign_gang
 from scheduler_core.model.pod_group import names_several_groups
 from scheduler_core.ports import Clock
 from scheduler_core.queueing.gang_members import Gang
@@ -81,9 +82,16 @@ class GangEntries:
         gang = self._gangs.of_uid(pod.uid)
         pod.group = None if gang is None or pod.info.pod.has_deferred_resize else gang.key
 
+    def may_gate(self, pod: QueuedPod) -> bool:
+        """Return whether :meth:`gate` may reject a pod; most pods name no group."""
+        return pod.group is not None or self._gangs.foreign_gangs == "Hold"
+
     def gate(self, pod: QueuedPod) -> Status:
-        """Return Success if the PodGroup that a pod names is known, or if the pod names none."""
+        """Return Success if the PodGroup that a pod names is known, or if it names none and has no foreign mark."""
         status = self._gangs.gate(pod.group)
+        if pod.group is None and self._gangs.foreign_gangs == "Hold" and not pod.info.pod.spec.node_name:
+            mark = foreign_gang(pod.info.pod.metadata)
+            status = unresolvable(mark).of(GANG_SCHEDULING) if mark else status
         gang, rules = None if pod.group is None else self._gangs.get(pod.group), self._rules(pod.profile)
         if gang is not None and gang.tree is not None and rules is not None and not rules.places_gangs:
             status = unresolvable(_NOT_BY_PERMIT).of(GANG_SCHEDULING)

@@ -15,6 +15,7 @@ from datetime import datetime
 
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import GANG_SCHEDULING, SUCCESS, Status, unresolvable
+from scheduler_core.model.foreign_gangs import ForeignGangs, foreign_gang
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import (
     GROUP_FIELDS,
@@ -38,16 +39,21 @@ class Gangs:
 
     Args:
         clock: Time.
+        foreign_gangs: What happens to pods with marks of other gang schedulers.
 
     Attributes:
+        foreign_gangs: As given.
         forest: The CompositePodGroups, and the trees of gangs below them.
         on_change: Called with every gang whose status may have changed.
+        on_foreign: Called with an added pod that has a mark of another gang scheduler, and what it is.
         on_gated: Called with a pod that the queue gates because its PodGroup is not known, again when the reason
             changes, and when the pod waits for other members of its gang instead.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, foreign_gangs: ForeignGangs = "Ignore") -> None:
         self._clock = clock
+        self.foreign_gangs = foreign_gangs
+        self.on_foreign: list[Callable[[QueuedPod, str], None]] = []
         self._gangs: dict[GroupKey, Gang] = {}
         self._key_of: dict[str, GroupKey] = {}
         self._counted = set(GroupSource)
@@ -303,6 +309,13 @@ class Gangs:
         for part in gang.parts:
             for callback in self.on_change:
                 callback(part)
+
+    def report_foreign(self, pod: QueuedPod) -> None:
+        """Call :attr:`on_foreign` if a pod without a PodGroup has a mark of another gang scheduler."""
+        text = foreign_gang(pod.info.pod.metadata)
+        if text:
+            for each in self.on_foreign:
+                each(pod, text)
 
     def report_gated(self, pod: QueuedPod) -> None:
         """Call :attr:`on_gated`."""

@@ -41,6 +41,9 @@ RulesLookup = Callable[[str], QueueingRules | None]
 class GangMembership(Protocol):
     """What moving a pod needs of the pod's gang."""
 
+    def may_gate(self, pod: QueuedPod) -> bool:
+        """Return whether :meth:`gate` may reject the pod."""
+
     def gate(self, pod: QueuedPod) -> Status:
         """Return Success unless the PodGroup that the pod names is not known."""
 
@@ -96,7 +99,7 @@ class Moves:
         if (
             label == POD_ADDED
             and type(pod) is not QueuedGang
-            and (pod.group is None or self._membership.gate(pod).is_success)
+            and (not self._membership.may_gate(pod) or self._membership.gate(pod).is_success)
         ):
             # A gated pod has its nominated node too. A gang's entry has a copy of a member, not a pod of its own.
             self.nominator.decide(pod.info, None)
@@ -222,7 +225,7 @@ class Moves:
 
     def _gate(self, pod: QueuedPod, rules: QueueingRules) -> Status:
         """Return Success, or the first rejection: by scheduling gates, the pod's group, the profile's plugins."""
-        of_group = SUCCESS if pod.group is None else self._membership.gate(pod)
+        of_group = self._membership.gate(pod) if self._membership.may_gate(pod) else SUCCESS
         if of_group.is_success or pod.info.pod.spec.scheduling_gates:
             of_rules = rules.gate(pod)
             return of_group if of_rules.is_success else of_rules

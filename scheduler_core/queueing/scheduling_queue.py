@@ -22,6 +22,8 @@ from collections.abc import Iterable, Sequence
 
 from scheduler_core.framework.cluster_events import FORCE_ACTIVATE, PROFILE_SWAPPED, UNSCHEDULABLE_TIMEOUT, ClusterEvent
 from scheduler_core.framework.queued_pod import Place, QueuedGang, QueuedPod
+from scheduler_core.framework.status import GANG_SCHEDULING
+from scheduler_core.model.foreign_gangs import ForeignGangs
 from scheduler_core.ports import Clock
 from scheduler_core.queueing.gang_entries import GangEntries
 from scheduler_core.queueing.gang_members import Gang
@@ -58,14 +60,20 @@ class SchedulingQueue:
         scheduled_after_flush: Number of pods bound in the attempt that :meth:`flush` caused.
     """
 
-    def __init__(self, rules: RulesLookup, clock: Clock, max_unschedulable_seconds: float = 300.0) -> None:
+    def __init__(
+        self,
+        rules: RulesLookup,
+        clock: Clock,
+        max_unschedulable_seconds: float = 300.0,
+        foreign_gangs: ForeignGangs = "Ignore",
+    ) -> None:
         self.max_unschedulable_seconds = max_unschedulable_seconds
         self.scheduled_after_flush = 0
         self._given_up: dict[str, int] = {}
         self._rules = rules
         self._clock = clock
         self._sequence = itertools.count()
-        gangs = Gangs(clock)
+        gangs = Gangs(clock, foreign_gangs)
         self._gang_entries = GangEntries(gangs, rules, clock, self._sequence)
         self.gang_requeueing = GangRequeueing(gangs, self._gang_entries, rules)
         self._moves = self._gang_entries.moves
@@ -90,6 +98,8 @@ class SchedulingQueue:
         pod = QueuedPod(info, self._clock.now(), next(self._sequence))
         self._places.register(pod)
         self._gang_entries.assign_gang(pod)
+        if pod.group is None and self.gangs.foreign_gangs == "Warn":
+            self.gangs.report_foreign(pod)
         self._moves.enter(pod, POD_ADDED)
 
     def update(self, info: PodInfo, events: Sequence[ClusterEvent] = (), old: object | None = None) -> None:
@@ -119,7 +129,8 @@ class SchedulingQueue:
             self.nominator.update(before, info)
         was_of = pod.group
         self._gang_entries.assign_gang(pod)
-        if pod.group != was_of:
+        is_held_by_mark = pod.place is Place.GATED and pod.group is None and pod.gated_by == GANG_SCHEDULING
+        if pod.group != was_of or is_held_by_mark:
             self._moves.enter(pod, POD_ADDED)
         elif pod.place is _GROUPED:
             entry = self._gang_entries.member_updated(pod)

@@ -115,7 +115,9 @@ def read_files(files: Sequence[str], *, allow_invalid: bool) -> AdmittedCluster:
         ConfigError: The files are invalid.
         RegistryError: An installed plugin cannot be loaded.
     """
-    return admit(read_cluster_files(files, installed_plugins().decoded_types(), allow_invalid=allow_invalid))
+    return admit(
+        read_cluster_files(files, installed_plugins().decoded_types(reads_marks=True), allow_invalid=allow_invalid)
+    )
 
 
 def from_files(

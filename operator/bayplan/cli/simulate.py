@@ -85,7 +85,7 @@ def simulate(
     options += ["--others-placed", *(["--seed", str(seed)] if seed else [])]
     options += ["--feature-gates", feature_gates] if feature_gates else []
     options += ["--allow-invalid"] if allow_invalid else []
-    cluster = admit(read_cluster_files(files, registry.decoded_types(), allow_invalid=allow_invalid))
+    cluster = admit(read_cluster_files(files, registry.decoded_types(reads_marks=True), allow_invalid=allow_invalid))
     given = {(pod.metadata.namespace, pod.metadata.name): pod for pod in cluster.pods}
     claims = ExplainedPods()
 

@@ -24,6 +24,7 @@ from scheduler_core.config.duration import parse_duration
 from scheduler_core.config.profile_config import backoff_problems
 from scheduler_core.config.validation import validate
 from scheduler_core.errors import ConfigError, Problem
+from scheduler_core.model.foreign_gangs import ForeignGangs
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["text", "json"]
@@ -145,6 +146,11 @@ class Settings(ServingSettings):
         gt=0,
         description="Time an unschedulable PodGroup with queueing Strict waits before capacity is reserved for it; "
         "seconds, or a duration such as 5m.",
+    )
+    foreign_gangs: ForeignGangs = Field(
+        default="Warn",
+        description="Handling of pods that name a gang of another scheduler, such as Volcano, and no PodGroup: Ignore, "
+        "Warn (they are scheduled, with an event) or Hold (they wait, with the reason in their condition).",
     )
     client_qps: float | None = Field(
         default=None, gt=0, strict=False, description="Requests per second to the API server. Default: no limit."

@@ -31,10 +31,11 @@ from bayplan.simulation.storage_admission import (
 from scheduler_core.errors import ConfigError, Problem, QuantityError
 from scheduler_core.feeds.workload_feed import PodSurrounding
 from scheduler_core.model.device_claims import ResourceClaim, ResourceClaimTemplate
+from scheduler_core.model.foreign_gangs import foreign_gang
 from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Container, ContainerPort, Pod, PodSpec, Quantities, ResourceRequirements
-from scheduler_core.model.pod_group import CompositePodGroup, GroupKey, GroupSource, PodGroup
+from scheduler_core.model.pod_group import CompositePodGroup, GroupKey, GroupSource, PodGroup, group_key_of
 from scheduler_core.model.pod_requests import CPU, MEMORY, pod_requests
 from scheduler_core.model.quantity import nano
 from scheduler_core.model.storage import PersistentVolumeClaim, StorageClass, StorageObject
@@ -129,6 +130,7 @@ def admit(files: ClusterFiles) -> AdmittedCluster:
     groups = admitted_groups(
         [each for each in files.pod_groups if each.place not in rejected], classes.value_of, problems, notices
     )
+    notices += _foreign_gangs(each.object for each in pods)
     if problems:
         raise ConfigError(problems)
     device_objects = [each.object for each in devices]
@@ -396,3 +398,13 @@ def _duplicate_uids(pods: Iterable[Placed[Pod]]) -> list[Problem]:
             message = f"must be unique, but pod {other.object.key} ({other.place}) has the same UID; remove it"
             problems.append(Problem(f"{placed.place} (Pod {pod.key}): metadata.uid", message))
     return problems
+
+
+def _foreign_gangs(pods: Iterable[Pod]) -> list[str]:
+    """Return a notice if pods have marks of other gang schedulers and name no PodGroup."""
+    marks = {pod.key: mark for pod in pods if group_key_of(pod) is None and (mark := foreign_gang(pod.metadata))}
+    if not marks:
+        return []
+    first = min(marks)
+    more = f" and {len(marks) - 1} more" if len(marks) > 1 else ""
+    return [f"pod {first}{more} is scheduled without its gang: {marks[first]}"]
