@@ -18,6 +18,7 @@ from scheduler_core.cycle.decided_pods import DecidedPods
 from scheduler_core.cycle.failure_handler import FailedAttempts
 from scheduler_core.cycle.filter_and_score import NodeSelection
 from scheduler_core.cycle.freed_capacity_event import FreedCapacity
+from scheduler_core.cycle.internal_errors import InternalErrors
 from scheduler_core.cycle.percentage_of_nodes import PartialSearch
 from scheduler_core.cycle.reuse_or_search import NodeChoice
 from scheduler_core.cycle.scheduling_cycle import CycleEnd, CycleStart, SchedulingCycle
@@ -54,6 +55,7 @@ class Cycles:
         selection: Searches and selects nodes.
         assumed: Assumes and releases pods.
         failed: Reports and requeues failed attempts.
+        errors: Ends the cycles that an exception interrupted.
         report: Report of cycles.
         trials: Tries members of gangs.
         backtracking: Searches nodes and devices of gangs together.
@@ -90,13 +92,15 @@ class Cycles:
             suspension=context.suspension,
         )
         end = CycleEnd(queue, assumed, failed, report, self.decided)
-        self.pods = SchedulingCycle(start, choice, nodes, assumed, end)
+        self.errors = errors = InternalErrors(queue, assumed, writer, metrics, report)
+        self.pods = SchedulingCycle(start=start, choice=choice, nodes=nodes, assumed=assumed, end=end, errors=errors)
         self.extended = ExtendedCycle(
             start=start,
             choice=extended_choice,
             assumed=assumed,
             end=end,
             suspension=context.suspension,
+            errors=errors,
         )
         self.binding = self._binding(context)
         self.examiner = Examiner(nodes, queue.gangs, self.selection, context.member_domains, clock)
@@ -128,11 +132,20 @@ class Cycles:
             report=report,
         )
         lost = PodsBoundElsewhere(cache=cache, queue=queue, assumed=assumed, report=report, room=room)
+        bound = BoundPods(cache=cache, queue=queue, writer=writer, clock=clock, report=report)
         return BindingCycle(
             preparation=preparation,
             requests=BindRequests(writer, clock),
-            bound=BoundPods(cache=cache, queue=queue, writer=writer, clock=clock, report=report),
-            failed=FailedBinds(lost=lost, assumed=assumed, failed=self.failed, room=room, report=report),
+            bound=bound,
+            failed=FailedBinds(
+                lost=lost,
+                assumed=assumed,
+                failed=self.failed,
+                room=room,
+                report=report,
+                errors=self.errors,
+                bound=bound,
+            ),
             suspension=suspension,
             cache=cache,
         )
@@ -155,7 +168,13 @@ class Cycles:
             nearest_nodes=nearest.describe,
         )
         commit = QuorumCommit(
-            cache=cache, queue=queue, waiting=context.waiting, assumed=assumed, end=end, report=report
+            cache=cache,
+            queue=queue,
+            waiting=context.waiting,
+            assumed=assumed,
+            end=end,
+            report=report,
+            errors=self.errors,
         )
         failed = FailedGangs(
             nodes=nodes,
@@ -176,4 +195,12 @@ class Cycles:
         attempts = GroupAttempts(
             cache=cache, search=search, commit=commit, rejection=rejection, clock=clock, metrics=metrics
         )
-        return GangScheduler(queue, context.profiles, context.suspension, clock, attempts)
+        return GangScheduler(
+            queue=queue,
+            profiles=context.profiles,
+            suspension=context.suspension,
+            clock=clock,
+            attempts=attempts,
+            failed=failed,
+            errors=self.errors,
+        )

@@ -23,6 +23,7 @@ from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.cycle_context import CycleContext
 from scheduler_core.cycle.cycle_report import CycleRecording
 from scheduler_core.cycle.cycle_slices import CycleSlices
+from scheduler_core.cycle.internal_errors import done
 from scheduler_core.cycle.percentage_of_nodes import NodeOrder
 from scheduler_core.cycle.plugin_handle import PluginHandle, PluginServices, PluginWriters, ReportedDeletions
 from scheduler_core.cycle.profile_queueing_rules import ProfileQueueingRules
@@ -66,6 +67,7 @@ log = logging.getLogger(__name__)
 _SLICE_SECONDS = 0.002
 _SLICE_PODS = 64
 _SETTLE_INTERVAL_SECONDS = 5.0
+_PAUSE_AFTER_ERROR_SECONDS = 1.0
 
 
 class Scheduler:
@@ -315,53 +317,84 @@ class Scheduler:
             await self.context.clock.sleep(0)
 
     async def _cycles(self) -> None:
-        context, decided = self.context, self.cycles.decided
         while True:
-            await context.queue.wait()
-            await self._until_binds_drain()
-            deadline = context.clock.now() + _SLICE_SECONDS
-            for _ in range(_SLICE_PODS):
-                queued = context.queue.pop()
-                if queued is None:
-                    break
+            try:
+                await self._slice()
+            except Exception as fault:
+                self._survived("a slice of the scheduling loop", fault)
+                self.cycles.errors.undo()
+                await self.context.clock.sleep(_PAUSE_AFTER_ERROR_SECONDS)
+
+    async def _slice(self) -> None:
+        """Run cycles for about two milliseconds, then the other tasks."""
+        context, decided = self.context, self.cycles.decided
+        await context.queue.wait()
+        await self._until_binds_drain()
+        deadline = context.clock.now() + _SLICE_SECONDS
+        for _ in range(_SLICE_PODS):
+            queued = context.queue.pop()
+            if queued is None:
+                break
+            try:
                 if decided.profiles:
                     decided.begin(queued)
                 await self._cycle(queued)
-                if context.clock.now() >= deadline or self._binds_under_way >= self.options.max_binding:
-                    break
-                if context.suspension.is_awaited:
-                    # Tasks that wait for the end of the suspended cycle run before the next cycle.
-                    break
-            await self._journal.paused(self.shadows.compare() if decided.pods else context.clock.sleep(0))
+            except Exception as fault:
+                self.cycles.errors.interrupted(queued, None, fault)
+            if context.clock.now() >= deadline or self._binds_under_way >= self.options.max_binding:
+                break
+            if context.suspension.is_awaited:
+                # Tasks that wait for the end of the suspended cycle run before the next cycle.
+                break
+        await self._journal.paused(self.shadows.compare() if decided.pods else context.clock.sleep(0))
+
+    def _survived(self, what: str, fault: Exception) -> None:
+        """Log and count an error that concerns no pod; the loop in which it was raised goes on."""
+        log.error("%s failed in the scheduler itself; please report it", what, exc_info=fault)
+        self.context.metrics.internal_errors += 1
 
     async def _cycle(self, queued: QueuedPod) -> None:
         """Run one cycle of a pod or a gang; awaits only if the profile has extenders."""
+        attempt, attempts = None, list[Attempt]()
         try:
-            if isinstance(queued, QueuedGang):
-                with self.context.steps.live_attempt(len(queued.members)):
-                    attempts = await self.cycles.gangs.schedule(queued)
-                for each in attempts:
-                    self._start_binding(each)
-                return
-            instance = self.context.profiles.get(queued.profile)
-            if queued.info.pod.spec.resource_claims or queued.info.scalars:
-                # It may search devices.
-                with self.context.steps.live_attempt():
-                    attempt = await self._schedule(queued, instance)
-            elif instance is not None and instance.extenders:
-                attempt = await self._schedule(queued, instance)
-            else:
-                attempt = self.cycles.pods.schedule(queued)
+            try:
+                if isinstance(queued, QueuedGang):
+                    with self.context.steps.live_attempt(len(queued.members)):
+                        attempts = await self.cycles.gangs.schedule(queued)
+                else:
+                    instance = self.context.profiles.get(queued.profile)
+                    if queued.info.pod.spec.resource_claims or queued.info.scalars:
+                        # It may search devices.
+                        with self.context.steps.live_attempt():
+                            attempt = await self._schedule(queued, instance)
+                    elif instance is not None and instance.extenders:
+                        attempt = await self._schedule(queued, instance)
+                    else:
+                        attempt = self.cycles.pods.schedule(queued)
+            except Exception as fault:
+                if attempt is None and not attempts:
+                    raise
+                # The pods are assumed, so they must be bound or released.
+                self._survived("the end of a cycle", fault)
             if attempt is not None:
-                self._start_binding(attempt)
+                self._try_to_start_binding(attempt)
+            for each in attempts:
+                self._try_to_start_binding(each)
         finally:
             if self._slices.has_suspended:
-                self._slices.cycle_ended()
+                done(self._slices.cycle_ended)
 
     async def _schedule(self, queued: QueuedPod, instance: FrameworkInstance | None) -> Attempt | None:
         if instance is not None and instance.extenders:
             return await self.cycles.extended.schedule(queued)
         return self.cycles.pods.schedule(queued)
+
+    def _try_to_start_binding(self, attempt: Attempt) -> None:
+        """Start the binding cycle of an assumed pod, or release the pod."""
+        try:
+            self._start_binding(attempt)
+        except Exception as fault:
+            self.cycles.binding.interrupted(attempt, fault)
 
     @property
     def binding_count(self) -> int:
@@ -387,8 +420,8 @@ class Scheduler:
     async def _bind(self, attempt: Attempt) -> None:
         try:
             await self.cycles.binding.bind(attempt)
-        except Exception:
-            log.exception("internal error in a binding cycle; please report it")
+        except Exception as fault:
+            self._survived("a binding cycle", fault)
         finally:
             # A step of the task, so that its order among the other steps is recorded.
             task = asyncio.current_task()
@@ -399,12 +432,21 @@ class Scheduler:
     async def _flush(self) -> None:
         while True:
             await self.context.clock.sleep(FLUSH_INTERVAL_SECONDS)
-            self.context.queue.flush()
+            try:
+                self.context.queue.flush()
+            except Exception as fault:
+                self._survived("the flush of the queue", fault)
 
     async def _settle(self) -> None:
         while True:
             await self.context.clock.sleep(_SETTLE_INTERVAL_SECONDS)
-            # Event handlers record metrics even while no pod is scheduled.
-            self.context.metrics.settle()
-            with contextlib.suppress(TimeoutError):
-                await self.unconfirmed_pods.settle(self.feed, self.options.confirm_after_seconds)
+            try:
+                # Event handlers record metrics even while no pod is scheduled.
+                self.context.metrics.settle()
+            except Exception as fault:
+                self._survived("the count of metrics", fault)
+            try:
+                with contextlib.suppress(TimeoutError):
+                    await self.unconfirmed_pods.settle(self.feed, self.options.confirm_after_seconds)
+            except Exception as fault:
+                self._survived("the settling of unconfirmed pods", fault)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.failure_handler import Failure, of_status
@@ -37,6 +39,39 @@ class AssumedPods:
         self._nominator = queue.nominator
         self._waiting = waiting
         self._room = room
+        self._open: dict[int, Attempt] = {}
+        """Attempts that are assumed and that no binding cycle has taken over, in the order in which they were."""
+
+    def hand_over(self, attempt: Attempt) -> None:
+        """Leave an assumed pod to its binding cycle: :meth:`undo` does not release it any more."""
+        self._open.pop(id(attempt), None)
+        if self._cache.columns.overlays:
+            # A plugin's dry run raised, and the plugin returned all the same.
+            self._cache.columns.undo_overlays(0)
+
+    def undo(self, begun: int = 0, overlays: int = 0) -> None:
+        """Undo what was assumed and not handed over, the last one first, and hypothetical changes that are left.
+
+        Args:
+            begun: How many of them stay: those that were assumed before.
+            overlays: How many overlays stay.
+        """
+        for attempt in reversed(list(self._open.values())[begun:]):
+            try:
+                self.release(attempt)
+            except Exception:
+                log.exception("pod %s could not be released; it is tried once more", attempt.info.key)
+                self.release(attempt)
+        self._cache.columns.undo_overlays(overlays)
+
+    @contextmanager
+    def undone(self) -> Iterator[None]:
+        """Undo what the block assumes, whatever it raises."""
+        begun, overlays = len(self._open), len(self._cache.columns.overlays)
+        try:
+            yield
+        finally:
+            self.undo(begun, overlays)
 
     def reserve_and_permit(self, attempt: Attempt, node_name: str) -> Failure | None:
         """Assume the pod, run Reserve and Permit; the caller releases the pod if that fails.
@@ -55,7 +90,9 @@ class AssumedPods:
         if attempt.recorder is not None:
             attempt.search_ended = attempt.recorder.times[-1]
         self._cache.assume(attempt.info, node_name)
+        # No call may come between: release() undoes an attempt that has a node.
         attempt.node_name = node_name
+        self._open[id(attempt)] = attempt
         if attempt.queued.group is not None:
             self._gangs.assumed(attempt.info.uid)
         recorder = attempt.state.recorder
@@ -120,7 +157,10 @@ class AssumedPods:
         devices.report_dropped(full, ClaimConsumer("pods", attempt.info.pod.metadata.name, attempt.info.uid))
 
     def release(self, attempt: Attempt) -> None:
-        """Run Unreserve and drop the pod from the cache; no effect if it is not assumed."""
+        """Run Unreserve and drop the pod from the cache; no effect if it is not assumed.
+
+        If it raises, it may be called again: every step can be repeated.
+        """
         if not attempt.node_name:
             return
         self._waiting.discard(attempt.info.uid)
@@ -132,3 +172,4 @@ class AssumedPods:
         if attempt.queued.group is not None:
             self._gangs.released(attempt.info.uid)
         attempt.node_name = ""
+        self._open.pop(id(attempt), None)

@@ -35,6 +35,7 @@ class Attempt:
         among_reason: Rejection reason of the other rows.
         number: Number of the attempt; None for the number that the queue counted.
         gang: The gang with whose members the pod is bound; None for a single pod.
+        is_counted: Whether it counts as in flight for its instance.
     """
 
     queued: QueuedPod
@@ -52,6 +53,18 @@ class Attempt:
     among_reason: str = ""
     number: int | None = None
     gang: GangBinding | None = None
+    is_counted: bool = False
+
+    def begin(self) -> None:
+        """Count the attempt as in flight for its instance, until :meth:`end`."""
+        self.instance.begin()
+        self.is_counted = True
+
+    def end(self) -> None:
+        """Count the attempt as ended; no effect if it was not counted, or was ended before."""
+        if self.is_counted:
+            self.instance.end()
+            self.is_counted = False
 
     def log_fields(self) -> dict[str, str]:
         """Return the log fields that identify the attempt; ``node`` only if one was chosen."""

@@ -17,6 +17,7 @@ from scheduler_core.cycle.binding_outcomes import BoundPods, FailedBinds
 from scheduler_core.cycle.bound_elsewhere import node_of_rival
 from scheduler_core.cycle.cycle_report import CycleReport
 from scheduler_core.cycle.failure_handler import Failure, of_status, too_late
+from scheduler_core.cycle.internal_errors import done, error_text
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.errors import BoundElsewhereError, ClusterWriteError, ExtenderError, WriteTimeoutError
 from scheduler_core.framework.cycle_stages import CycleStage
@@ -24,7 +25,7 @@ from scheduler_core.framework.cycle_state import bind_annotations
 from scheduler_core.framework.status import SUCCESS, Code, Status, error
 from scheduler_core.ports import Binding, Clock, ClusterWriter, PodStatusPatch
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
-from scheduler_core.runtime.binding import run_binds, run_pre_bind_pre_flights
+from scheduler_core.runtime.binding import UnclearBindError, run_binds, run_pre_bind_pre_flights
 from scheduler_core.runtime.extenders import binder_of
 from scheduler_core.runtime.pre_binding import PodsInPreBind, run_pre_binds
 from scheduler_core.runtime.reserve_and_permit import WaitingPodMap
@@ -78,7 +79,7 @@ class BindingCycle:
             return await self._run(attempt)
         finally:
             if together is not None:
-                together.ended()
+                done(together.ended)
 
     async def _run(self, attempt: Attempt) -> bool:
         try:
@@ -87,9 +88,27 @@ class BindingCycle:
             await self._suspension.over()
         except BaseException:
             if attempt.gang is not None:
-                attempt.gang.failed(attempt.info.uid, attempt.info.key, "the scheduler stops", is_error=True)
-            self._failed.cancelled(attempt)
+                stopped = "the scheduler stops"
+                done(attempt.gang.failed, attempt.info.uid, attempt.info.key, stopped, is_error=True)
+            done(self._failed.cancelled, attempt)
             raise
+        try:
+            return self._end(attempt, failure)
+        except Exception as fault:
+            self._failed.interrupted(attempt, failure, fault)
+            return failure is None
+
+    def interrupted(self, attempt: Attempt, fault: Exception) -> None:
+        """End a binding cycle that could not be started."""
+        failure = Failure(error_text(fault), is_error=True)
+        if attempt.gang is not None:
+            done(attempt.gang.failed, attempt.info.uid, attempt.info.key, failure.message, is_error=True)
+        self._failed.interrupted(attempt, failure, fault)
+        if attempt.gang is not None:
+            done(attempt.gang.ended)
+
+    def _end(self, attempt: Attempt, failure: Failure | None) -> bool:
+        """Record the bound pod or the failure; return whether the pod was bound."""
         rival_node_name = node_of_rival(self._cache, attempt)
         if failure is None and rival_node_name:
             # The answer was processed late, and a watch is more recent than a bind that never took effect.
@@ -110,7 +129,7 @@ class BindingCycle:
         except Exception as fault:
             attempt.state.recorder.interrupt()
             log.exception("binding pod %s failed in the scheduler itself", attempt.info.key, extra=attempt.log_fields())
-            return Failure(f"internal error: {type(fault).__name__}: {fault}; please report it", is_error=True)
+            return Failure(error_text(fault), is_error=True)
 
     async def _bind(self, attempt: Attempt) -> Failure | None:
         if node_of_rival(self._cache, attempt):
@@ -118,14 +137,32 @@ class BindingCycle:
         recorder = attempt.state.recorder
         recorder.enter(_BIND)
         try:
-            status = await self._requests.send(attempt)
+            status = await self._send(attempt)
         except BoundElsewhereError as taken:
-            recorder.leave(_BIND, Code.ERROR)
+            done(recorder.leave, _BIND, Code.ERROR)
             return Failure(str(taken), is_error=True, bound_to=taken.node_name)
-        recorder.leave(_BIND, status.code)
-        if status.is_success or self._is_seen_bound(attempt):
+        # The pod may be bound: nothing that raises from now on may release it.
+        done(recorder.leave, _BIND, status.code)
+        if status.code is Code.SUCCESS or self._is_seen_bound(attempt):
             return None
         return too_late(status)
+
+    async def _send(self, attempt: Attempt) -> Status:
+        """Send the bind; whatever raises, the outcome is that on the API server."""
+        try:
+            return await self._requests.send(attempt)
+        except BoundElsewhereError:
+            raise
+        except Exception as fault:
+            text = "the bind of pod %s raised; the pod is read to find out whether it is bound"
+            log.log(
+                logging.WARNING if isinstance(fault, UnclearBindError) else logging.ERROR,
+                text,
+                attempt.info.key,
+                exc_info=fault,
+                extra=attempt.log_fields(),
+            )
+            return await self._requests.outcome_of(attempt, fault)
 
     def _is_seen_bound(self, attempt: Attempt) -> bool:
         """Return whether a watch has shown the pod on the node; the bind then took effect even without a response."""
@@ -275,10 +312,24 @@ class BindRequests:
         except WriteTimeoutError as lost:
             return await self._read_outcome(attempt, lost)
 
-    async def _read_outcome(self, attempt: Attempt, lost: WriteTimeoutError | ExtenderError) -> Status:
+    async def outcome_of(self, attempt: Attempt, fault: Exception) -> Status:
+        """Return the outcome of a bind during which something raised, possibly after the pod was bound.
+
+        Raises:
+            BoundElsewhereError: Another scheduler has bound the pod to another node.
+        """
+        failed = fault.status if isinstance(fault, UnclearBindError) else error(error_text(fault))
+        return await self._read_outcome(attempt, fault, failed)
+
+    async def _read_outcome(self, attempt: Attempt, lost: Exception, failed: Status | None = None) -> Status:
         """Return the outcome of a bind whose response was lost or unclear, by reading the pod until that succeeds.
 
         The pod stays assumed meanwhile: releasing the node on a wrong guess would overcommit it.
+
+        Args:
+            attempt: The attempt.
+            lost: Why the outcome is not known.
+            failed: The outcome if the pod is not bound; None for a general error.
 
         Raises:
             BoundElsewhereError: Another scheduler has bound the pod to another node.
@@ -297,5 +348,7 @@ class BindRequests:
             if pod.spec.node_name == node_name:
                 return SUCCESS
             raise BoundElsewhereError(f"the pod was read and is bound to node {pod.spec.node_name}", pod.spec.node_name)
+        if failed is not None:
+            return failed
         how = "failed" if isinstance(lost, ExtenderError) else "was not answered"
         return error(f"the pod was read and is not bound to node {node_name}, after its bind {how}: {lost}")

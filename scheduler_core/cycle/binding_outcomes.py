@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+
 from scheduler_core.cycle.assume_and_reserve import AssumedPods
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.bound_elsewhere import PodsBoundElsewhere
 from scheduler_core.cycle.cycle_report import CycleReport
 from scheduler_core.cycle.failure_handler import FailedAttempts, Failure
 from scheduler_core.cycle.freed_capacity_event import FreedCapacity
+from scheduler_core.cycle.internal_errors import InternalErrors, done
 from scheduler_core.framework.cycle_stages import CycleStage
 from scheduler_core.framework.pods_to_activate import take_pods_to_activate
 from scheduler_core.framework.status import Code
@@ -18,6 +21,7 @@ from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.binding import run_post_binds
 from scheduler_core.snapshot.cluster_cache import ClusterCache
 
+log = logging.getLogger(__name__)
 _POST_BIND = CycleStage.POST_BIND
 
 
@@ -47,26 +51,33 @@ class BoundPods:
         self._clock = clock
         self._report = report
 
+    def _settle(self, attempt: Attempt) -> None:
+        self._cache.finish_binding(attempt.info.uid, self._clock.now())
+        self._queue.scheduled(attempt.queued)
+
     def record(self, attempt: Attempt) -> None:
         """Record a bound pod and end its attempt."""
-        info, pod = attempt.info, attempt.info.pod
-        self._cache.finish_binding(info.uid, self._clock.now())
-        self._queue.scheduled(attempt.queued)
+        info, pod, instance = attempt.info, attempt.info.pod, attempt.instance
+        done(self._settle, attempt)
+        # The pod is bound, so an error in one of these steps must not keep the others from running.
         note = f"Successfully assigned {pod.key} to {attempt.node_name}"
-        controller = attempt.instance.name
         regarding = ObjectReference("Pod", pod.metadata.name, pod.metadata.namespace, info.uid)
-        self._writer.record(Event(regarding, "Normal", "Scheduled", "Binding", note, reporting_controller=controller))
-        self._report.pod_bound(attempt)
-        log_bound(attempt.queued, attempt.log_fields, attempt.feasible_count, self._cache.columns.count)
-        recorder = attempt.state.recorder
-        recorder.enter(_POST_BIND)
-        run_post_binds(attempt.instance, attempt.state, info, attempt.node_name)
-        recorder.leave(_POST_BIND, Code.SUCCESS)
-        self._report.binding_ended(attempt, SCHEDULED)
+        event = Event(regarding, "Normal", "Scheduled", "Binding", note, reporting_controller=instance.name)
+        done(self._writer.record, event)
+        done(self._report.pod_bound, attempt)
+        done(log_bound, attempt.queued, attempt.log_fields, attempt.feasible_count, self._cache.columns.count)
+        done(self._run_post_binds, attempt)
+        done(self._report.binding_ended, attempt, SCHEDULED)
         named = take_pods_to_activate(attempt.state)
         if named:
-            self._queue.activate(named)
-        attempt.instance.end()
+            done(self._queue.activate, named)
+        done(attempt.end)
+
+    def _run_post_binds(self, attempt: Attempt) -> None:
+        recorder = attempt.state.recorder
+        recorder.enter(_POST_BIND)
+        run_post_binds(attempt.instance, attempt.state, attempt.info, attempt.node_name)
+        recorder.leave(_POST_BIND, Code.SUCCESS)
 
 
 class FailedBinds:
@@ -78,6 +89,8 @@ class FailedBinds:
         failed: Reports and requeues failed attempts.
         room: Reports freed room.
         report: Report of cycles.
+        errors: Requeues and reports pods after an exception.
+        bound: Records bound pods.
     """
 
     def __init__(
@@ -88,17 +101,36 @@ class FailedBinds:
         failed: FailedAttempts,
         room: FreedCapacity,
         report: CycleReport,
+        errors: InternalErrors,
+        bound: BoundPods,
     ) -> None:
+        self._errors = errors
+        self._bound = bound
         self._lost = lost
         self._assumed = assumed
         self._failed = failed
         self._room = room
         self._report = report
 
+    def interrupted(self, attempt: Attempt, failure: Failure | None, fault: Exception) -> None:
+        """End a binding cycle whose end raised.
+
+        Args:
+            attempt: The attempt.
+            failure: Why the pod is not bound; None for a bound pod, which stays on its node.
+            fault: The exception.
+        """
+        if failure is None:
+            text = "the end of the bind of pod %s failed in the scheduler itself"
+            done(log.error, text, attempt.info.key, exc_info=fault, extra=attempt.log_fields())
+            done(self._bound.record, attempt)
+            return
+        self._errors.interrupted(attempt.queued, attempt, fault)
+
     def cancelled(self, attempt: Attempt) -> None:
         """Release the pod of a cancelled binding cycle, and drop it from the queue."""
-        self._assumed.release_unbound(attempt)
-        self._failed.drop(attempt)
+        done(self._assumed.release_unbound, attempt)
+        done(self._failed.drop, attempt)
 
     def record(self, attempt: Attempt, failure: Failure, rival_node_name: str) -> None:
         """Handle a failed bind.

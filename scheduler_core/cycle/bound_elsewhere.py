@@ -74,7 +74,7 @@ class PodsBoundElsewhere:
             rival_node_name,
             node_name,
         )
-        attempt.instance.end()
+        attempt.end()
         nominator = self._queue.nominator
         nominated_node, nominated = nominator.node_of(info.uid), nominator.nomination_of(info.uid)
         held = self._queue.find(info.uid)

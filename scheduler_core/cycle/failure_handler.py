@@ -163,7 +163,7 @@ class FailedAttempts:
     def drop(self, attempt: Attempt) -> None:
         """Drop the released pod of a cancelled attempt from the queue."""
         self._queue.done(attempt.info.uid)
-        attempt.instance.end()
+        attempt.end()
 
     def handle(self, attempt: Attempt, failure: Failure) -> None:
         """Report a failed attempt and requeue the pod, unless it was bound or deleted meanwhile.
@@ -178,7 +178,7 @@ class FailedAttempts:
             log.warning(text, attempt.info.key, profile, failure.message, extra=extra)
         else:
             log_unschedulable(queued, attempt.log_fields, failure.message)
-        attempt.instance.end()
+        attempt.end()
         held = self._queue.find(queued.uid)
         if held is not queued:
             # It was removed from the queue. If it was added again, that entry does not belong to this attempt.

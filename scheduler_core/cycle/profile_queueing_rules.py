@@ -62,5 +62,6 @@ class ProfileQueueingRules:
             self._initial_backoff_seconds if initial is None else initial,
             self._max_backoff_seconds if longest is None else longest,
             places_gangs=instance.places_gangs,
+            are_keys_plain=instance.queue_sort.name in instance.built_in,
             metrics=QueueMetrics(instance.name, self._metrics, self._clock),
         )

@@ -14,6 +14,7 @@ from scheduler_core.cycle.decided_pods import DecidedPods
 from scheduler_core.cycle.failure_handler import FailedAttempts, Failure, failed_scheduling, no_fit
 from scheduler_core.cycle.filter_and_score import NoNodesError
 from scheduler_core.cycle.gang_constraints import MemberDomains
+from scheduler_core.cycle.internal_errors import InternalErrors, error_text
 from scheduler_core.cycle.reuse_or_search import NodeChoice
 from scheduler_core.errors import AttemptLimitError, SchedulerCoreError
 from scheduler_core.framework.cycle_stages import CycleStage
@@ -43,16 +44,25 @@ class SchedulingCycle:
         nodes: The columns, for PostFilter.
         assumed: Assumes the pods.
         end: Ends the cycles.
+        errors: Ends the cycles that an exception interrupted.
     """
 
     def __init__(
-        self, start: CycleStart, choice: NodeChoice, nodes: NodeColumns, assumed: AssumedPods, end: CycleEnd
+        self,
+        *,
+        start: CycleStart,
+        choice: NodeChoice,
+        nodes: NodeColumns,
+        assumed: AssumedPods,
+        end: CycleEnd,
+        errors: InternalErrors,
     ) -> None:
         self._start = start
         self._choice = choice
         self._nodes = nodes
         self._assumed = assumed
         self._end = end
+        self._errors = errors
 
     def schedule(self, queued: QueuedPod) -> Attempt | None:
         """Run one scheduling cycle.
@@ -63,17 +73,23 @@ class SchedulingCycle:
         Returns:
             The attempt, whose pod is assumed and must be bound; None if it failed or the pod was skipped.
         """
-        attempt = self._start.begin(queued)
-        if attempt is None:
-            return None
+        attempt = None
         try:
-            failure = self._decide(attempt)
+            attempt = self._start.begin(queued)
+            if attempt is None:
+                return None
+            try:
+                failure = self._decide(attempt)
+            except Exception as error:
+                failure = failure_of(attempt, error)
+            return self._end.conclude(attempt, failure)
         except Exception as error:
-            failure = failure_of(attempt, error)
+            self._errors.interrupted(queued, attempt, error)
+            return None
         except BaseException:
-            self._end.cancel(attempt)
+            if attempt is not None:
+                self._end.cancel(attempt)
             raise
-        return self._end.conclude(attempt, failure)
 
     def _decide(self, attempt: Attempt) -> Failure | None:
         node_name = self._choice.reuse(attempt)
@@ -105,10 +121,10 @@ def failure_of(attempt: Attempt, error: Exception) -> Failure:
         plugins = frozenset((error.plugin,)) if error.plugin else frozenset()
         return Failure(str(error), plugins, given_up_steps=error.steps)
     if isinstance(error, SchedulerCoreError):
-        return Failure(str(error), is_error=True)
+        return Failure(error_text(error), is_error=True)
     text = "scheduling pod %s failed in the scheduler itself"
     log.error(text, attempt.info.key, exc_info=error, extra=attempt.log_fields())
-    return Failure(f"internal error: {type(error).__name__}: {error}; please report it", is_error=True)
+    return Failure(error_text(error), is_error=True)
 
 
 class CycleStart:
@@ -149,10 +165,10 @@ class CycleStart:
         if self._skip(queued):
             self._queue.done(queued.uid)
             return None
-        instance.begin()
         attempt = self._report.begin_attempt(queued, instance)
         if queued.group is not None:
             restrict_to_domain(self._domains, attempt)
+        attempt.begin()
         return attempt
 
     def _skip(self, queued: QueuedPod) -> bool:
@@ -219,7 +235,7 @@ class CycleEnd:
         """Release and requeue the pod of a cycle that is cancelled between two slices, or while it awaits."""
         self._assumed.release(attempt)
         self._queue.failed(attempt.queued)
-        attempt.instance.end()
+        attempt.end()
 
     def conclude(self, attempt: Attempt, failure: Failure | None) -> Attempt | None:
         """End the cycle: return the attempt for its binding cycle, or release the pod and report the failure."""
@@ -230,8 +246,10 @@ class CycleEnd:
             named = take_pods_to_activate(attempt.state)
             if named:
                 self._queue.activate(named)
+            self._assumed.hand_over(attempt)
             return attempt
         self._assumed.release(attempt)
+        self._assumed.undo()
         self._report.scheduling_ended(attempt, ERROR if failure.is_error else UNSCHEDULABLE)
         self._failed.handle(attempt, failure)
         return None

@@ -18,6 +18,7 @@ from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.failure_handler import Failure, no_fit
 from scheduler_core.cycle.filter_and_score import Feasible, NodeSelection, score_feasible
 from scheduler_core.cycle.gang_constraints import ReservationRejections
+from scheduler_core.cycle.internal_errors import InternalErrors
 from scheduler_core.cycle.reuse_or_search import note_reserved
 from scheduler_core.cycle.scheduling_cycle import CycleEnd, CycleStart, failure_of
 from scheduler_core.cycle.suspension import Suspension
@@ -127,6 +128,7 @@ class ExtendedCycle:
         assumed: Assumes the pods.
         end: Ends the cycles.
         suspension: Defers changes while a cycle awaits an extender.
+        errors: Ends the cycles that an exception interrupted.
     """
 
     def __init__(
@@ -137,12 +139,14 @@ class ExtendedCycle:
         assumed: AssumedPods,
         end: CycleEnd,
         suspension: Suspension,
+        errors: InternalErrors,
     ) -> None:
         self._start = start
         self._choice = choice
         self._assumed = assumed
         self._end = end
         self._suspension = suspension
+        self._errors = errors
 
     async def schedule(self, queued: QueuedPod) -> Attempt | None:
         """Run one scheduling cycle, suspended while extenders answer.
@@ -155,18 +159,24 @@ class ExtendedCycle:
             is cancelled, the pod is released and requeued. Changes that arrive meanwhile are applied before this
             returns.
         """
-        attempt = self._start.begin(queued)
-        if attempt is None:
-            return None
         with self._suspension.of_cycle():
+            attempt = None
             try:
-                failure = await self._decide(attempt)
+                attempt = self._start.begin(queued)
+                if attempt is None:
+                    return None
+                try:
+                    failure = await self._decide(attempt)
+                except Exception as error:
+                    failure = failure_of(attempt, error)
+                return self._end.conclude(attempt, failure)
             except Exception as error:
-                failure = failure_of(attempt, error)
+                self._errors.interrupted(queued, attempt, error)
+                return None
             except BaseException:
-                self._end.cancel(attempt)
+                if attempt is not None:
+                    self._end.cancel(attempt)
                 raise
-            return self._end.conclude(attempt, failure)
 
     async def _decide(self, attempt: Attempt) -> Failure | None:
         node_name, diagnosis = await self._choice.choose(attempt)

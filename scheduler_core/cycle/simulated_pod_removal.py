@@ -69,6 +69,7 @@ class NodeDryRun:
         self._overlay = ColumnsOverlay(nodes, frees_shared_ports=frees_shared_ports)
 
     def __enter__(self) -> Self:
+        self._overlay.__enter__()
         return self
 
     def __exit__(

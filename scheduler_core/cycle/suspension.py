@@ -62,7 +62,12 @@ class Suspension:
         try:
             yield
         finally:
-            self.end()
+            try:
+                self.end()
+            except Exception:
+                # Without its end nothing would change any more.
+                log.exception("the end of a suspended cycle failed; it is repeated")
+                self.end()
 
     async def over(self) -> None:
         """Wait until no cycle is suspended; the caller continues before another cycle can be suspended."""
@@ -92,9 +97,14 @@ class Suspension:
             try:
                 take()
             except Exception:
-                log.exception(
-                    "a change that arrived while a cycle was suspended could not be applied; please report it"
-                )
-                if on_error is not None:
-                    on_error()
+                log.exception("a change that arrived while a cycle was suspended could not be applied; it is repeated")
+                self._repeat(take, on_error)
         self._over.set()
+
+    def _repeat(self, take: Callable[[], None], on_error: Callable[[], None] | None) -> None:
+        try:
+            take()
+        except Exception:
+            log.exception("a change that arrived while a cycle was suspended could not be applied; please report it")
+            if on_error is not None:
+                on_error()

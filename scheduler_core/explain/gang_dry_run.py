@@ -201,7 +201,7 @@ class GangExaminer:
         else:
             alone = GroupCycle(cycle.entry, gang, without_extenders(instance))
             reservation = self._reservations.of(gang.key)
-            with self._nominator.without(gang.waiting):
+            with self._trials.undone(), self._nominator.without(gang.waiting):
                 _DryRun(
                     cache=self._cache,
                     trials=self._trials,

@@ -50,7 +50,7 @@ class TreeExaminer:
             found.refusal = refusal.message
         else:
             inputs = TreeCycle.of(tree, without_extenders(instance), cycle.members)
-            with self._nominator.without(tree.waiting):
+            with self._trials.undone(), self._nominator.without(tree.waiting):
                 fits = self._trials.fill_tree(inputs)
                 nodes = {each.info.key: each.node_name for each in inputs.trial.placed if each.queued.group == part.key}
                 self._trials.undo(inputs.trial)

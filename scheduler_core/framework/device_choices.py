@@ -60,10 +60,9 @@ CHOSEN: StateKey[DeviceChoice] = StateKey("GangDevices/chosen")
 class DeviceChooser(ABC):
     """Enumerates allocations of devices."""
 
-    @property
     @abstractmethod
     def gang_search_steps(self) -> int:
-        """Largest number of steps of the search for one gang."""
+        """Return the largest number of steps of the search for one gang."""
 
     @abstractmethod
     def needs_devices(self, pod: PodInfo, nodes: NodeColumns) -> bool:

@@ -332,7 +332,10 @@ class ReservePlugin(Plugin):
 
     @abstractmethod
     def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
-        """Undo ``reserve``; called in reverse order, even if ``reserve`` failed or was not called. Must not fail."""
+        """Undo ``reserve``; called in reverse order, even if ``reserve`` failed or was not called. Must not fail.
+
+        After an error of the scheduler it may be called twice.
+        """
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,9 +50,11 @@ class QueuedPod:
         error_count: Number of consecutive errors; they have a backoff of their own.
         backoff_until: When its backoff ends; 0 for none, or not computed yet.
         rejected_by: Plugins that rejected it in its last attempt, and gates that have held it since.
+        counted_rejections: Those of them that the queue counts for its metrics; only the queue changes it.
         pending_on: Those of them that returned Pending.
         gated_by: The PreEnqueue plugin that gates it, "" for none.
         gate_reasons: The reasons of that plugin.
+        is_faulty: Whether an error in the queue or of its gate delays it, so that its gates are checked again later.
         is_nomination_withheld: Whether its nomination does not count until its gate opens.
         was_flushed: Whether it is retried only because it was unschedulable for too long.
         flushed_at: When it was last retried for that reason since its last attempt; 0 for never.
@@ -69,6 +71,7 @@ class QueuedPod:
     __slots__ = (
         "attempts",
         "backoff_until",
+        "counted_rejections",
         "error_count",
         "first_attempt",
         "flushed_at",
@@ -76,6 +79,7 @@ class QueuedPod:
         "gated_by",
         "group",
         "info",
+        "is_faulty",
         "is_nomination_withheld",
         "minimum_backoff",
         "pending_on",
@@ -104,11 +108,13 @@ class QueuedPod:
         self.backoff_until = 0.0
         self.first_attempt = 0.0
         self.rejected_by: frozenset[str] = frozenset()
+        self.counted_rejections: frozenset[str] = frozenset()
         self.pending_on: frozenset[str] = frozenset()
         self.gated_by = ""
         self.gate_reasons: tuple[str, ...] = ()
         self.is_nomination_withheld = False
         self.minimum_backoff = 0.0
+        self.is_faulty = False
         self.sort_key: object = None
         self.place = Place.NOWHERE
         self.was_flushed = False

@@ -115,7 +115,7 @@ class DeviceBacktracking:
             return None
         if not any(chooser.needs_devices(queued.info, nodes) for queued in members):
             return None
-        budget, wheres = StepBudget(chooser.gang_search_steps), places()
+        budget, wheres = StepBudget(chooser.gang_search_steps()), places()
         if not wheres:
             return None
         where = wheres[0]

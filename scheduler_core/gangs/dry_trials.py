@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Coroutine, Iterable, Sequence
+from contextlib import AbstractContextManager
 from typing import TypeVar
 
 from scheduler_core.cycle.assume_and_reserve import AssumedPods
@@ -74,6 +75,10 @@ class DryTrials:
         finally:
             self._order.next_start = start
             self._release((*cycle.trial.placed, *(attempt for attempt, _ in cycle.trial.failed)))
+
+    def undone(self) -> AbstractContextManager[None]:
+        """Undo everything that the block assumes, whatever it raises."""
+        return self._assumed.undone()
 
     def undo(self, trial: GangTrial) -> None:
         """Release the members of a try."""

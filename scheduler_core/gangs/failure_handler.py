@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from scheduler_core.cycle.failure_handler import Failure, failed_scheduling, patch_status
 from scheduler_core.errors import AttemptLimitError
-from scheduler_core.framework.queued_pod import QueuedGang
+from scheduler_core.framework.queued_pod import QueuedGang, QueuedPod
 from scheduler_core.framework.status import GANG_SCHEDULING
 from scheduler_core.gangs.placement_trial import GangTrial
 from scheduler_core.gangs.topology_domains import count_domains
@@ -277,16 +277,18 @@ class FailedGangs:
         entry.rejected_members = failure.rejected_members or tuple(pod.info for pod in members[:1])
         for queued in members:
             queued.attempts += 1
-            nominated = failure.nominations.get(queued.uid, "")
-            self._queue.nominator.decide(queued.info, nominated)
-            member_failure = Failure(
-                failure.message, failure.rejected_by, failure.pending_on, failure.is_error, nominated
-            )
-            pod, nominations = queued.info.pod, self._queue.nominator
-            if patch_status(self._writer, pod, member_failure, queued=queued, nominations=nominations):
-                self._writer.record(failed_scheduling(pod, failure.message, entry.profile))
+            self._queue.nominator.decide(queued.info, failure.nominations.get(queued.uid, ""))
         self._queue.failed(entry)
         self._queue.gangs.changed(gang)
+        for queued in members:
+            self._report(queued, failure, entry.profile)
+
+    def _report(self, queued: QueuedPod, failure: GangFailure, profile: str) -> None:
+        """Write the condition of a member, and record an event if it changes."""
+        pod, nominated = queued.info.pod, failure.nominations.get(queued.uid, "")
+        of_member = Failure(failure.message, failure.rejected_by, failure.pending_on, failure.is_error, nominated)
+        if patch_status(self._writer, pod, of_member, queued=queued, nominations=self._queue.nominator):
+            self._writer.record(failed_scheduling(pod, failure.message, profile))
 
     def _count(self, entry: QueuedGang, gang: Gang, failure: GangFailure) -> None:
         record = self._metrics.records[entry.profile]

@@ -14,6 +14,7 @@ Follows kube-scheduler v1.37.1 where comparable (``pkg/scheduler/schedule_one_po
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,6 +23,7 @@ from scheduler_core.cycle.assume_and_reserve import AssumedPods
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.cycle_report import CycleReport
 from scheduler_core.cycle.gang_bind_barrier import GangBinding
+from scheduler_core.cycle.internal_errors import InternalErrors, done, error_text
 from scheduler_core.cycle.scheduling_cycle import CycleEnd
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.errors import AttemptLimitError
@@ -29,7 +31,7 @@ from scheduler_core.framework.gang_post_filter import TriedMember
 from scheduler_core.framework.gang_preemptor import GangEviction
 from scheduler_core.framework.queued_pod import QueuedGang
 from scheduler_core.framework.status import GANG_SCHEDULING
-from scheduler_core.gangs.failure_handler import FailedGangs, GangFailure, of_limit, of_trials
+from scheduler_core.gangs.failure_handler import SCHEDULER_ERROR, FailedGangs, GangFailure, of_limit, of_trials
 from scheduler_core.gangs.placement_search import GroupCycle, QuorumSearch
 from scheduler_core.gangs.placement_trial import GangTrial
 from scheduler_core.gangs.preemption import GangPreemption, evict
@@ -39,12 +41,15 @@ from scheduler_core.metrics.decision_log import log_gang
 from scheduler_core.metrics.profile_metrics import ERROR, SCHEDULED, UNSCHEDULABLE, WAITING_ON_PREEMPTION
 from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics
 from scheduler_core.ports import Clock
-from scheduler_core.queueing.gang_members import GangOutcome
+from scheduler_core.queueing.gang_members import Gang, GangOutcome
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
+from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.runtime.post_filtering import run_gang_post_filters
 from scheduler_core.runtime.profile_swap import ProfileTable
 from scheduler_core.runtime.reserve_and_permit import WaitingPodMap
 from scheduler_core.snapshot.cluster_cache import ClusterCache
+
+log = logging.getLogger(__name__)
 
 
 class GangScheduler:
@@ -56,21 +61,28 @@ class GangScheduler:
         suspension: Defers changes while a cycle awaits an extender.
         clock: Time.
         attempts: Schedules gangs.
+        failed: Reports and requeues gangs.
+        errors: Undoes cycles that an exception interrupted.
     """
 
     def __init__(
         self,
+        *,
         queue: SchedulingQueue,
         profiles: ProfileTable,
         suspension: Suspension,
         clock: Clock,
         attempts: GroupAttempts,
+        failed: FailedGangs,
+        errors: InternalErrors,
     ) -> None:
         self._queue = queue
         self._profiles = profiles
         self._suspension = suspension
         self._clock = clock
         self._attempts = attempts
+        self._failed = failed
+        self._errors = errors
 
     async def schedule(self, entry: QueuedGang) -> list[Attempt]:
         """Run one group cycle.
@@ -90,17 +102,34 @@ class GangScheduler:
             queue.failed(entry)
             return []
         instance.begin()
+        attempts: list[Attempt] = []
         try:
             if not instance.extenders:
-                return await self._attempts.run(GroupCycle(entry, gang, instance))
-            with self._suspension.of_cycle():
-                return await self._attempts.run(GroupCycle(entry, gang, instance))
+                attempts = await self._run(entry, gang, instance)
+            else:
+                with self._suspension.of_cycle():
+                    attempts = await self._run(entry, gang, instance)
         except BaseException:
+            self._errors.undo()
             if queue.find(entry.uid) is entry:
                 queue.failed(entry)
             raise
         finally:
-            instance.end()
+            done(instance.end)
+        return attempts
+
+    async def _run(self, entry: QueuedGang, gang: Gang, instance: FrameworkInstance) -> list[Attempt]:
+        """Run one attempt; an exception of any step fails this gang only, with everything undone."""
+        try:
+            return await self._attempts.run(GroupCycle(entry, gang, instance))
+        except Exception as fault:
+            text = "the cycle of gang %s failed in the scheduler itself"
+            done(log.error, text, gang.key, exc_info=fault, extra={"podgroup": str(gang.key)})
+            self._errors.undo()
+            failure = GangFailure(error_text(fault), SCHEDULER_ERROR, needed=gang.needed)
+            if not done(self._failed.handle, entry, gang, failure):
+                self._errors.requeue(entry)
+            return []
 
 
 class GroupAttempts:
@@ -156,12 +185,16 @@ class GroupAttempts:
             self._count(cycle, self._rejection.reject(cycle, failure, failed), begun, searched)
             return []
         attempts = self._commit.commit(cycle, placed, failed)
-        self._count(cycle, SCHEDULED, begun, searched)
-        waited = clock.now() - (cycle.entry.first_attempt or begun)
-        self._metrics.profiles[cycle.entry.profile].gang_waits.observe(waited)
-        message = f"{len(attempts)} members are placed together, {waited:.1f} s after the quorum was there"
-        log_gang(str(gang.key), cycle.entry.profile, SCHEDULED, message)
+        # The members are in flight now, so a report that raises must not keep them from being bound.
+        done(self._report_scheduled, cycle, len(attempts), begun, searched)
         return attempts
+
+    def _report_scheduled(self, cycle: GroupCycle, count: int, begun: float, searched: float) -> None:
+        self._count(cycle, SCHEDULED, begun, searched)
+        waited = self._clock.now() - (cycle.entry.first_attempt or begun)
+        self._metrics.profiles[cycle.entry.profile].gang_waits.observe(waited)
+        message = f"{count} members are placed together, {waited:.1f} s after the quorum was there"
+        log_gang(str(cycle.gang.key), cycle.entry.profile, SCHEDULED, message)
 
     def _count(self, cycle: GroupCycle, result: str, begun: float, searched: float) -> None:
         seconds = self._clock.now() - begun
@@ -252,6 +285,7 @@ class QuorumCommit:
         assumed: Ends nominations.
         end: Ends the members' scheduling cycles.
         report: Report of cycles.
+        errors: Requeues members after an exception.
     """
 
     def __init__(
@@ -263,6 +297,7 @@ class QuorumCommit:
         assumed: AssumedPods,
         end: CycleEnd,
         report: CycleReport,
+        errors: InternalErrors,
     ) -> None:
         self._cache = cache
         self._queue = queue
@@ -270,6 +305,7 @@ class QuorumCommit:
         self._assumed = assumed
         self._end = end
         self._report = report
+        self._errors = errors
 
     def commit(self, cycle: GroupCycle, trial: GangTrial, failed: Sequence[GangTrial]) -> list[Attempt]:
         """Hand over the members of one gang.
@@ -289,23 +325,44 @@ class QuorumCommit:
         for each in (*failed, trial):
             for attempt, _ in each.failed:
                 self._report.scheduling_ended(attempt, UNSCHEDULABLE)
+        message = _scheduled_message(trial, failed)
+        try:
+            self._hand_over(cycle, trial)
+            queue.gang_changed(gang)
+            of_parts = Counter(each.queued.group for each in trial.placed)
+            for part in (gang, *(each for each in gang.parts if each is not gang and of_parts[each.key])):
+                part.first_failure, part.victims = None, ()
+                part.outcome = GangOutcome("Scheduled", message, len(trial.placed), trial.where.name)
+            queue.gangs.changed(gang)
+        except BaseException:
+            for attempt in trial.placed:
+                self._take_back(attempt)
+            raise
+        return trial.placed
+
+    def _hand_over(self, cycle: GroupCycle, trial: GangTrial) -> None:
+        """Let each assumed member continue by itself."""
+        queue = self._queue
         queue.gang_placed(cycle.entry, [attempt.queued for attempt in trial.placed])
-        together = GangBinding(
-            gang, cycle.quorum_of(trial), self._holds, self._refuse, queue.gang_changed, changed=queue.gangs.changed
-        )
+        gang, quorum = cycle.gang, cycle.quorum_of(trial)
+        together = GangBinding(gang, quorum, self._holds, self._refuse, queue.gang_changed, changed=queue.gangs.changed)
         for attempt in trial.placed:
-            cycle.instance.begin()
-            attempt.gang = together
+            attempt.begin()
             together.begun()
+            attempt.gang = together
             self._assumed.end_nomination(attempt)
             self._end.conclude(attempt, None)
-        queue.gang_changed(gang)
-        message, of_parts = _scheduled_message(trial, failed), Counter(each.queued.group for each in trial.placed)
-        for part in (gang, *(each for each in gang.parts if each is not gang and of_parts[each.key])):
-            part.first_failure, part.victims = None, ()
-            part.outcome = GangOutcome("Scheduled", message, len(trial.placed), trial.where.name)
-        queue.gangs.changed(gang)
-        return trial.placed
+
+    def _take_back(self, attempt: Attempt) -> None:
+        """Release a member that was to be bound, and requeue it with its gang."""
+        done(self._assumed.release, attempt)
+        done(attempt.end)
+        if attempt.recorder is not None:
+            done(self._report.release_recorder, attempt)
+        if attempt.gang is not None:
+            done(attempt.gang.ended)
+            attempt.gang = None
+        self._errors.requeue(attempt.queued)
 
     def _holds(self, uid: str) -> bool:
         return self._cache.get(uid) is not None

@@ -12,6 +12,7 @@ profile whose extenders filter nodes preempts for no gang, because extenders can
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -27,7 +28,7 @@ from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.gangs.domain_screen import DomainScreen
 from scheduler_core.gangs.dry_trials import DryTrials
 from scheduler_core.gangs.evictable_room import EvictableRoom
-from scheduler_core.gangs.failure_handler import GangFailure, not_enough_free, of_trials, quorum_text
+from scheduler_core.gangs.failure_handler import SCHEDULER_ERROR, GangFailure, not_enough_free, of_trials, quorum_text
 from scheduler_core.gangs.native_preemption import NativePlacement, preemptible_units
 from scheduler_core.gangs.preemption_plan import GangPlan, GangRequest
 from scheduler_core.gangs.topology_domains import candidate_domains, member_orders, scheduled_members
@@ -39,6 +40,8 @@ from scheduler_core.queueing.nominator import NominatedPods
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.snapshot.cluster_cache import ClusterCache
 from scheduler_core.snapshot.overlay import ColumnsOverlay
+
+log = logging.getLogger(__name__)
 
 PREEMPTING = "Preempting"
 _NEVER = "Never"
@@ -173,6 +176,17 @@ class GangPreemption:
             gang: The gang.
             instance: The profile of its members.
         """
+        try:
+            return self._preview_of(gang, instance)
+        except SchedulerCoreError as error:
+            return GangPreview(None, str(error))
+
+    def _preview_of(self, gang: Gang, instance: FrameworkInstance) -> GangPreview:
+        """Dry-run preemption, as :meth:`preview` does.
+
+        Raises:
+            SchedulerCoreError: A plugin failed.
+        """
         if gang.group is None or not gang.needed or not gang.has_quorum:
             return GangPreview(None, "the gang has no quorum that waits")
         waiting = sorted(gang.waiting.values(), key=lambda pod: (-pod.info.priority, pod.sequence))
@@ -181,8 +195,6 @@ class GangPreemption:
             return self._preview(_Preempting(gang, gang.group, instance, members))
         except AttemptLimitError as limit:
             return GangPreview(None, str(limit), is_given_up=True)
-        except SchedulerCoreError as error:
-            return GangPreview(None, str(error))
 
     def plan(
         self, gang: Gang, instance: FrameworkInstance, failure: GangFailure
@@ -200,7 +212,12 @@ class GangPreemption:
         """
         if failure.is_error:
             return failure, None
-        preview = self.preview(gang, instance)
+        try:
+            preview = self._preview_of(gang, instance)
+        except SchedulerCoreError as error:
+            log.exception("preemption for gang %s failed", gang.key, extra={"podgroup": str(gang.key)})
+            message = f"{failure.message.rstrip('.')}; preemption failed: {error}"
+            return replace(failure, reason=SCHEDULER_ERROR, message=message, rejected_by=frozenset()), None
         if preview.waits_for_victims:
             nominator = self._nominator
             nominations = {uid: nominator.node_of(uid) for uid in gang.waiting if nominator.node_of(uid)}

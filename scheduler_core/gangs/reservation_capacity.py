@@ -210,7 +210,8 @@ class Reservation:
         nodes = self._nodes
         changed = nodes.changes.since(self._position)
         if changed is None or self._version != nodes.version or len(self._free) != len(nodes.allocatable):
-            self._version = nodes.version
+            # If this raises, everything is computed again.
+            self._version = -1
             rows = sorted(row for name in self._names if (row := nodes.row_of(name)) != NO_ROW)
             self.rows = np.array(rows, dtype=np.intp)
             self._index = {row: position for position, row in enumerate(rows)}
@@ -221,7 +222,7 @@ class Reservation:
             stale = self._index.keys() & changed
         for row in stale:
             self._fill(row, self._index[row])
-        self._position = nodes.changes.position
+        self._position, self._version = nodes.changes.position, nodes.version
 
     def _fill(self, row: int, position: int) -> None:
         nodes = self._nodes

@@ -64,6 +64,7 @@ class SchedulerMetrics:
         permit_waits: Seconds of waits at Permit, by status.
         events: Seconds of the handling of events, by event.
         hints: Seconds of queueing hints, by plugin, event and result (Queue, QueueSkip or Error).
+        internal_errors: Errors of the scheduler's own code, or of plugins outside of attempts, after which it went on.
         preemption_attempts: Number of preemption attempts.
         victims: Victims of preemptions.
         preemptions: Seconds until the victims of a preemption are evicted, by result.
@@ -84,6 +85,7 @@ class SchedulerMetrics:
         self.permit_waits: dict[Code, Histogram] = {}
         self.events: dict[str, Histogram] = {}
         self.hints: dict[tuple[str, str, str], Histogram] = {}
+        self.internal_errors = 0
         self.preemption_attempts = 0
         self.victims = Histogram(VICTIM_BOUNDS)
         self.preemptions: dict[str, Histogram] = {}

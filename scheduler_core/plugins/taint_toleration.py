@@ -70,8 +70,8 @@ class TolerationTable:
 
     def refresh(self, taint_lists: TaintLists) -> None:
         """Compare the tolerations with the taint lists that were added since the last call."""
+        position = taint_lists.assigned.position
         numbers = taint_lists.assigned.since(self.position)
-        self.position = taint_lists.assigned.position
         self.codes, self.counts = _resized(self.codes, len(taint_lists)), _resized(self.counts, len(taint_lists))
         for number in range(len(taint_lists)) if numbers is None else set(numbers):
             taints = taint_lists.keys[number] or ()
@@ -79,6 +79,8 @@ class TolerationTable:
             self.counts[number] = _soft_untolerated(taints, self._tolerations)
         self.rejects = bool(self.codes.any())
         self.counts_any = bool(self.counts.any())
+        # Last, so that a refresh that raised is repeated.
+        self.position = position
 
 
 class TolerationTables:

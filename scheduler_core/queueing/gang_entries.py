@@ -19,18 +19,21 @@ from __future__ import annotations
 
 import copy
 import itertools
+import logging
 from collections.abc import Iterable
 
 from scheduler_core.framework.queued_pod import Place, QueuedGang, QueuedPod
 from scheduler_core.framework.status import GANG_SCHEDULING, Status, unresolvable
 from scheduler_core.model.foreign_gangs import foreign_gang
-from scheduler_core.model.pod_group import names_several_groups
+from scheduler_core.model.pod_group import GroupKey, names_several_groups
 from scheduler_core.ports import Clock
-from scheduler_core.queueing.gang_members import Gang
+from scheduler_core.queueing.gang_members import Gang, GangOutcome
 from scheduler_core.queueing.gang_registry import Gangs
 from scheduler_core.queueing.gates_and_hints import Requeue
 from scheduler_core.queueing.group_trees import GangTree
 from scheduler_core.queueing.moves_and_backoff import ATTEMPT_FAILED, Moves, RulesLookup
+
+log = logging.getLogger(__name__)
 
 QUORUM_EXISTS = "GangQuorum"
 """Label of the event by which a gang enters the queue, for metrics."""
@@ -73,6 +76,7 @@ class GangEntries:
         self._rules = rules
         self._sequence = sequence
         self._failing: dict[str, float] = {}
+        self._faulty: dict[GroupKey, None] = {}
         gangs.forest.on_detached.append(self.review)
 
     # -- members ------------------------------------------------------------------------------------------------
@@ -123,8 +127,7 @@ class GangEntries:
         gang.waiting.clear()
         for pod in self._queued(gang):
             if pod.place in _CALLED_IN or pod.place is _GROUPED:
-                self._places.clear_rejection(pod)
-                pod.rejected_by = pod.pending_on = frozenset()
+                self._places.clear_rejections(pod)
                 self.moves.enter(pod, GROUP_CHANGED)
 
     def _queued(self, gang: Gang) -> list[QueuedPod]:
@@ -144,8 +147,7 @@ class GangEntries:
         if gang is None:
             return False
         if pod.place is not _GROUPED:
-            self._places.clear_rejection(pod)
-            pod.rejected_by = pod.pending_on = frozenset()
+            self._places.clear_rejections(pod)
             self._places.take(pod)
             self._places.put(pod, _GROUPED)
         is_new = pod.uid not in gang.waiting
@@ -203,8 +205,7 @@ class GangEntries:
         """
         self.assign_gang(pod)
         if pod.group is not None and self._gangs.obstacle(pod.group):
-            self._places.clear_rejection(pod)
-            pod.rejected_by = pod.pending_on = frozenset()
+            self._places.clear_rejections(pod)
             self.moves.enter(pod, ATTEMPT_FAILED)
             if pod.place is Place.GATED:
                 self.moves.withhold_nomination(pod)
@@ -212,7 +213,6 @@ class GangEntries:
         gang = self._gang_that_needs(pod)
         if gang is None:
             return False
-        self._places.clear_rejection(pod)
         entry = gang.unit.entry
         if entry is None and gang.unit.needed:
             entry = gang.unit.entry = self._entry_of(gang.unit, pod)
@@ -220,8 +220,7 @@ class GangEntries:
             entry.timestamp, entry.backoff_until = pod.timestamp, 0.0
             entry.error_count, entry.unschedulable_count = pod.error_count, pod.unschedulable_count
             entry.rejected_by, entry.pending_on = pod.rejected_by, frozenset()
-            self._places.count_rejection(entry, entry.rejected_by)
-        pod.rejected_by = pod.pending_on = frozenset()
+        self._places.clear_rejections(pod)
         self._places.put(pod, _GROUPED)
         if pod.info.pod.metadata.deletion_timestamp is None:
             gang.waiting[pod.uid] = pod
@@ -270,7 +269,46 @@ class GangEntries:
             self.moves.requeue(entry, Requeue.AFTER_BACKOFF, label)
 
     def review(self, gang: Gang, label: str = QUORUM_EXISTS) -> None:
-        """Update the entry of a changed gang or tree; members of a whole gang continue as single pods."""
+        """Update the entry of a changed gang or tree; members of a whole gang continue as single pods.
+
+        If that raises, the gang is reviewed again at the next flush, and no other gang or pod is affected.
+        """
+        try:
+            self._review(gang, label)
+        except Exception as fault:
+            self._note_faulty(gang, fault)
+
+    def _note_faulty(self, gang: Gang, fault: Exception) -> None:
+        text = "the queue entry of gang %s cannot be updated; it is tried again within half a minute"
+        log.error(text, gang.key, exc_info=fault, extra={"podgroup": str(gang.key)})
+        self._faulty[gang.key] = None
+        message = f"internal error: {type(fault).__name__}: {fault}; please report it"
+        gang.outcome = GangOutcome("SchedulerError", message)
+        self._gangs.changed(gang)
+
+    def review_faulty(self) -> None:
+        """Review the gangs whose last review raised."""
+        faulty, self._faulty = self._faulty, {}
+        for key in faulty:
+            gang = self._gangs.get(key)
+            if gang is not None:
+                self.review(gang)
+
+    def delayed(self, pod: QueuedPod) -> None:
+        """Take a pod that an error delays off the waiting members of its gang, until it is requeued."""
+        gang = None if pod.group is None else self._gangs.get(pod.group)
+        if gang is not None and gang.waiting.pop(pod.uid, None) is not None:
+            self.review(gang)
+
+    def remove_faulty_member(self, pod: QueuedPod, fault: Exception) -> None:
+        """Remove a deleted or bound member although :meth:`remove_member` raised."""
+        gang = None if pod.group is None else self._gangs.get(pod.group)
+        if gang is not None:
+            gang.gates.discard(pod.uid)
+            gang.waiting.pop(pod.uid, None)
+            self._note_faulty(gang, fault)
+
+    def _review(self, gang: Gang, label: str) -> None:
         unit = gang.unit
         if unit.entry is not None and unit.entry.place is _IN_FLIGHT:
             return
@@ -330,6 +368,7 @@ class GangEntries:
         entry.info = copy.copy(first.info)
         entry.set_sort_position(gang.priority, gang.waits_since)
         self._places.register(entry)
+        self._places.count_rejections(entry)
         self.moves.requeue(entry, Requeue.AFTER_BACKOFF, label)
 
     def _entry_of(self, gang: Gang, pod: QueuedPod) -> QueuedGang:
@@ -373,8 +412,7 @@ class GangEntries:
         """Regroup members that wait as single pods, because their gang is not whole any more."""
         for pod in self._queued(gang):
             if pod.place in _CALLED_IN:
-                self._places.clear_rejection(pod)
-                pod.rejected_by = pod.pending_on = frozenset()
+                self._places.clear_rejections(pod)
                 self.moves.enter(pod, QUORUM_EXISTS)
 
     # -- attempts -----------------------------------------------------------------------------------------------
@@ -396,6 +434,11 @@ class GangEntries:
     def attempted(self, entry: QueuedGang) -> None:
         """Review a gang after its failed attempt was requeued: it may have changed meanwhile."""
         gang = self._gangs.get(entry.gang_key)
+        if gang is None or gang.entry is not entry:
+            # The gang was deleted during the attempt, and another one of its name has an entry of its own.
+            self._failing.pop(entry.uid, None)
+            if self._places.find(entry.uid) is entry:
+                self._places.drop(entry)
         if gang is not None:
             self.review(gang)
 

@@ -127,6 +127,7 @@ class QueueingRules:
         initial_backoff: Backoff after the first failure, in seconds.
         max_backoff: Maximum backoff, in seconds; 0 for no backoff.
         places_gangs: Whether a gang is scheduled in one group cycle; otherwise its members are scheduled one by one.
+        are_keys_plain: Whether all keys of the QueueSort plugin compare, as those of built-in plugins do.
         metrics: Times the gates and hints; None for no metrics.
     """
 
@@ -136,6 +137,7 @@ class QueueingRules:
     initial_backoff: float = 1.0
     max_backoff: float = 10.0
     places_gangs: bool = True
+    are_keys_plain: bool = False
     metrics: QueueMetrics | None = None
     _by_event: dict[ClusterEvent, Interest] = field(default_factory=dict)
 
@@ -201,6 +203,7 @@ def _first_closed(gates: tuple[PreEnqueuePlugin, ...], pod: QueuedPod, *, is_pre
         try:
             status: object = plugin.preview_gate(pod.info) if is_preview else plugin.pre_enqueue(pod.info)
         except Exception as fault:
+            pod.is_faulty = True
             log.exception(
                 "plugin %s raised at preEnqueue for pod %s",
                 plugin.name,

@@ -42,8 +42,8 @@ class PodHeap:
         """Add a pod; one of the same UID is replaced."""
         self._count += 1
         entry = (key, self._count, pod)
-        self._entries[pod.uid] = entry
         heapq.heappush(self._heap, entry)
+        self._entries[pod.uid] = entry
         if len(self._heap) > 2 * len(self._entries) + 64:
             self._heap = list(self._entries.values())
             heapq.heapify(self._heap)

@@ -21,6 +21,7 @@ from scheduler_core.framework.status import GANG_SCHEDULING, SUCCESS, Status
 from scheduler_core.ports import Clock, Timer
 from scheduler_core.queueing.gates_and_hints import QueueingRules, Requeue
 from scheduler_core.queueing.nominator import NominatedPods
+from scheduler_core.queueing.sort_keys import SortKeys
 from scheduler_core.queueing.sub_queues import Places
 
 log = logging.getLogger(__name__)
@@ -33,6 +34,7 @@ POPPED_FROM_BACKOFF = "PopFromBackoffQ"
 # Bound to names, because looking a member up in an enum is slow.
 _ACTIVE, _STAY, _AT_ONCE = Place.ACTIVE, Requeue.STAY, Requeue.AT_ONCE
 _NO_KEY: Any = object()
+_RETRY_SECONDS = 1.0
 
 RulesLookup = Callable[[str], QueueingRules | None]
 """Returns the rules of a profile by its scheduler name; None if it is not live."""
@@ -56,6 +58,9 @@ class GangMembership(Protocol):
     def note_gate(self, pod: QueuedPod, *, is_closed: bool) -> None:
         """Record whether a PreEnqueue plugin gates a pod of a gang: it may hold the other members back."""
 
+    def delayed(self, pod: QueuedPod) -> None:
+        """Take a pod that an error delays off the waiting members of its gang, until it is requeued."""
+
     def group_priority(self, uid: str) -> int | None:
         """Return the priority of the group of a pod; None if the pod's own counts."""
 
@@ -72,12 +77,17 @@ class Moves:
         places: The places of the pods.
         nominator: Nominations.
         ready: Set while a pod may be ready to pop.
+        on_error: Called with a pod that an error delays, and the error.
+        on_odd_key: Called with a pod whose sort key does not compare with those of other pods, and the reason.
     """
 
     def __init__(self, rules: RulesLookup, clock: Clock, membership: GangMembership) -> None:
         self.places = Places()
         self.nominator = NominatedPods(membership.group_priority)
         self.ready = asyncio.Event()
+        self.on_error: list[Callable[[QueuedPod, str], None]] = []
+        self.on_odd_key: list[Callable[[QueuedPod, str], None]] = []
+        self._sort_keys = SortKeys()
         self._rules = rules
         self._clock = clock
         self._timer: Timer | None = None
@@ -87,11 +97,20 @@ class Moves:
     def requeue(self, pod: QueuedPod, verdict: Requeue, label: str) -> None:
         """Move a pod by a verdict; a pod without remaining backoff becomes active at once.
 
+        A move that raises delays this pod only, so that one event always moves all other pods.
+
         Args:
             pod: The pod, in any place.
             verdict: The verdict.
             label: Label of the event that moves it, for metrics.
         """
+        try:
+            self._requeue(pod, verdict, label)
+        except Exception as fault:
+            self.delay_faulty(pod, fault)
+
+    def _requeue(self, pod: QueuedPod, verdict: Requeue, label: str) -> None:
+        pod.is_faulty = False
         rules = self._rules(pod.profile)
         if rules is None:
             self.park(pod)
@@ -121,13 +140,18 @@ class Moves:
 
     def end_backoff(self, pod: QueuedPod, label: str) -> None:
         """Move a pod from backoff into the active queue; its gates were open before the backoff."""
-        self._activate(pod, self._rules_of(pod), label)
+        try:
+            if pod.is_faulty:
+                self._requeue(pod, _AT_ONCE, label)
+            else:
+                self._activate(pod, self._rules_of(pod), label)
+        except Exception as fault:
+            self.delay_faulty(pod, fault)
 
     def park(self, pod: QueuedPod) -> None:
         """Park a pod whose profile is not live; its rejections and nomination are dropped."""
         self.places.take(pod)
-        self.places.clear_rejection(pod)
-        pod.rejected_by = pod.pending_on = frozenset()
+        self.places.clear_rejections(pod)
         pod.gated_by, pod.gate_reasons = "", ()
         pod.is_nomination_withheld = False
         self.nominator.withdraw(pod.uid)
@@ -166,23 +190,29 @@ class Moves:
 
     def reorder(self, pod: QueuedPod) -> None:
         """Reorder a pod in its queue."""
-        was_active, rules = pod.place is _ACTIVE, self._rules_of(pod)
-        self.places.take(pod)
-        if was_active:
-            self._rank_active(pod, rules)
-        else:
-            self._rank_in_backoff(pod, rules)
+        self._rank_again((pod,), is_active=pod.place is _ACTIVE)
+
+    def _rank_again(self, pods: Iterable[QueuedPod], *, is_active: bool) -> None:
+        for pod in pods:
+            try:
+                rules = self._rules_of(pod)
+                self.places.take(pod)
+                if is_active:
+                    self._rank_active(pod, rules)
+                else:
+                    self._rank_in_backoff(pod, rules)
+            except Exception as fault:
+                self.delay_faulty(pod, fault)
 
     def reorder_all(self) -> None:
         """Reorder the queues by another QueueSort plugin."""
         active, backing_off = (list(self.places.pods(place)) for place in (_ACTIVE, Place.BACKOFF))
+        self._sort_keys = SortKeys()
         # All pods are removed first: keys of two QueueSort plugins may not be comparable.
         for pod in (*active, *backing_off):
             self.places.take(pod)
-        for pod in active:
-            self._rank_active(pod, self._rules_of(pod))
-        for pod in backing_off:
-            self._rank_in_backoff(pod, self._rules_of(pod))
+        self._rank_again(active, is_active=True)
+        self._rank_again(backing_off, is_active=False)
 
     def _rules_of(self, pod: QueuedPod) -> QueueingRules:
         rules = self._rules(pod.profile)
@@ -209,6 +239,9 @@ class Moves:
             if pod.group is not None:
                 self._membership.note_gate(pod, is_closed=False)
             return True
+        if pod.is_faulty:
+            # The plugin raised. Perhaps no event opens its gate, so each flush calls it again.
+            self._notify(self.on_error, pod, status.message)
         pod.gated_by, pod.gate_reasons = status.plugin, status.reasons
         if status.plugin == GANG_SCHEDULING:
             # Its PodGroup is not known; whichever gate opens last, the nomination in the status counts again then.
@@ -217,7 +250,7 @@ class Moves:
         if status.plugin not in pod.rejected_by:
             # Earlier rejecting plugins stay recorded: the gate of a preemption opens by itself.
             pod.rejected_by |= {status.plugin}
-            self.places.count_rejection(pod, (status.plugin,))
+            self.places.count_rejections(pod)
         self._put_aside(pod, Place.GATED, label)
         if pod.group is not None:
             self._membership.note_gate(pod, is_closed=status.plugin != GANG_SCHEDULING)
@@ -243,17 +276,53 @@ class Moves:
     # -- order --------------------------------------------------------------------------------------------------
 
     def _key_of(self, pod: QueuedPod, rules: QueueingRules) -> Any:
-        """Return the QueueSort plugin's key; :data:`_NO_KEY` if it raised."""
+        """Return the QueueSort plugin's key in comparable form; :data:`_NO_KEY` if the plugin raised."""
         try:
             pod.sort_key = rules.sort_key(pod.sort_entry)
-        except Exception:
+            if rules.are_keys_plain:
+                return pod.sort_key
+            key, problem = self._sort_keys.comparable(pod.sort_key)
+        except Exception as fault:
             log.exception(
                 "the QueueSort plugin raised for pod %s; it is called again after backoff",
                 pod.info.key,
                 extra={"pod": pod.info.key},
             )
+            self._notify(self.on_error, pod, f"the QueueSort plugin raised {type(fault).__name__}: {fault}")
             return _NO_KEY
-        return pod.sort_key
+        if problem:
+            text = "the sort key of pod %s does not compare with those of other pods (%s); its kind decides the order"
+            log.warning(text, pod.info.key, problem, extra={"pod": pod.info.key})
+            self._notify(self.on_odd_key, pod, problem)
+        return key
+
+    def _notify(self, listeners: list[Callable[[QueuedPod, str], None]], pod: QueuedPod, message: str) -> None:
+        for listener in listeners:
+            try:
+                listener(pod, message)
+            except Exception:
+                log.exception("an error of pod %s could not be reported", pod.info.key, extra={"pod": pod.info.key})
+
+    def delay_faulty(self, pod: QueuedPod, fault: Exception) -> None:
+        """Move a pod whose own move raised into backoff, as after an error, and report it."""
+        text = "moving pod %s in the queue failed in the scheduler itself; it is tried again after backoff"
+        log.error(text, pod.info.key, exc_info=fault, extra={"pod": pod.info.key})
+        if self.places.find(pod.uid) is pod and pod.place is not Place.IN_FLIGHT:
+            rules = self._rules(pod.profile)
+            self.places.take(pod)
+            self.places.clear_rejections(pod)
+            pod.gated_by, pod.gate_reasons = "", ()
+            pod.is_faulty = True
+            if rules is not None:
+                self._delay(pod, rules)
+            elif type(pod) is QueuedGang:
+                self.places.drop(pod)
+            else:
+                self.places.put(pod, Place.PARKED)
+            if pod.group is not None:
+                self._membership.delayed(pod)
+        message = f"internal error: {type(fault).__name__}: {fault}; please report it"
+        self._notify(self.on_error, pod, message)
 
     def _rank_active(self, pod: QueuedPod, rules: QueueingRules) -> bool:
         """Add a pod that is in no place to the active queue; return False if it could not be ordered."""
@@ -307,12 +376,26 @@ class Moves:
     def _end_backoffs(self) -> None:
         self._timer = None
         now = self._clock.now()
-        for place in (Place.BACKOFF, Place.ERROR_BACKOFF):
-            while (key := self.places.lowest_key(place)) is not None and key[0] <= now:
-                pod = self.places.take_first(place)
-                assert pod is not None
-                self.end_backoff(pod, BACKOFF_COMPLETE)
-        self._schedule_backoff()
+        try:
+            for place in (Place.BACKOFF, Place.ERROR_BACKOFF):
+                while (key := self.places.lowest_key(place)) is not None and key[0] <= now:
+                    pod = self.places.take_first(place)
+                    assert pod is not None
+                    try:
+                        self.end_backoff(pod, BACKOFF_COMPLETE)
+                    except Exception as fault:
+                        self.delay_faulty(pod, fault)
+        except Exception:
+            log.exception("the end of backoffs failed in the scheduler itself; please report it")
+        self.restart_timer()
+
+    def restart_timer(self) -> None:
+        """Set the timer to the end of the first backoff, unless it is set; it must run while any pod backs off."""
+        try:
+            self._schedule_backoff()
+        except Exception:
+            log.exception("the timer of backoffs could not be set; it is set again in a second")
+            self._timer = self._clock.call_later(_RETRY_SECONDS, self._end_backoffs)
 
     def close(self) -> None:
         """Stop the timer."""

@@ -30,7 +30,7 @@ from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.queueing.gang_registry import Gangs
 from scheduler_core.queueing.gang_requeueing import GangRequeueing
 from scheduler_core.queueing.gates_and_hints import QueueingRules, Requeue
-from scheduler_core.queueing.in_flight_events import InFlightEvents
+from scheduler_core.queueing.in_flight_events import InFlightEvents, SeenEvent
 from scheduler_core.queueing.moves_and_backoff import ATTEMPT_FAILED, POD_ADDED, POPPED_FROM_BACKOFF, RulesLookup
 from scheduler_core.queueing.queue_inspection import QueueReadings
 from scheduler_core.queueing.sub_queues import QueueCounts
@@ -56,6 +56,8 @@ class SchedulingQueue:
         gangs: All gangs, waiting and scheduled ones.
         readings: What waits where, for status, metrics and explanations.
         nominator: Nominations.
+        on_error: Called with a pod that an error in the queue delays, such as one of QueueSort, and the error.
+        on_odd_key: Called with a pod whose sort key does not compare with those of other pods, and the reason.
         max_unschedulable_seconds: Seconds after which an unschedulable pod is tried again without an event.
         scheduled_after_flush: Number of pods bound in the attempt that :meth:`flush` caused.
     """
@@ -83,6 +85,7 @@ class SchedulingQueue:
         self.readings = QueueReadings(gangs, self._places, self._in_flight)
         self.nominator = self._moves.nominator
         self._ready = self._moves.ready
+        self.on_error, self.on_odd_key = self._moves.on_error, self._moves.on_odd_key
         self._live: dict[str, QueueingRules] = {}
 
     # -- coming and going ---------------------------------------------------------------------------------------
@@ -157,11 +160,12 @@ class SchedulingQueue:
         if pod is not None:
             if pod.was_given_up:
                 self._given_up.pop(uid, None)
-            if pod.place is not _IN_FLIGHT:
-                self._places.clear_rejection(pod)
             self._places.drop(pod)
             if pod.group is not None:
-                self._gang_entries.remove_member(pod)
+                try:
+                    self._gang_entries.remove_member(pod)
+                except Exception as fault:
+                    self._gang_entries.remove_faulty_member(pod, fault)
         return pod
 
     def find(self, uid: str) -> QueuedPod | None:
@@ -173,19 +177,25 @@ class SchedulingQueue:
     def pop(self) -> QueuedPod | None:
         """Remove and return the next pod; it is in flight until :meth:`done` or :meth:`failed`."""
         pod = self._places.take_first(_ACTIVE)
+        is_early = pod is None
         if pod is None:
             pod = self._places.take_first(_BACKOFF)
             if pod is None:
                 self._ready.clear()
                 return None
-            self._places.count_incoming(pod, POPPED_FROM_BACKOFF, _ACTIVE)
-        pod.attempts += 1
-        if pod.rejected_by:
-            self._places.clear_rejection(pod)
-            pod.rejected_by = pod.pending_on = frozenset()
-        pod.backoff_until = 0.0
-        self._in_flight.begin(pod.uid)
-        self._places.begin_attempt(pod)
+        try:
+            if is_early:
+                self._places.count_incoming(pod, POPPED_FROM_BACKOFF, _ACTIVE)
+            pod.attempts += 1
+            if pod.rejected_by:
+                self._places.clear_rejections(pod)
+            pod.backoff_until = 0.0
+            self._in_flight.begin(pod.uid)
+            self._places.begin_attempt(pod)
+        except Exception as fault:
+            self._in_flight.end(pod.uid)
+            self._moves.delay_faulty(pod, fault)
+            return None
         return pod
 
     async def wait(self) -> None:
@@ -237,6 +247,12 @@ class SchedulingQueue:
         if pod.place is not _IN_FLIGHT:
             return
         self._places.take(pod)
+        try:
+            self._requeue_failed(pod, events, given_up_steps)
+        except Exception as fault:
+            self._moves.delay_faulty(pod, fault)
+
+    def _requeue_failed(self, pod: QueuedPod, events: Sequence[SeenEvent] | None, given_up_steps: int) -> None:
         pod.rejected_by |= pod.pending_on
         pod.gated_by, pod.gate_reasons = "", ()
         if pod.rejected_by:
@@ -248,7 +264,7 @@ class SchedulingQueue:
         pod.backoff_until = 0.0
         pod.was_flushed = False
         pod.flushed_at = 0.0
-        self._places.count_rejection(pod, pod.rejected_by)
+        self._places.count_rejections(pod)
         if isinstance(pod, QueuedGang):
             self._gang_entries.failed(pod, pod.timestamp)
         elif given_up_steps or pod.was_given_up:
@@ -330,9 +346,9 @@ class SchedulingQueue:
             for pod in self._places.pods(*_ASIDE)
             if pod.uid != exclude and (max_priority is None or pod.info.priority <= max_priority)
         ]
+        self._in_flight.note(event, old, new)
         if pods:
             self._wake(pods, event, old, new)
-        self._in_flight.note(event, old, new)
 
     def _wake(self, pods: Sequence[QueuedPod], event: ClusterEvent, old: object | None, new: object | None) -> None:
         label = event.name
@@ -349,10 +365,21 @@ class SchedulingQueue:
             if pod.gated_by and not interest.is_wildcard and pod.gated_by not in registered:
                 # An event for which its gate is not registered cannot open the gate.
                 continue
-            verdict = interest.evaluate(pod, old, new)
+            try:
+                verdict = interest.evaluate(pod, old, new)
+            except Exception as fault:
+                self._moves.delay_faulty(pod, fault)
+                continue
             if verdict is not Requeue.STAY:
                 self._places.take(pod)
                 self._moves.requeue(pod, verdict, label)
+
+    def delay_faulty(self, pod: QueuedPod, fault: Exception) -> None:
+        """Move a pod that an error left in flight, or in no place, into backoff, and report it."""
+        self._in_flight.end(pod.uid)
+        if pod.place is _IN_FLIGHT:
+            self._places.take(pod)
+        self._moves.delay_faulty(pod, fault)
 
     def activate(self, uids: Iterable[str]) -> None:
         """Move pods to the active queue, whichever plugin rejected them, if their gates are open.
@@ -389,8 +416,7 @@ class SchedulingQueue:
         else:
             for pod in aside:
                 self._places.take(pod)
-                self._places.clear_rejection(pod)
-                pod.rejected_by = pod.pending_on = frozenset()
+                self._places.clear_rejections(pod)
                 self._moves.enter(pod, PROFILE_SWAPPED.name)
             for pod in parked:
                 self._moves.enter(pod, POD_ADDED)
@@ -409,7 +435,11 @@ class SchedulingQueue:
         self._moves.reorder_all()
 
     def flush(self) -> None:
-        """Retry pods that have been unschedulable for too long, in case a hint was wrong."""
+        """Retry pods that have been unschedulable for too long, in case a hint was wrong, and gates that failed."""
+        self._moves.restart_timer()
+        self._gang_entries.review_faulty()
+        for pod in [pod for pod in self._places.pods(_GATED) if pod.is_faulty]:
+            self._moves.enter(pod, UNSCHEDULABLE_TIMEOUT.name)
         limit = self._clock.now() - self.max_unschedulable_seconds
         late = [pod for pod in self._places.pods(*_ASIDE) if max(pod.timestamp, pod.flushed_at) < limit]
         if not late:
@@ -417,8 +447,8 @@ class SchedulingQueue:
         for pod in late:
             pod.was_flushed = True
             pod.flushed_at = self._clock.now()
-        self._wake(late, UNSCHEDULABLE_TIMEOUT, None, None)
         self._in_flight.note(UNSCHEDULABLE_TIMEOUT, None, None)
+        self._wake(late, UNSCHEDULABLE_TIMEOUT, None, None)
 
     def close(self) -> None:
         """Stop the timer."""

@@ -21,6 +21,7 @@ from scheduler_core.queueing.heap import PodHeap
 
 # Bound to names, because looking a member up in an enum is slow.
 _IN_FLIGHT, _NOWHERE = Place.IN_FLIGHT, Place.NOWHERE
+_NONE: frozenset[str] = frozenset()
 _ORDERED = (Place.ACTIVE, Place.BACKOFF, Place.ERROR_BACKOFF)
 _WAITING = (*_ORDERED, Place.UNSCHEDULABLE, Place.GATED)
 _COUNTED_AS = ("active", "backoff", "backoff", "unschedulable", "unschedulable")
@@ -79,8 +80,9 @@ class Places:
         self._pods[pod.uid] = pod
 
     def drop(self, pod: QueuedPod) -> None:
-        """Remove a pod from the queue."""
+        """Remove a pod from the queue; its rejections no longer count."""
         self.take(pod)
+        self._count_rejections(pod, _NONE)
         del self._pods[pod.uid]
         if pod.profile in self._counts and not any(self._counts[pod.profile]):
             # Pods may name any profile.
@@ -132,16 +134,25 @@ class Places:
         self.incoming[label, queue] += pod.size
         self.incoming_entities[label, queue, pod.entity] += 1
 
-    def count_rejection(self, pod: QueuedPod, plugins: Iterable[str]) -> None:
-        """Count plugins that rejected a pod."""
-        for plugin in plugins:
+    def count_rejections(self, pod: QueuedPod) -> None:
+        """Count the plugins that rejected a waiting pod, until its rejections are cleared or it is dropped."""
+        self._count_rejections(pod, pod.rejected_by)
+
+    def clear_rejections(self, pod: QueuedPod) -> None:
+        """Clear the plugins that rejected a pod, because it is tried again."""
+        pod.rejected_by = pod.pending_on = _NONE
+        self._count_rejections(pod, _NONE)
+
+    def _count_rejections(self, pod: QueuedPod, plugins: frozenset[str]) -> None:
+        # What a pod counts for is stored with the pod, so that a pod cannot leave the queue and still count.
+        counted, pod.counted_rejections = pod.counted_rejections, plugins
+        if counted == plugins:
+            return
+        for plugin in counted - plugins:
+            self._rejections[plugin, pod.profile] -= 1
+        for plugin in plugins - counted:
             key = plugin, pod.profile
             self._rejections[key] = self._rejections.get(key, 0) + 1
-
-    def clear_rejection(self, pod: QueuedPod) -> None:
-        """Discount the plugins that rejected a pod, because it is tried again or was deleted."""
-        for plugin in pod.rejected_by:
-            self._rejections[plugin, pod.profile] -= 1
 
     def drop_profile(self, profile: str) -> None:
         """Drop the zero counts of a profile that is not live any more."""

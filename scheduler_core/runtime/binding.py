@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 
-from scheduler_core.errors import BoundElsewhereError, WriteTimeoutError
+from scheduler_core.errors import BoundElsewhereError, SchedulerCoreError, WriteTimeoutError
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.status import SKIP, SUCCESS, Code, Status, error
 from scheduler_core.runtime.framework_instance import FrameworkInstance
@@ -15,6 +15,18 @@ from scheduler_core.runtime.result_checks import checked, raised, refused
 from scheduler_core.snapshot.pod_info import PodInfo
 
 log = logging.getLogger(__name__)
+
+
+class UnclearBindError(SchedulerCoreError):
+    """A Bind plugin raised, possibly after it had bound the pod.
+
+    Args:
+        status: The exception as a status.
+    """
+
+    def __init__(self, status: Status) -> None:
+        self.status = status
+        super().__init__(status.message)
 
 
 def run_pre_bind_pre_flights(instance: FrameworkInstance, state: CycleState, pod: PodInfo, node_name: str) -> Status:
@@ -48,20 +60,21 @@ async def run_binds(instance: FrameworkInstance, state: CycleState, pod: PodInfo
     Raises:
         BoundElsewhereError: The pod is already bound to another node.
         WriteTimeoutError: It is unknown whether the pod was bound.
+        UnclearBindError: A plugin raised, possibly after it had bound the pod.
     """
     recorder = state.recorder
     for plugin in instance.bind:
         try:
             status = checked(await plugin.bind(state, pod, node_name), Status, plugin.name, "bind")
+            recorder.plugin_left((plugin.name, status.code, recorder.now()))
+            if status.is_success:
+                return status
+            if not status.is_skip:
+                return refused(status, plugin.name, "bind")
         except (BoundElsewhereError, WriteTimeoutError):
             raise
         except Exception as fault:
-            return raised(plugin.name, "bind", pod, fault)
-        recorder.plugin_left((plugin.name, status.code, recorder.now()))
-        if status.is_success:
-            return status
-        if not status.is_skip:
-            return refused(status, plugin.name, "bind")
+            raise UnclearBindError(raised(plugin.name, "bind", pod, fault)) from fault
     return error("every Bind plugin returned Skip; enable DefaultBinder as the last one")
 
 
@@ -71,6 +84,7 @@ def run_post_binds(instance: FrameworkInstance, state: CycleState, pod: PodInfo,
     for plugin in instance.post_bind:
         try:
             plugin.post_bind(state, pod, node_name)
+            recorder.plugin_left((plugin.name, Code.SUCCESS, recorder.now()))
         except Exception:
             log.exception(
                 "plugin %s raised at postBind for pod %s",
@@ -78,4 +92,3 @@ def run_post_binds(instance: FrameworkInstance, state: CycleState, pod: PodInfo,
                 pod.key,
                 extra={"pod": pod.key, "plugin": plugin.name, "node": node_name},
             )
-        recorder.plugin_left((plugin.name, Code.SUCCESS, recorder.now()))

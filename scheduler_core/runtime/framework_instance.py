@@ -64,6 +64,7 @@ class FrameworkInstance:
         revision: The hash of the configuration.
         resolved: Plugin names and weights per point, for the status.
         plugins: All plugin instances by name.
+        built_in: Names of the plugins that are built in.
         scores: Score plugins with their weights.
         registrations: Event registrations of the plugins that can reject a pod, by plugin.
         capacity_plugins: Plugins whose queueing hints requeue a pod when a node has more free resources.
@@ -89,6 +90,7 @@ class FrameworkInstance:
             return tuple(plugin for plugin in found if isinstance(plugin, kind))
 
         self.queue_sort = at("queueSort", QueueSortPlugin)[0]  # type: ignore[type-abstract]  # only used in isinstance
+        self.built_in = frozenset(name for name, plugin in plugins.items() if budget.is_built_in(plugin))
         self.pre_enqueue = at("preEnqueue", PreEnqueuePlugin)  # type: ignore[type-abstract]  # as above
         self.pre_filter = at("preFilter", PreFilterPlugin)  # type: ignore[type-abstract]  # as above
         self.filters: tuple[FilterRunner, ...] = tuple(
@@ -157,7 +159,10 @@ class FrameworkInstance:
     def end(self) -> None:
         """Count the end of an attempt; the last one closes a retired instance."""
         self._in_flight -= 1
-        self._close_if_done()
+        try:
+            self._close_if_done()
+        except Exception:
+            log.exception("profile %s failed to close", self.name, extra={"profile": self.name})
 
     def retire(self) -> None:
         """Accept no new attempts; close the instance after the last one."""
@@ -353,7 +358,8 @@ def _make(name: str, args: BaseModel | None, path: str, registry: Registry, hand
     assert kind is not None
     try:
         return kind(args, handle)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
+        # A constructor that parses arguments may exit.
         message = f'plugin "{name}" cannot be created: {error}; correct its args or disable it'
         raise ConfigError([Problem(path, message)]) from error
 

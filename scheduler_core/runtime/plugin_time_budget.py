@@ -1,52 +1,88 @@
-"""Puts plugins that are not built in under a watchdog, for calls during which nothing else can run.
+"""Puts plugins that are not built in under a watchdog, and turns what they raise into errors that name them.
 
-The methods are replaced on the plugin when it is created, so plugins without a watchdog cost nothing and call sites do
-not change. A plugin that takes one node at a time is watched over all nodes of a call, not for each node. Code between
-two awaits is not watched; the operator's liveness limit ends a loop that hangs there.
+The methods are replaced on the plugin when it is created, so built-in plugins cost nothing and call sites stay as they
+are. The methods are those of the classes of :mod:`scheduler_core.framework` that the plugin subclasses, so a new method
+of the API is covered too. Methods that await are watched between two awaits, and a plugin that takes one node at a time
+over all nodes of a call.
+
+``SystemExit`` and other exceptions that are no ``Exception`` are errors of the plugin as well: only
+``KeyboardInterrupt`` passes, and the cancellation of the task in which a method awaits.
 """
 
 from __future__ import annotations
 
+import functools
+import inspect
+import types
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from scheduler_core.errors import PluginError, SchedulerCoreError
 from scheduler_core.framework.cluster_events import EventRegistration
-from scheduler_core.framework.plugin import Plugin
+from scheduler_core.framework.device_choices import DeviceChoice
+from scheduler_core.framework.extension_points import FilterPlugin, ScorePlugin
+from scheduler_core.framework.plugin import Plugin, always
 from scheduler_core.framework.registry import Registry
 from scheduler_core.ports import Watchdog
 from scheduler_core.runtime.node_adapters import FilterRunner, NodeFilterAdapter, NodeScoreAdapter, ScoreRunner
 
 Runner = TypeVar("Runner", bound=FilterRunner | ScoreRunner)
 Watched = TypeVar("Watched", bound=Plugin | FilterRunner | ScoreRunner)
+Call = Callable[..., Any]
 
-_POINTS = {
-    "pre_enqueue": "preEnqueue",
+_API = "scheduler_core.framework."
+_POINTS: Mapping[str, str] = {
     "preview_gate": "preEnqueue",
     "sort_key": "queueSort",
     "reuse_check": "preFilter",
-    "pre_filter": "preFilter",
     "add_pod": "preFilterAddPod",
     "remove_pod": "preFilterRemovePod",
-    "filter": "filter",
+    "filter_row": "filter",
+    "filter_node": "filter",
+    "filter_sums": "filter",
     "decode": "filter",
     "shortages": "filter",
     "details": "filter",
-    "post_filter": "postFilter",
+    "claims_on": "filter",
+    "post_filter_with": "postFilter",
     "preview": "postFilter",
-    "pre_score": "preScore",
-    "score": "score",
+    "candidates_for_member": "postFilter",
+    "least_harmful": "postFilter",
+    "is_awaited": "postFilter",
+    "evict_for_gang": "postFilter",
+    "score_row": "score",
+    "score_node": "score",
     "normalize": "normalizeScore",
-    "reserve": "reserve",
-    "unreserve": "unreserve",
-    "permit": "permit",
-    "pre_bind_pre_flight": "preBindPreFlight",
-    "post_bind": "postBind",
     "post_filter_for_gang": "postFilter",
+    "gang_search_steps": "reserve",
+    "needs_devices": "reserve",
+    "device_choices": "reserve",
+    "planned_writes": "preBind",
 }
+"""Extension points of methods that do not have its name."""
+
+
+def plugin_methods(kind: type) -> list[str]:
+    """Return the methods of a plugin class that the scheduler calls: those that its base classes in the API define."""
+    names: dict[str, None] = {}
+    for base in kind.__mro__:
+        if base.__module__.startswith(_API):
+            names.update((name, None) for name, each in vars(base).items() if _is_public_method(name, each))
+    return list(names)
+
+
+def _is_public_method(name: str, attribute: object) -> bool:
+    return inspect.isfunction(attribute) and not name.startswith("_")
+
+
+def _point_of(method: str) -> str:
+    first, *others = method.split("_")
+    return _POINTS.get(method) or first + "".join(map(str.capitalize, others))
 
 
 class PluginTimeBudget:
-    """Puts what is not built in under a watchdog, as an instance is built.
+    """Watches what is not built in, as an instance is built.
 
     Args:
         registry: Defines which plugins are built in.
@@ -57,26 +93,127 @@ class PluginTimeBudget:
         self._registry = registry
         self._watchdog = watchdog
 
+    def is_built_in(self, plugin: Plugin) -> bool:
+        """Return whether a plugin is built in."""
+        return self._registry.is_built_in(plugin.name)
+
     def runner(self, runner: Runner) -> Runner:
         """Watch an adapter of a plugin; a plugin that is its own runner is watched already."""
-        return self.watch(runner) if isinstance(runner, NodeFilterAdapter | NodeScoreAdapter) else runner
+        if isinstance(runner, NodeFilterAdapter | NodeScoreAdapter):
+            names = plugin_methods(FilterPlugin) + plugin_methods(ScorePlugin)
+            return self._watch(runner, [name for name in names if hasattr(runner, name)])
+        return runner
 
     def watch(self, called: Watched) -> Watched:
-        """Watch the calls of a new plugin or adapter, and return it."""
-        name, watchdog = called.name, self._watchdog
-        if watchdog is not None and not self._registry.is_built_in(name):
-            for method, point in _POINTS.items():
-                call = getattr(called, method, None)
-                if callable(call):
-                    setattr(called, method, watchdog.guarded(name, point, call))
+        """Watch the calls of a new plugin, and return it."""
+        names = dict.fromkeys((*plugin_methods(type(called)), *_POINTS))
+        return self._watch(called, [name for name in names if callable(getattr(called, name, None))])
+
+    def _watch(self, called: Watched, methods: list[str]) -> Watched:
+        if not self._registry.is_built_in(called.name):
+            for method in methods:
+                setattr(called, method, self._watched(called.name, method, getattr(called, method)))
+        return called
+
+    def _watched(self, plugin: str, method: str, call: Call) -> Call:
+        point = _point_of(method)
+        if inspect.iscoroutinefunction(call):
+            return self._awaited(plugin, point, call)
+        watched = self._guarded(plugin, point, call)
+        if method == "reuse_check":
+            return self._returning(watched, lambda check: self._check(plugin, point, check))
+        if method == "device_choices":
+            return self._returning(watched, lambda choices: self._choices(plugin, point, choices))
+        return watched
+
+    def _guarded(self, plugin: str, point: str, call: Call) -> Call:
+        guarded = call if self._watchdog is None else self._watchdog.guarded(plugin, point, call)
+
+        @functools.wraps(guarded)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return guarded(*args, **kwargs)
+            except (SchedulerCoreError, KeyboardInterrupt):
+                raise
+            except BaseException as fault:
+                raise _plugin_error(plugin, point, fault) from fault
+
+        return called
+
+    def _returning(self, call: Call, convert: Callable[[Any], Any]) -> Call:
+        @functools.wraps(call)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            return convert(call(*args, **kwargs))
+
+        return called
+
+    def _check(self, plugin: str, point: str, check: Call | None) -> Call | None:
+        return check if check is None or check is always else self._guarded(plugin, point, check)
+
+    def _choices(self, plugin: str, point: str, choices: Iterator[DeviceChoice]) -> Iterator[DeviceChoice]:
+        following = self._guarded(plugin, point, lambda: next(choices, None))
+        while (choice := following()) is not None:
+            yield choice
+
+    def _awaited(self, plugin: str, point: str, call: Call) -> Call:
+        """Watch a method that awaits: each of its steps from one await to the next."""
+
+        @functools.wraps(call)
+        async def called(*args: Any, **kwargs: Any) -> Any:
+            return await _steps(call(*args, **kwargs), self._step(plugin, point))
+
+        if self._watchdog is not None:
+            # Marks the method as one that is watched, as the watchdog marks others.
+            vars(called).update(vars(self._watchdog.guarded(plugin, point, call)))
+        return called
+
+    def _step(self, plugin: str, point: str) -> Call:
+        def step(resume: Callable[[Any], Any], value: Any) -> tuple[bool, Any]:
+            try:
+                return False, resume(value)
+            except StopIteration as end:
+                return True, end.value
+
+        guarded = step if self._watchdog is None else self._watchdog.guarded(plugin, point, step)
+
+        def called(resume: Callable[[Any], Any], value: Any) -> Any:
+            try:
+                return guarded(resume, value)
+            except (SchedulerCoreError, KeyboardInterrupt):
+                raise
+            except BaseException as fault:
+                if isinstance(value, BaseException) and isinstance(fault, type(value)):
+                    # Thrown into the method: its task is cancelled, or its coroutine is closed.
+                    raise
+                raise _plugin_error(plugin, point, fault) from fault
+
         return called
 
     def registrations(self, plugin: Plugin) -> tuple[EventRegistration, ...]:
         """Return the events that a plugin registers, with hints that are watched."""
-        registered, watchdog = tuple(plugin.events_to_register()), self._watchdog
-        if watchdog is None or self._registry.is_built_in(plugin.name):
+        registered = tuple(plugin.events_to_register())
+        if self._registry.is_built_in(plugin.name):
             return registered
         return tuple(
-            each if each.hint is None else replace(each, hint=watchdog.guarded(plugin.name, "queueingHint", each.hint))
+            each if each.hint is None else replace(each, hint=self._guarded(plugin.name, "queueingHint", each.hint))
             for each in registered
         )
+
+
+@types.coroutine
+def _steps(awaitable: Awaitable[Any], step: Call) -> Generator[Any, Any, Any]:
+    """Run a coroutine step by step."""
+    coroutine = awaitable.__await__()
+    resume, value = coroutine.send, None
+    while True:
+        is_over, result = step(resume, value)
+        if is_over:
+            return result
+        try:
+            resume, value = coroutine.send, (yield result)
+        except BaseException as thrown:
+            resume, value = coroutine.throw, thrown
+
+
+def _plugin_error(plugin: str, point: str, fault: BaseException) -> PluginError:
+    return PluginError(plugin, point, f"raised {type(fault).__name__}: {fault}")

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from scheduler_core.config.duration import seconds as duration_of
 from scheduler_core.framework.cycle_state import CycleState
-from scheduler_core.framework.extension_points import PermitResult
+from scheduler_core.framework.extension_points import PermitResult, ReservePlugin
 from scheduler_core.framework.status import SUCCESS, Code, Status, error, unschedulable
 from scheduler_core.ports import Clock, Timer
 from scheduler_core.runtime.framework_instance import FrameworkInstance
@@ -193,16 +193,23 @@ def run_reserve(instance: FrameworkInstance, state: CycleState, pod: PodInfo, no
 
 
 def run_unreserve(instance: FrameworkInstance, state: CycleState, pod: PodInfo, node_name: str) -> None:
-    """Run Unreserve of all plugins in reverse order."""
+    """Run Unreserve of all plugins in reverse order; a built-in one that raises is called once more."""
     left, now = state.recorder.plugin_left, state.recorder.now
     for plugin in reversed(instance.reserve):
-        try:
-            plugin.unreserve(state, pod, node_name)
-        except Exception:  # logged; the reservations of the other plugins must be undone all the same
-            log.exception(
-                "plugin %s raised at unreserve for pod %s; its reservation may leak",
-                plugin.name,
-                pod.key,
-                extra={"pod": pod.key, "plugin": plugin.name, "node": node_name},
-            )
+        if not _is_unreserved(plugin, state, pod, node_name) and plugin.name in instance.built_in:
+            _is_unreserved(plugin, state, pod, node_name)
         left((plugin.name, Code.SUCCESS, now()))
+
+
+def _is_unreserved(plugin: ReservePlugin, state: CycleState, pod: PodInfo, node_name: str) -> bool:
+    try:
+        plugin.unreserve(state, pod, node_name)
+    except Exception:  # logged; the reservations of the other plugins must be undone all the same
+        log.exception(
+            "plugin %s raised at unreserve for pod %s; its reservation may leak",
+            plugin.name,
+            pod.key,
+            extra={"pod": pod.key, "plugin": plugin.name, "node": node_name},
+        )
+        return False
+    return True

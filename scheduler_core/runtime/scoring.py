@@ -124,7 +124,7 @@ def add_scores(
         except PluginError:
             raise
         except Exception as error:
-            raise PluginError(plugin.name, "score", f"raised {type(error).__name__}: {error}") from error
+            raise PluginError(plugin.name, "normalizeScore", f"raised {type(error).__name__}: {error}") from error
         _check_range(plugin.name, normalized, scoring)
         weighted = normalized if weight == 1 else normalized * weight
         table.totals += weighted

@@ -131,7 +131,11 @@ class ClusterCache:
             )
         placed = PlacedPod(info, Placement.ASSUMED)
         self._placed[info.uid] = self._unconfirmed[info.uid] = placed
-        self._attach(info, node_name)
+        try:
+            self._attach(info, node_name)
+        except BaseException:
+            self.forget(info)
+            raise
 
     def finish_binding(self, uid: str, now: float) -> None:
         """Record that an assumed pod was bound; no effect if a watch event was faster."""
@@ -145,10 +149,11 @@ class ClusterCache:
 
         The pod is found by its UID, because the caller's PodInfo may be newer than the assumed one.
         """
-        placed = self._unconfirmed.pop(info.uid, None)
+        placed = self._unconfirmed.get(info.uid)
         if placed is not None:
-            del self._placed[info.uid]
+            # Detached first: a pod whose removal raised is still known, and can be forgotten again.
             self._detach(placed.info)
+            del self._placed[info.uid], self._unconfirmed[info.uid]
             placed.info.node_name = ""
             placed.info.is_cancelled = False
 
@@ -192,11 +197,12 @@ class ClusterCache:
 
     def remove_pod(self, uid: str) -> PodInfo | None:
         """Remove a scheduled pod that was deleted; None if it was not known."""
-        placed = self._placed.pop(uid, None)
+        placed = self._placed.get(uid)
         if placed is None:
             return None
-        self._unconfirmed.pop(uid, None)
         self._detach(placed.info)
+        del self._placed[uid]
+        self._unconfirmed.pop(uid, None)
         return placed.info
 
     def replace_pod(self, info: PodInfo, pod: Pod) -> None:

@@ -52,7 +52,6 @@ class CsiNodeColumns:
         version = (nodes.version, csi_nodes.version)
         if version == self._version:
             return
-        self._version = version
         self._present = np.zeros(nodes.size, dtype=np.bool_)
         self._installed = {}
         self._limits = {}
@@ -77,3 +76,5 @@ class CsiNodeColumns:
                 if migrated is None:
                     migrated = self._migrated[plugin] = np.zeros(nodes.size, dtype=np.bool_)
                 migrated[row] = True
+        # Last, so that a refresh that raised is repeated.
+        self._version = version

@@ -7,9 +7,10 @@ of a removed node stays in the views with ``alive`` False until it is reused. ``
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from hashlib import blake2b
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 from msgspec.structs import replace
@@ -51,6 +52,16 @@ _FIRST_CAPACITY = 64
 
 _NodeParts = tuple[Mapping[str, int], int]
 _T = TypeVar("_T", bound=np.generic)
+
+
+log = logging.getLogger(__name__)
+
+
+class HypotheticalChanges(Protocol):
+    """Changes of the columns that are undone; see :class:`scheduler_core.snapshot.overlay.ColumnsOverlay`."""
+
+    def undo(self) -> None:
+        """Undo all changes."""
 
 
 class NodeColumns:
@@ -106,6 +117,7 @@ class NodeColumns:
         self.pod_index = PodIndex(self.namespaces, bounds)
         self.held = HeldNodes()
         self.changes: ChangeLog[int] = ChangeLog(bounds.changes)
+        self.overlays: list[HypotheticalChanges] = []
         self._exact = ExactSums()
         self._rows: dict[str, int] = {}
         self._free: list[int] = []
@@ -113,6 +125,22 @@ class NodeColumns:
         self._labels = LabelColumns(self._labels_of, bounds.label_columns)
         self._capacity = 0
         self._allocate(_FIRST_CAPACITY, len(self.resources))
+
+    def undo_overlays(self, count: int) -> None:
+        """Undo the hypothetical changes of all but the first overlays, the last one first.
+
+        Overlays undo themselves; this is for one whose undo raised.
+
+        Args:
+            count: How many overlays stay.
+        """
+        while len(self.overlays) > count:
+            overlay = self.overlays[-1]
+            try:
+                overlay.undo()
+            except Exception:
+                log.exception("hypothetical changes could not be undone; they are undone once more")
+                overlay.undo()
 
     # -- reading ------------------------------------------------------------------------------------------------
 

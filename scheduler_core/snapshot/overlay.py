@@ -44,6 +44,7 @@ class ColumnsOverlay:
         self._orders: dict[int, tuple[str, ...]] = {}
 
     def __enter__(self) -> Self:
+        self._nodes.overlays.append(self)
         return self
 
     def __exit__(
@@ -52,11 +53,14 @@ class ColumnsOverlay:
         self.undo()
 
     def undo(self) -> None:
-        """Undo all changes, the last one first."""
+        """Undo all changes, the last one first; if a step raises, the next call begins with it."""
         while self._log:
-            self._log.pop()()
+            self._log[-1]()
+            self._log.pop()
         self._reorder(self._orders)
         self._orders.clear()
+        if self in self._nodes.overlays:
+            self._nodes.overlays.remove(self)
 
     @property
     def removed(self) -> list[PodInfo]:
@@ -78,9 +82,9 @@ class ColumnsOverlay:
                 continue
             if row not in self._orders:
                 self._orders[row] = tuple(nodes.pods[row])
-            nodes.remove_pod(info)
             self._removed[info.uid] = (info, row)
             self._log.append(partial(self._put_back, info))
+            nodes.remove_pod(info)
             if self._frees_shared_ports and info.host_ports:
                 nodes.host_ports.hide(row, info.host_ports)
             removed.append(info)
@@ -99,21 +103,27 @@ class ColumnsOverlay:
     def add(self, info: PodInfo, row: int) -> None:
         """Add a pod that is on no row."""
         nodes, ports = self._nodes, info.host_ports
-        nodes.add_pod(info, row)
-        revealed = nodes.host_ports.reveal(row, ports) if ports else ()
+        # The undo comes first: revealing ports may raise.
+        revealed: list[HostPort] = []
         self._log.append(partial(self._take_off, info, row, revealed))
+        nodes.add_pod(info, row)
+        if ports:
+            revealed += nodes.host_ports.reveal(row, ports)
 
     def _put_back(self, info: PodInfo) -> int:
-        _, row = self._removed.pop(info.uid, (None, NO_ROW))
+        _, row = self._removed.get(info.uid, (None, NO_ROW))
         if row != NO_ROW:
-            self._nodes.add_pod(info, row)
+            if info.row == NO_ROW:
+                self._nodes.add_pod(info, row)
+            del self._removed[info.uid]
             if self._frees_shared_ports and info.host_ports:
                 self._nodes.host_ports.reveal(row, info.host_ports)
         return row
 
-    def _take_off(self, info: PodInfo, row: int, revealed: tuple[HostPort, ...]) -> None:
-        self._nodes.remove_pod(info)
-        self._nodes.host_ports.hide(row, revealed)
+    def _take_off(self, info: PodInfo, row: int, revealed: Iterable[HostPort]) -> None:
+        if info.row != NO_ROW:
+            self._nodes.remove_pod(info)
+            self._nodes.host_ports.hide(row, tuple(revealed))
 
     def _reorder(self, rows: Iterable[int]) -> None:
         """Give the pods of rows their old order, with added pods last."""

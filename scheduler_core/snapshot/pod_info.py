@@ -111,7 +111,6 @@ class PodInfo:
     def _number(self) -> None:
         """Look up the columns of its resources, which change when nodes start or stop to offer them."""
         requests, find = self.requests, self._resources.find
-        self._version = self._resources.version
         self._fit = tuple(
             [
                 (UNOFFERED_COLUMN if (column := find(name)) is None else column, requests.fit[name])
@@ -125,6 +124,8 @@ class PodInfo:
                 if amount and (column := find(name)) is not None
             ]
         )
+        # Last, so that a lookup that raised is repeated.
+        self._version = self._resources.version
 
 
 def _ordered(amounts: Mapping[str, int]) -> tuple[str, ...]:

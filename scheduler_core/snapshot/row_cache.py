@@ -80,6 +80,10 @@ class StaleDeviceRows:
         self._rows_position = self._devices_position = self._size = self._shared = -1
         self.shared_changed = True
 
+    def forget(self) -> None:
+        """Make all rows stale: those that were taken could not be computed."""
+        self._size = -1
+
     def take(self) -> set[int] | None:
         """Return the stale rows; None for all."""
         nodes, inventory = self._nodes, self._nodes.devices.hardware.inventory

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from scheduler_core.model.pod import Pod
@@ -66,6 +67,11 @@ def _unconfirmed(process: OperatorProcess, before: float) -> Iterator[str]:
 def _queue_problems(process: OperatorProcess, server: ApiServer) -> Iterator[str]:
     context = process.scheduler.context
     queue, cache = context.queue, context.cache
+    entries = queue._places._pods.values()
+    rejections = Counter((plugin, each.profile) for each in entries for plugin in each.rejected_by)
+    reported = {key: count for key, count in queue.readings.unschedulable_by.items() if count}
+    if reported != rejections:
+        yield f"unschedulable pods by plugin are {dict(rejections)}, and are reported as {reported}"
     places = all_places(queue)
     known = {pod.metadata.uid: pod for pod in process.received.pods.values()}
     for uid, where in places.items():

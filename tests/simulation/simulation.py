@@ -14,6 +14,7 @@ import gc
 import hashlib
 import logging
 import random
+import sys
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
@@ -48,6 +49,7 @@ from tests.simulation.tree_invariants import check_idle_trees, check_trees_now
 from tests.simulation.tree_steps import TreeSteps
 from tests.simulation.virtual_loop import StalledError, VirtualLoop
 from tests.simulation.watch_lag import WatchLag
+from tests.support.injected_errors import InjectedErrors
 
 _CHECK_INTERVAL_SECONDS = 0.25
 _IDLE_SECONDS = 45.0
@@ -91,6 +93,7 @@ def run_seed(
     without: Collection[int] = (),
     records: Records | None = None,
     observe: Callable[[Simulation], None] | None = None,
+    errors: InjectedErrors | None = None,
 ) -> Outcome:
     """Run a seed and return its outcome.
 
@@ -99,6 +102,7 @@ def run_seed(
         without: Numbers of steps to leave out.
         records: Receives the records of the operator; None for no records.
         observe: Called before the run begins; None for no observer.
+        errors: Exceptions to inject until all faults end; None for none.
     """
     steps = tuple(step for step in generate_steps(seed) if step.number not in without)
     random.seed(seed)  # the operator's retries take their jitter from the global generator
@@ -108,11 +112,12 @@ def run_seed(
     loop = VirtualLoop()
     try:
         asyncio.set_event_loop(loop)
-        simulation = Simulation(loop, seed, steps, records)
+        simulation = Simulation(loop, seed, steps, records, errors)
         if observe is not None:
             observe(simulation)
         return simulation.run()
     finally:
+        sys.setprofile(None)
         asyncio.set_event_loop(None)
         loop.close()
         if collects:
@@ -132,8 +137,16 @@ class Simulation:
         cluster_steps: Performs the steps.
     """
 
-    def __init__(self, loop: VirtualLoop, seed: int, steps: Iterable[Step], records: Records | None = None) -> None:
+    def __init__(
+        self,
+        loop: VirtualLoop,
+        seed: int,
+        steps: Iterable[Step],
+        records: Records | None = None,
+        errors: InjectedErrors | None = None,
+    ) -> None:
         self.loop = loop
+        self._errors = errors
         self._steps = tuple(steps)
         self._outcome = Outcome(seed, steps=self._steps)
         self._counts = FaultCounts()
@@ -215,6 +228,9 @@ class Simulation:
 
     async def _until(self, at: float) -> None:
         while self.loop.virtual_now < at and not self._outcome.problems:
+            if self._errors is not None:
+                # An exception ends the profile function that raised it.
+                self._errors.arm()
             await asyncio.sleep(min(_CHECK_INTERVAL_SECONDS, at - self.loop.virtual_now))
             self._check(check_now(self.supervisor, self.network, self.server))
             self._check(check_gangs_now(self.supervisor))
@@ -222,6 +238,7 @@ class Simulation:
 
     async def _finish(self) -> None:
         """Remove all faults, wait until nothing changes, and check."""
+        sys.setprofile(None)
         self.network.log("remove all faults")
         self.network.heal()
         self._controllers.failing = 0

@@ -179,6 +179,11 @@ def _cycles(metrics: SchedulerMetrics) -> Iterator[Metric]:
         ["profile", "plugin"],
         (((name, plugin), count) for name, profile in profiles for plugin, count in profile.reuse_errors.items()),
     )
+    yield counter(
+        "bayplan_internal_errors",
+        "Number of errors of the scheduler's own code, or of plugins outside of attempts, after which it went on.",
+        metrics.internal_errors,
+    )
     yield histograms(
         "scheduler_scheduling_attempt_duration_seconds",
         "Latency of scheduling attempts, including binding.",

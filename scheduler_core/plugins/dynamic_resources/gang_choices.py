@@ -27,7 +27,6 @@ class GangChoices(DeviceChooser):
     handle: Handle
     _args: DynamicResourcesArgs
 
-    @property
     def gang_search_steps(self) -> int:
         """The arg gangSearchSteps."""
         return self._args.gang_search_steps

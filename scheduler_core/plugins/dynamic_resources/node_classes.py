@@ -52,6 +52,13 @@ class NodeClasses:
         Args:
             allocator: Search for claims of the plan.
         """
+        try:
+            return self._refresh(allocator)
+        except BaseException:
+            self._stale.forget()
+            raise
+
+    def _refresh(self, allocator: Allocator) -> NDArray[np.int64]:
         nodes = self._nodes
         stale = self._stale.take()
         rows: Iterable[int] = () if stale is None else stale

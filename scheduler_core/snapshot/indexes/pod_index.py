@@ -233,9 +233,9 @@ class PodIndex:
 
     def _drop_namespace_queries(self) -> None:
         """Drop the queries with namespace selectors after a change of namespaces; they are recounted when used."""
-        self._namespaces_version = self.namespaces.version
         for query in [query for query in self._queries if _reads_namespace_labels(query)]:
             self._drop(query)
+        self._namespaces_version = self.namespaces.version
 
 
 def _namespaces_of(query: PodQuery) -> frozenset[str] | None:

@@ -44,6 +44,7 @@ async def scheduler() -> Scheduler:
     record.scheduled, record.unschedulable, record.errors = 3, 2, 1
     record.lost_binds = 4
     scheduler.context.metrics.profiles["batch"].reuse_errors["Unstable"] = 5
+    scheduler.context.metrics.internal_errors = 6
     return scheduler
 
 
@@ -62,6 +63,7 @@ ROWS = [
     pytest.param("bayplan_parked_pods", {}, 1, id="parked"),
     pytest.param("bayplan_binds_lost_total", {"profile": "batch"}, 4, id="lost"),
     pytest.param("bayplan_reuse_errors_total", {"profile": "batch", "plugin": "Unstable"}, 5, id="reuse"),
+    pytest.param("bayplan_internal_errors_total", {}, 6, id="internal"),
 ]
 
 

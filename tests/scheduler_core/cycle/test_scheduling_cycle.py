@@ -60,7 +60,7 @@ async def test_a_plugin_that_raises_fails_its_attempt_only(point: str) -> None:
 
     assert not await made.attempt()
 
-    reported_point = {"decode": "filter", "normalizeScore": "score"}.get(point, point)
+    reported_point = {"decode": "filter"}.get(point, point)
     assert made.condition.message == str(PluginError("Rec", reported_point, "raised ZeroDivisionError: boom"))
     assert (made.condition.reason, made.place_of(POD)) == ("SchedulerError", "errorBackoff")
     assert no_pods_assumed(made)

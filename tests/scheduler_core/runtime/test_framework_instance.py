@@ -82,7 +82,9 @@ def test_invalid_event_registrations_reject_the_profile() -> None:
 
     broken = type("Broken", (recorder("Broken", journal),), {"events_to_register": fail})
     made = rig([broken], serve=False)
-    with pytest.raises(ConfigError, match="cannot be combined: no events"):
+    with pytest.raises(
+        ConfigError, match=r"cannot be combined: plugin .Broken. failed at eventsToRegister: .*no events"
+    ):
         made.scheduler.build(profile())
     assert journal.plugins_at("close") == ["Broken"]
 

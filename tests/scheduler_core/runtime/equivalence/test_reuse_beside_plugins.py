@@ -139,7 +139,10 @@ class NoSingleRows(FilterPlugin, PreFilterPlugin):
 
 @pytest.mark.parametrize(
     ("check_raises", "plugin"),
-    [pytest.param(False, "NoSingleRows", id="filter_row-raises"), pytest.param(True, "", id="reuse_check-raises")],
+    [
+        pytest.param(False, "NoSingleRows", id="filter_row-raises"),
+        pytest.param(True, "NoSingleRows", id="reuse_check-raises"),
+    ],
 )
 def test_an_error_during_reuse_falls_back_to_the_full_cycle(
     check_raises: bool, plugin: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch

@@ -1,0 +1,145 @@
+"""The end of a cycle that an exception interrupted, wherever it was raised.
+
+::
+
+    exception ─▶ what no binding cycle has taken over is undone ─▶ requeued with the backoff of errors ─▶ reported
+
+The scheduling loop goes on, and only the pod or gang of the cycle fails. Each step here runs whatever the other steps
+raise, because the part that is broken may be needed again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import ParamSpec
+
+from scheduler_core.cycle.assume_and_reserve import AssumedPods
+from scheduler_core.cycle.attempt import Attempt
+from scheduler_core.cycle.cycle_report import CycleReport
+from scheduler_core.cycle.failure_handler import Failure, failed_scheduling, patch_status
+from scheduler_core.errors import SchedulerCoreError
+from scheduler_core.framework.queued_pod import Place, QueuedGang, QueuedPod
+from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics
+from scheduler_core.ports import ClusterWriter
+from scheduler_core.queueing.scheduling_queue import SchedulingQueue
+
+log = logging.getLogger(__name__)
+P = ParamSpec("P")
+
+
+def error_text(fault: BaseException) -> str:
+    """Return the message for an exception: errors that are raised on purpose have their own."""
+    if isinstance(fault, SchedulerCoreError):
+        return str(fault)
+    return f"internal error: {type(fault).__name__}: {fault}; please report it"
+
+
+def done(step: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> bool:
+    """Run a step of the recovery, once more if it raises; return whether it ended."""
+    for _ in range(2):
+        try:
+            step(*args, **kwargs)
+        except Exception:
+            log.exception("a step after an internal error failed as well: %s", getattr(step, "__qualname__", step))
+        else:
+            return True
+    return False
+
+
+class InternalErrors:
+    """Ends the cycles that an exception interrupted.
+
+    Args:
+        queue: The queue; pods that it delays because of an error are reported here too.
+        assumed: What cycles have assumed.
+        writer: Writer of conditions and events.
+        metrics: Metrics of the scheduler.
+        report: Report of cycles.
+    """
+
+    def __init__(
+        self,
+        queue: SchedulingQueue,
+        assumed: AssumedPods,
+        writer: ClusterWriter,
+        metrics: SchedulerMetrics,
+        report: CycleReport,
+    ) -> None:
+        self._queue = queue
+        self._assumed = assumed
+        self._writer = writer
+        self._metrics = metrics
+        self._report = report
+        queue.on_error.append(self.report_pod)
+        queue.on_odd_key.append(self._report_key)
+
+    def undo(self) -> None:
+        """Release what cycles have assumed and no binding cycle has taken over, and end hypothetical changes."""
+        done(self._assumed.undo)
+
+    def interrupted(self, queued: QueuedPod, attempt: Attempt | None, fault: Exception) -> None:
+        """End the cycle of one pod: undo, requeue, report.
+
+        Args:
+            queued: The popped pod.
+            attempt: Its attempt, whose pod may be assumed; None if it had not begun.
+            fault: The exception.
+        """
+        text = "the cycle of pod %s failed in the scheduler itself"
+        done(log.error, text, queued.info.key, exc_info=fault, extra={"pod": queued.info.key})
+        if attempt is not None:
+            done(self._assumed.release, attempt)
+        self.undo()
+        if attempt is not None:
+            done(attempt.end)
+            if attempt.recorder is not None:
+                done(self._report.release_recorder, attempt)
+        is_waiting = self.requeue(queued)
+        if is_waiting:
+            done(self._restore_nomination, queued)
+            self.report_pod(queued, error_text(fault))
+
+    def requeue(self, queued: QueuedPod) -> bool:
+        """Requeue a pod or gang in flight with the backoff of errors; return whether it is still in the queue."""
+        queue = self._queue
+        if queue.find(queued.uid) is not queued:
+            if queue.find(queued.uid) is None:
+                done(queue.done, queued.uid)
+            return False
+        if queue.is_in_flight(queued.uid):
+            queued.rejected_by = queued.pending_on = frozenset()
+            done(queue.failed, queued)
+        if queue.is_in_flight(queued.uid) or queued.place is Place.NOWHERE:
+            done(queue.delay_faulty, queued, RuntimeError("the pod could not be requeued"))
+        return True
+
+    def _restore_nomination(self, queued: QueuedPod) -> None:
+        """Let the nomination in the pod's status count again, if the cycle has ended it in memory only."""
+        is_counted = queued.place not in (Place.GATED, Place.PARKED) and not isinstance(queued, QueuedGang)
+        if is_counted and not self._queue.nominator.node_of(queued.uid):
+            self._queue.nominator.decide(queued.info, None)
+
+    def report_pod(self, queued: QueuedPod, message: str) -> None:
+        """Report an error by the profile's counts, the pod's condition and an event."""
+        pod, profile = queued.info.pod, queued.profile
+        done(self._count, profile, f"{queued.info.key}: {message}")
+        if not pod.has_deferred_resize:
+            done(self._writer.record, failed_scheduling(pod, message, profile))
+            failure = Failure(message, is_error=True, nominated_node=None)
+            done(patch_status, self._writer, pod, failure, queued=queued)
+
+    def _report_key(self, queued: QueuedPod, problem: str) -> None:
+        pod, profile = queued.info.pod, queued.profile
+        message = (
+            f"the QueueSort plugin returned a key that does not compare with the keys of other pods: {problem}; "
+            "pods are ordered by the kinds of the values there. Correct the plugin, or the field that it reads"
+        )
+        done(self._count, profile, f"{queued.info.key}: {message}")
+        done(self._writer.record, failed_scheduling(pod, message, profile))
+
+    def _count(self, profile: str, message: str) -> None:
+        self._metrics.internal_errors += 1
+        record = self._metrics.records[profile]
+        record.errors += 1
+        record.last_error = message

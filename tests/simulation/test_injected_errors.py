@@ -1,0 +1,106 @@
+"""Simulated cluster lifetimes with exceptions at the scheduler's own calls, on top of all other faults.
+
+An exception at any call of a scheduling cycle, a group cycle, a binding cycle, a timer or a flush fails only the pod or
+gang of that call. The invariants of the simulation are those of any other lifetime: the loop runs, no pod is lost or
+bound twice, no node is overcommitted, and nothing stays assumed, reserved or in flight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from scheduler_core.cycle.assume_and_reserve import AssumedPods
+from scheduler_core.gangs.group_cycle import QuorumCommit
+from scheduler_core.queueing.moves_and_backoff import Moves
+from tests.simulation.simulation import Outcome, run_seed
+from tests.support.injected_errors import KINDS, InjectedErrors, Site, now_and_then
+
+_CALLS = 1200
+"""Mean number of calls between two exceptions."""
+
+
+def _run(seed: int, calls: int = _CALLS) -> tuple[Outcome, InjectedErrors]:
+    errors = InjectedErrors(now_and_then(seed, calls))
+    return run_seed(seed, errors=errors), errors
+
+
+def _problems(seed: int, errors: InjectedErrors, outcome: Outcome) -> str:
+    last = "\n".join(f"  call {each.number}: {each.kind} at {each.site}" for each in errors.injected[-5:])
+    return f"seed {seed}: {outcome.problems[:3]}, after\n{last}"
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_exceptions_fail_only_their_pods_and_gangs(seed: int) -> None:
+    """All invariants hold during the lifetime and at its end."""
+    outcome, errors = _run(seed)
+    assert not outcome.problems, _problems(seed, errors, outcome)
+    assert errors.injected
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("first", range(1000, 1400, 10))
+def test_many_lifetimes(first: int) -> None:
+    """The same for more seeds, with more exceptions in each lifetime."""
+    for seed in range(first, first + 10):
+        outcome, errors = _run(seed, 300)
+        assert not outcome.problems, _problems(seed, errors, outcome)
+
+
+def _every_site(seed: int) -> list[tuple[int, Site]]:
+    """Return the first call of each site of a lifetime without exceptions."""
+    first: dict[Site, int] = {}
+
+    def choose(number: int, site: Site) -> None:
+        first.setdefault(site, number)
+
+    run_seed(seed, errors=InjectedErrors(choose))
+    return [(number, site) for site, number in first.items()]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", [0, 1, 2, 3, 5, 7, 11])
+def test_every_site(seed: int) -> None:
+    """One exception at the first call of each site, one lifetime for each: plain pods, gangs, trees, devices."""
+    for number, site in _every_site(seed):
+        kind = KINDS[number % len(KINDS)]
+        errors = InjectedErrors(lambda call, _site, at=number, kind=kind: kind if call == at else None)  # type: ignore[misc]
+        outcome = run_seed(seed, errors=errors)
+        assert not outcome.problems, f"{site}: {_problems(seed, errors, outcome)}"
+
+
+def test_exceptions_are_deterministic() -> None:
+    """A seed gives the same exceptions and the same trace in every run."""
+    first, second = _run(3), _run(3)
+    assert first[0].digest == second[0].digest
+    assert [each.site for each in first[1].injected] == [each.site for each in second[1].injected]
+
+
+def _undo_nothing(_self: AssumedPods, begun: int = 0, overlays: int = 0) -> None:
+    del begun, overlays
+
+
+def _take_nothing_back(*_arguments: object) -> None:
+    pass
+
+
+def _lose(_self: Moves, *_arguments: object) -> None:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("kind", "method", "bug"),
+    [
+        pytest.param(AssumedPods, "undo", _undo_nothing, id="assumed pods of an interrupted cycle stay"),
+        pytest.param(QuorumCommit, "_take_back", _take_nothing_back, id="members of a failed commit stay"),
+        pytest.param(Moves, "delay_faulty", _lose, id="a pod whose move raised is lost"),
+    ],
+)
+@pytest.mark.nightly
+def test_a_planted_bug_is_found(
+    kind: type, method: str, bug: Callable[..., object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without one part of the recovery, a seed fails."""
+    monkeypatch.setattr(kind, method, bug)
+    assert any(_run(seed, 60)[0].problems for seed in range(40))

@@ -1,0 +1,164 @@
+"""Exceptions raised at calls between functions of the scheduler, wherever they are.
+
+A profile function counts the calls and raises at chosen ones, as if the called function had raised at once. So nothing
+that is called must be listed, and a new function is covered without a change here.
+"""
+
+from __future__ import annotations
+
+import inspect
+import random
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+import scheduler_core
+
+ROOT = str(Path(scheduler_core.__file__).parent)
+KINDS = (RuntimeError, RecursionError, TypeError, MemoryError, KeyError, AssertionError)
+"""Kinds of injected exceptions."""
+_CALLERS = (
+    "scheduler.py",
+    "cycle/",
+    "gangs/",
+    "queueing/",
+    "runtime/",
+    "plugins/",
+    "framework/",
+    "metrics/",
+    "explain/",
+)
+"""Where calls are made at which exceptions are injected."""
+PRIMITIVES = {
+    "queueing/heap.py": "a heap whose keys compare; its operations call nothing else",
+    "queueing/sub_queues.py": "counts and places of one pod; called by the queue, at whose calls exceptions are raised",
+    "cycle/internal_errors.py": "runs after an exception, and repeats a step that raises",
+    "metrics/cycle_recorder.py": "appends to arrays",
+}
+"""Modules at whose own calls no exception is injected, with the reason. The calls of these modules are included."""
+_ROOTS = frozenset(
+    (
+        "scheduler.py:Scheduler._slice",
+        "scheduler.py:Scheduler._bind",
+        "scheduler.py:Scheduler._flush",
+        "scheduler.py:Scheduler._settle",
+        "queueing/moves_and_backoff.py:Moves._end_backoffs",
+    )
+)
+"""Loops, tasks and timers of the scheduler: exceptions are raised only at calls inside of them."""
+_RECOVERY = "cycle/internal_errors.py:done"
+_SUSPENDABLE = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+
+FINAL = {
+    "runtime/binding.py:run_post_binds": "PostBind cannot fail a bound pod: what a plugin raises is logged",
+    "runtime/reserve_and_permit.py:_is_unreserved": "an exception here is one of a plugin that must not fail",
+    "cycle/binding_cycle.py:BindingCycle._bind": "one member fails after the binds of its gang were sent, as by a 403",
+}
+"""Functions at whose calls no exception is injected, with the reason."""
+
+Site = tuple[str, str, int]
+"""A call: the called function, the calling function, and the line of the call."""
+
+
+@dataclass
+class Injection:
+    """An exception that was raised."""
+
+    number: int
+    site: Site
+    kind: str
+
+
+@dataclass
+class InjectedErrors:
+    """Raises at some calls while :meth:`active` is entered.
+
+    Attributes:
+        choose: Returns the exception for a call by its number and site; None to let it pass.
+        roots: Names of functions; exceptions are raised only at calls inside one of them.
+        injected: The exceptions that were raised.
+        calls: Number of calls so far.
+    """
+
+    choose: Callable[[int, Site], type[BaseException] | None]
+    roots: frozenset[str] = _ROOTS
+    injected: list[Injection] = field(default_factory=list)
+    calls: int = 0
+    _eligible: dict[tuple[CodeType, CodeType], bool] = field(default_factory=dict)
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Raise inside the block."""
+        self.arm()
+        try:
+            yield
+        finally:
+            sys.setprofile(None)
+
+    def arm(self) -> None:
+        """Count calls from now on; an exception that is raised ends that."""
+        sys.setprofile(self._profile)
+
+    def _profile(self, frame: FrameType, event: str, _argument: Any) -> None:
+        if event != "call" or frame.f_back is None:
+            return
+        code, caller = frame.f_code, frame.f_back.f_code
+        eligible = self._eligible.get((code, caller))
+        if eligible is None:
+            eligible = self._eligible[code, caller] = _is_eligible(code, caller)
+        if not eligible:
+            return
+        self.calls += 1
+        site = (_name(code), _name(caller), frame.f_back.f_lineno)
+        kind = self.choose(self.calls, site)
+        if kind is None or not self._is_inside(frame):
+            return
+        self.injected.append(Injection(self.calls, site, kind.__name__))
+        raise kind("injected")
+
+    def _is_inside(self, frame: FrameType) -> bool:
+        """Return whether a call is made inside of a root, and not by the recovery from an earlier exception."""
+        names = []
+        above: FrameType | None = frame
+        while above is not None:
+            names.append(_name(above.f_code))
+            above = above.f_back
+        return not self.roots.isdisjoint(names) and _RECOVERY not in names
+
+
+def _path(code: CodeType) -> str:
+    return code.co_filename.removeprefix(ROOT).lstrip("/") if code.co_filename.startswith(ROOT) else ""
+
+
+def _name(code: CodeType) -> str:
+    return f"{_path(code)}:{code.co_qualname}"
+
+
+def _is_eligible(code: CodeType, caller: CodeType) -> bool:
+    called, calling = _path(code), _path(caller)
+    if not called or not calling or code.co_flags & _SUSPENDABLE or code.co_name.startswith("<"):
+        return False
+    return calling.startswith(_CALLERS) and calling not in PRIMITIVES and _name(caller) not in FINAL
+
+
+def now_and_then(seed: object, calls: int) -> Callable[[int, Site], type[BaseException] | None]:
+    """Choose about one call in a number of calls, each with one of :data:`KINDS`."""
+    generator = random.Random(f"{seed}/errors")
+    following = [generator.randrange(1, 2 * calls)]
+
+    def choose(number: int, _site: Site) -> type[BaseException] | None:
+        if number < following[0]:
+            return None
+        following[0] = number + generator.randrange(1, 2 * calls)
+        return generator.choice(KINDS)
+
+    return choose
+
+
+def at(number: int, kind: type[BaseException]) -> Callable[[int, Site], type[BaseException] | None]:
+    """Choose one call."""
+    return lambda call, _site: kind if call == number else None
