@@ -267,6 +267,7 @@ def test_an_identity_is_never_guessed(kind: type[Any], required: str) -> None:
 
 
 STRICT_DECODERS = {
+    "operator/bayplan/api_validation/strict_decoding.py": "untyped JSON, checked against the schema of the API server",
     "operator/bayplan/cli/operator_requests.py": "responses of Bayplan itself",
     "operator/bayplan/cli/record.py": "records that Bayplan wrote",
     "operator/bayplan/conformance/cases.py": "the line around a case",

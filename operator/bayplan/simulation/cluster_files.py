@@ -413,13 +413,13 @@ def ephemeral_claims(pod: Mapping[str, Any]) -> list[EphemeralClaim]:
     metadata = pod["metadata"]
     namespace = metadata.get("namespace") or DEFAULT_NAMESPACE
     found = []
-    for volume in pod.get("spec", {}).get("volumes", ()):
-        if "ephemeral" not in volume:
+    for volume in (pod.get("spec") or {}).get("volumes") or ():
+        if volume is None or volume.get("ephemeral") is None:
             continue
         template = volume["ephemeral"].get("volumeClaimTemplate") or {}
         own = {"name": f"{metadata['name']}-{volume.get('name', '')}", "namespace": namespace}
-        body = {"metadata": {**template.get("metadata", {}), **own}, "spec": template.get("spec", {})}
-        found.append(EphemeralClaim((namespace, metadata["name"]), msgspec.convert(body, PersistentVolumeClaim)))
+        body = {"metadata": {**(template.get("metadata") or {}), **own}, "spec": template.get("spec") or {}}
+        found.append(EphemeralClaim((namespace, metadata["name"]), convert(body, PersistentVolumeClaim)))
     return found
 
 
