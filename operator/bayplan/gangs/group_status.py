@@ -52,9 +52,7 @@ _FIELDS: Mapping[GroupSource, frozenset[str]] = {
     ),
     GroupSource.NATIVE: frozenset({"conditions"}),
 }
-_IMMEDIATE = frozenset(
-    {"phase", "observedGeneration", "nominatedDomain", "victims", "victimsOfOtherNamespaces", "run"}
-)
+_IMMEDIATE = frozenset({"phase", "observedGeneration", "nominatedDomain", "victims", "victimsOfOtherNamespaces", "run"})
 _CONDITIONS = "conditions"
 _LAST_ATTEMPT = "lastAttemptTime"
 
