@@ -376,10 +376,11 @@ class Scheduler:
                     raise
                 # The pods are assumed, so they must be bound or released.
                 self._survived("the end of a cycle", fault)
-            if attempt is not None:
-                self._try_to_start_binding(attempt)
-            for each in attempts:
-                self._try_to_start_binding(each)
+            for each in attempts if attempt is None else (attempt,):
+                try:
+                    self._start_binding(each)
+                except Exception as fault:
+                    self.cycles.binding.interrupted(each, fault)
         finally:
             if self._slices.has_suspended:
                 done(self._slices.cycle_ended)
@@ -388,13 +389,6 @@ class Scheduler:
         if instance is not None and instance.extenders:
             return await self.cycles.extended.schedule(queued)
         return self.cycles.pods.schedule(queued)
-
-    def _try_to_start_binding(self, attempt: Attempt) -> None:
-        """Start the binding cycle of an assumed pod, or release the pod."""
-        try:
-            self._start_binding(attempt)
-        except Exception as fault:
-            self.cycles.binding.interrupted(attempt, fault)
 
     @property
     def binding_count(self) -> int:
