@@ -281,3 +281,28 @@ def test_an_operator_that_is_killed_between_the_binds_of_a_gang(
     # For the one bind in progress when the process was killed, the audit log may have no success.
     assert sum(log.counts[f"{world.namespace}/{name}"] for name in world.pods("train")) >= 63
     assert world.reason("train") == "Scheduled"
+
+
+def test_a_podgroup_that_a_second_job_uses(world: LiveGangs, operator: OperatorProcess) -> None:
+    """Succeeded pods of the first Job do not count for the second one; those of the second do, also after a restart."""
+    world.nodes("a", cpu="4")
+    world.group("train", 4)
+    world.job("first", 4, group="train")
+    world.until(lambda: len(world.bound("first")) == 4, "the first Job runs")
+    world.complete("first")
+    world.until(lambda: world.status("train").get("phase") == "Finished", "the first run is finished")
+    world.job("other", 2, group="")
+    world.until(lambda: len(world.bound("other")) == 2, "other pods leave room for two")
+    world.job("second", 4, group="train")
+    world.until(lambda: world.reason("train") == "Unschedulable", "the second Job does not fit")
+    assert world.bound("second") == {}
+    world.delete(*world.pods("other"))
+    world.until(lambda: len(world.bound("second")) == 4, "the second Job is bound as a whole")
+    world.complete("second", "second-0", "second-1")
+    world.until(lambda: world.status("train").get("run", {}).get("succeeded") == 2, "the run is recorded")
+    operator.kill()
+    world.delete("second-0", "second-2")
+    operator.start()
+    world.job("second", 1, first=4, group="train")
+    world.until(lambda: "second-4" in world.bound("second"), "the deleted member is replaced")
+    assert world.status("train")["run"]["controllers"] == ["Job.batch/uid-of-second"]
