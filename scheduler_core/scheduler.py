@@ -406,7 +406,12 @@ class Scheduler:
 
     def _start_binding(self, attempt: Attempt) -> None:
         self._journal.placed(attempt)
-        task = asyncio.get_running_loop().create_task(self._journal.steps(self._bind(attempt)))
+        binding = self._bind(attempt)
+        try:
+            task = asyncio.get_running_loop().create_task(self._journal.steps(binding))
+        except BaseException:
+            binding.close()
+            raise
         self._binding.add(task)
         # A task that is cancelled before it runs ends without its last step.
         task.add_done_callback(self._binding.discard)

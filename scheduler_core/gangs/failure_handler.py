@@ -273,7 +273,9 @@ class FailedGangs:
             gang.outcome, gang.victims = GangOutcome(failure.reason, message, fitting), failure.victims
         self._count(entry, gang, failure)
         members = list(gang.waiting.values())
-        entry.rejected_by, entry.pending_on = failure.rejected_by, failure.pending_on
+        if self._queue.is_in_flight(entry.uid):
+            # Otherwise it is requeued already, and an error was raised after that.
+            entry.rejected_by, entry.pending_on = failure.rejected_by, failure.pending_on
         entry.rejected_members = failure.rejected_members or tuple(pod.info for pod in members[:1])
         for queued in members:
             queued.attempts += 1

@@ -17,6 +17,9 @@ from scheduler_core.queueing.moves_and_backoff import Moves
 from tests.simulation.simulation import Outcome, run_seed
 from tests.support.injected_errors import KINDS, InjectedErrors, Site, now_and_then
 
+pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+"""An exception at the call that receives a coroutine of a plugin leaves the coroutine unused."""
+
 _CALLS = 1200
 """Mean number of calls between two exceptions."""
 
