@@ -139,7 +139,7 @@ class Stage:
 
     def _run_operator(self, kubeconfig: Path, arguments: Sequence[str]) -> None:
         port = free_port()
-        flags = ["--kubeconfig", str(kubeconfig), "--serve-address", f"{LOOPBACK}:{port}"]
+        flags = ["--kubeconfig", str(kubeconfig), "--serve-address", f"{LOOPBACK}:{port}", "--local-address", ""]
         self.plane.start_program("bayplan", [_BAYPLAN, *arguments, *flags], lambda: bool(_served_by(port)))
         self.server = _served_by(port)
 

@@ -45,7 +45,7 @@ def manifests(helm: Helm, control_plane: ControlPlane, cluster_name: str) -> Ite
     """Render and apply the chart; return its objects by kind."""
     values = {
         "fullnameOverride": cluster_name,
-        "settings": {"serveAddress": f"{_ANYWHERE}:{free_port()}"},
+        "settings": {"serveAddress": f"{_ANYWHERE}:{free_port()}", "localAddress": f"{LOOPBACK}:{free_port()}"},
         "defaultProfile": {"name": cluster_name},
     }
     stream = helm.template(values, cluster_name)

@@ -158,7 +158,7 @@ def hints_of(case: HintCase, registry: Registry, defaults: Plugins) -> Hints:
         handling=EventHandling(context.suspension, context.clock, context.metrics),
     )
     columns = context.cache.columns
-    scheduler.storage_feed = ObjectFeed(columns.storage, queue, context.suspension)
+    scheduler.storage_feed = StorageFeed(columns, queue, context.suspension)
     scheduler.device_feed = DeviceFeed(columns.devices, queue, context.suspension)
     _apply(scheduler, case.change)
     verdicts = _verdicts(instance, queue.recorded)

@@ -86,7 +86,8 @@ class OperatorProcess:
             self._port = free_port()
         command = [sys.executable, "-m", "bayplan", "run", f"--kubeconfig={self._kubeconfig}"]
         command += [f"--serve-address={self._host}:{self._port}", f"--record={self.records}", "--record-mebibytes=64"]
-        command += [*self._flags, *flags]
+        # Of the chart's settings, this address is the same for all tests.
+        command += ["--local-address=", *self._flags, *flags]
         with self._log.open("ab") as output:
             self._process = subprocess.Popen(
                 command, stdout=output, stderr=output, cwd=_SOURCES / "operator", env=_environment(self._installed)

@@ -341,16 +341,16 @@ def test_a_pod_that_names_several_groups(cluster: Rig) -> None:
     labels = {"scheduling.x-k8s.io/pod-group": "other"}
     several = member("train-0", labels=labels, group="native")
     cluster.add(several)
-    assert [gang.key.name for gang in cluster.queue.gangs] == ["native"]
+    assert [gang.key.name for gang in cluster.queue.gangs] == ["train"]
     without = rig()
-    without.queue.gangs.ignore(GroupSource.NATIVE)
-    without.add(several)
-    assert [gang.key.name for gang in without.queue.gangs] == ["train"]
-    without = rig()
-    without.queue.gangs.ignore(GroupSource.NATIVE)
     without.queue.gangs.ignore(GroupSource.BAYPLAN)
     without.add(several)
     assert [gang.key.name for gang in without.queue.gangs] == ["other"]
+    without = rig()
+    without.queue.gangs.ignore(GroupSource.BAYPLAN)
+    without.queue.gangs.ignore(GroupSource.SCHEDULER_PLUGINS)
+    without.add(several)
+    assert [gang.key.name for gang in without.queue.gangs] == ["native"]
 
 
 @pytest.mark.parametrize(
