@@ -126,6 +126,7 @@ class Cycles:
         preparation = BindPreparation(
             waiting=context.waiting,
             in_pre_bind=context.services.in_pre_bind,
+            idle=context.idle_binds,
             queue=queue,
             suspension=suspension,
             writer=writer,

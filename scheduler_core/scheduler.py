@@ -23,6 +23,7 @@ from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.cycle_context import CycleContext
 from scheduler_core.cycle.cycle_report import CycleRecording
 from scheduler_core.cycle.cycle_slices import CycleSlices
+from scheduler_core.cycle.idle_binds import IdleBinds
 from scheduler_core.cycle.internal_errors import done
 from scheduler_core.cycle.percentage_of_nodes import NodeOrder
 from scheduler_core.cycle.plugin_handle import PluginHandle, PluginServices, PluginWriters, ReportedDeletions
@@ -165,6 +166,7 @@ class Scheduler:
             ),
             metrics=metrics,
             steps=steps,
+            idle_binds=IdleBinds(clock),
         )
         self._slices = CycleSlices(steps, suspension, clock, ports.journal)
         self.cycles = Cycles(self.context, self.reservations)
@@ -194,6 +196,7 @@ class Scheduler:
         }
         self._binding: set[asyncio.Task[Any]] = set()
         self._bind_ended = asyncio.Event()
+        self.context.idle_binds.on_idle = self._bind_ended.set
 
     # -- profiles -----------------------------------------------------------------------------------------------
 
@@ -397,7 +400,7 @@ class Scheduler:
 
     @property
     def _binds_under_way(self) -> int:
-        return len(self._binding) - len(self.context.waiting)
+        return len(self._binding) - len(self.context.waiting) - self.context.idle_binds.count
 
     async def _until_binds_drain(self) -> None:
         while self._binds_under_way >= self.options.max_binding:

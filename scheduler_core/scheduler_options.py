@@ -27,7 +27,8 @@ class SchedulerOptions(Struct, frozen=True):
             kube-scheduler's adaptive formula.
         initial_backoff_seconds, max_backoff_seconds: Defaults for profiles that set none.
         max_unschedulable_seconds: Time after which an unschedulable pod is tried again without an event.
-        max_binding: Binds in progress at which no more pods are popped; a few times the writer's connections.
+        max_binding: Binds in progress at which no more pods are popped; a few times the writer's connections. Pods
+            that wait at Permit, for the other members of their gang, or for long in PreBind do not count.
         confirm_after_seconds: Time after which a bound pod that no watch has confirmed is read.
         slow_cycle_seconds: Threshold from which a scheduling cycle is logged with its plugins' times.
         gang_reservation_seconds: Time for which a Strict gang must fail before capacity is reserved for it.

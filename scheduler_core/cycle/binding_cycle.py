@@ -17,6 +17,7 @@ from scheduler_core.cycle.binding_outcomes import BoundPods, FailedBinds
 from scheduler_core.cycle.bound_elsewhere import node_of_rival
 from scheduler_core.cycle.cycle_report import CycleReport
 from scheduler_core.cycle.failure_handler import Failure, of_status, too_late
+from scheduler_core.cycle.idle_binds import IdleBinds
 from scheduler_core.cycle.internal_errors import done, error_text
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.errors import BoundElsewhereError, ClusterWriteError, ExtenderError, WriteTimeoutError
@@ -178,6 +179,7 @@ class BindPreparation:
     Args:
         waiting: Pods that wait at Permit.
         in_pre_bind: Pods whose PreBind runs.
+        idle: Counts binding cycles that wait.
         queue: Records events for attempts that may still be rejected.
         suspension: Whether a scheduling cycle awaits an extender.
         writer: Writer of nominations.
@@ -189,6 +191,7 @@ class BindPreparation:
         *,
         waiting: WaitingPodMap,
         in_pre_bind: PodsInPreBind,
+        idle: IdleBinds,
         queue: SchedulingQueue,
         suspension: Suspension,
         writer: ClusterWriter,
@@ -196,6 +199,7 @@ class BindPreparation:
     ) -> None:
         self._waiting = waiting
         self._in_pre_bind = in_pre_bind
+        self._idle = idle
         self._queue = queue
         self._suspension = suspension
         self._writer = writer
@@ -235,7 +239,7 @@ class BindPreparation:
             recorder.enter(_PRE_BIND)
             if attempt.gang is not None:
                 attempt.gang.waits(info, "PreBind")
-            with self._in_pre_bind.hold(info, node_name) as held:
+            with self._in_pre_bind.hold(info, node_name) as held, self._idle.waits_after_writes():
                 status = await run_pre_binds(instance, state, held)
             recorder.leave(_PRE_BIND, status.code)
             if attempt.gang is not None:
@@ -245,7 +249,8 @@ class BindPreparation:
         if attempt.gang is not None:
             is_nominated = has_to_prepare or waits
             nominate = None if is_nominated else partial(self._write_expected_node, attempt)
-            status = await attempt.gang.ready(info.uid, nominate)
+            with self._idle.waits():
+                status = await attempt.gang.ready(info.uid, nominate)
             if not status.is_success:
                 return too_late(status)
         return None

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from scheduler_core.cycle.cycle_report import CycleRecording
 from scheduler_core.cycle.gang_constraints import MemberDomains
+from scheduler_core.cycle.idle_binds import IdleBinds
 from scheduler_core.cycle.percentage_of_nodes import NodeOrder
 from scheduler_core.cycle.plugin_handle import PluginServices
 from scheduler_core.cycle.suspension import Suspension
@@ -54,6 +55,7 @@ class CycleContext:
         recording: Recording of cycles.
         metrics: Metrics of the scheduler.
         steps: Counts the steps of attempts and dry runs.
+        idle_binds: Counts binding cycles that wait for something other than the API server.
     """
 
     cache: ClusterCache
@@ -70,3 +72,4 @@ class CycleContext:
     recording: CycleRecording
     metrics: SchedulerMetrics
     steps: StepCounter
+    idle_binds: IdleBinds
