@@ -44,6 +44,30 @@ class Toleration(Struct, gc=False, frozen=True, rename="camel"):
         return self.operator == "Exists"
 
 
+class TolerationIndex:
+    """Index of tolerations, for comparisons with many taints: its time does not depend on the number of tolerations."""
+
+    __slots__ = ("_equal", "_exists")
+
+    def __init__(self, tolerations: Iterable[Toleration]) -> None:
+        self._exists: set[tuple[str, str]] = set()
+        self._equal: set[tuple[str, str, str]] = set()
+        for each in tolerations:
+            if each.operator in ("", "Equal"):
+                self._equal.add((each.key, each.effect, each.value))
+            elif each.operator == "Exists":
+                self._exists.add((each.key, each.effect))
+
+    def tolerates(self, taint: Taint) -> bool:
+        """Return whether any of the tolerations matches ``taint``, as :func:`tolerated` does."""
+        exists, equal, value = self._exists, self._equal, taint.value
+        return any(
+            (key, effect) in exists or (key, effect, value) in equal
+            for key in (taint.key, "")
+            for effect in (taint.effect, "")
+        )
+
+
 def tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
     """Return whether any of ``tolerations`` matches ``taint``."""
     return any(toleration.tolerates(taint) for toleration in tolerations)

@@ -36,7 +36,15 @@ from scheduler_core.framework.handle import Handle
 from scheduler_core.framework.status import SUCCESS, Status, unresolvable
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
-from scheduler_core.model.taints import NO_EXECUTE, NO_SCHEDULE, PREFER_NO_SCHEDULE, Taint, Toleration, tolerated
+from scheduler_core.model.taints import (
+    NO_EXECUTE,
+    NO_SCHEDULE,
+    PREFER_NO_SCHEDULE,
+    Taint,
+    Toleration,
+    TolerationIndex,
+    tolerated,
+)
 from scheduler_core.snapshot.interning import LoggedInterner
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo
@@ -61,7 +69,7 @@ class TolerationTable:
     __slots__ = ("_tolerations", "codes", "counts", "counts_any", "position", "rejects")
 
     def __init__(self, tolerations: Sequence[Toleration]) -> None:
-        self._tolerations = tolerations
+        self._tolerations = TolerationIndex(tolerations)
         self.codes: Codes = np.zeros(0, dtype=np.int16)
         self.counts: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self.rejects = False
@@ -75,8 +83,9 @@ class TolerationTable:
         self.codes, self.counts = _resized(self.codes, len(taint_lists)), _resized(self.counts, len(taint_lists))
         for number in range(len(taint_lists)) if numbers is None else set(numbers):
             taints = taint_lists.keys[number] or ()
-            self.codes[number] = has_untolerated_taint(taints, self._tolerations)
-            self.counts[number] = _soft_untolerated(taints, self._tolerations)
+            untolerated = [taint.effect for taint in taints if not self._tolerations.tolerates(taint)]
+            self.codes[number] = any(effect in (NO_SCHEDULE, NO_EXECUTE) for effect in untolerated)
+            self.counts[number] = untolerated.count(PREFER_NO_SCHEDULE)
         self.rejects = bool(self.codes.any())
         self.counts_any = bool(self.counts.any())
         # Last, so that a refresh that raised is repeated.
@@ -173,10 +182,6 @@ def _resized(table: NDArray[_Number], length: int) -> NDArray[_Number]:
 def has_untolerated_taint(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> bool:
     """Return whether a NoSchedule or NoExecute taint is not tolerated."""
     return any(taint.effect in (NO_SCHEDULE, NO_EXECUTE) and not tolerated(taint, tolerations) for taint in taints)
-
-
-def _soft_untolerated(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> int:
-    return sum(taint.effect == PREFER_NO_SCHEDULE and not tolerated(taint, tolerations) for taint in taints)
 
 
 def after_node_change(pod: Pod, old: object | None, new: object | None) -> Hint:

@@ -362,6 +362,14 @@ def _tolerations(size: int) -> Act:
     )
 
 
+def _tolerations_and_own_taints(size: int) -> Act:
+    """Each node has a taint of its own, and the pod tolerates other values of its key."""
+    return _one_pod(
+        *(node(f"n{each}", taints=[f"team=a{each}:NoSchedule"]) for each in range(size)),
+        tolerations=[Toleration(key="team", operator="Equal", value=f"b{each}") for each in range(size)],
+    )
+
+
 def _spread_constraints(size: int) -> Act:
     """The API server allows any number of different topology keys."""
     labels = {f"k{each}": "a" for each in range(size)}
@@ -463,6 +471,7 @@ def _reasons(size: int) -> Act:
         pytest.param(_taints, 50, id="taints-of-a-node"),
         pytest.param(_own_taints, 50, id="nodes-with-their-own-taints"),
         pytest.param(_tolerations, 50, id="tolerations"),
+        pytest.param(_tolerations_and_own_taints, 50, id="tolerations-and-nodes-with-their-own-taints"),
         pytest.param(_spread_constraints, 20, id="spread-constraints"),
         pytest.param(_affinity_terms, 20, id="affinity-terms"),
         pytest.param(_node_selector, 50, id="labels-of-a-node-selector"),
