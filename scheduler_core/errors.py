@@ -20,6 +20,13 @@ class SchedulerCoreError(Exception):
     """Base class of all errors that Bayplan raises on purpose."""
 
 
+def error_message(error: BaseException) -> str:
+    """Return the message of an exception for users; one that is not raised on purpose is a bug to report."""
+    if isinstance(error, SchedulerCoreError):
+        return str(error)
+    return f"internal error: {type(error).__name__}: {error}; please report it"
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """A problem in a configuration.

@@ -18,9 +18,15 @@ from scheduler_core.cycle.bound_elsewhere import node_of_rival
 from scheduler_core.cycle.cycle_report import CycleReport
 from scheduler_core.cycle.failure_handler import Failure, of_status, too_late
 from scheduler_core.cycle.idle_binds import IdleBinds
-from scheduler_core.cycle.internal_errors import done, error_text
+from scheduler_core.cycle.internal_errors import done
 from scheduler_core.cycle.suspension import Suspension
-from scheduler_core.errors import BoundElsewhereError, ClusterWriteError, ExtenderError, WriteTimeoutError
+from scheduler_core.errors import (
+    BoundElsewhereError,
+    ClusterWriteError,
+    ExtenderError,
+    WriteTimeoutError,
+    error_message,
+)
 from scheduler_core.framework.cycle_stages import CycleStage
 from scheduler_core.framework.cycle_state import bind_annotations
 from scheduler_core.framework.status import SUCCESS, Code, Status, error
@@ -101,7 +107,7 @@ class BindingCycle:
 
     def interrupted(self, attempt: Attempt, fault: Exception) -> None:
         """End a binding cycle that could not be started."""
-        failure = Failure(error_text(fault), is_error=True)
+        failure = Failure(error_message(fault), is_error=True)
         if attempt.gang is not None:
             done(attempt.gang.failed, attempt.info.uid, attempt.info.key, failure.message, is_error=True)
         self._failed.interrupted(attempt, failure, fault)
@@ -130,7 +136,7 @@ class BindingCycle:
         except Exception as fault:
             attempt.state.recorder.interrupt()
             log.exception("binding pod %s failed in the scheduler itself", attempt.info.key, extra=attempt.log_fields())
-            return Failure(error_text(fault), is_error=True)
+            return Failure(error_message(fault), is_error=True)
 
     async def _bind(self, attempt: Attempt) -> Failure | None:
         if node_of_rival(self._cache, attempt):
@@ -323,7 +329,7 @@ class BindRequests:
         Raises:
             BoundElsewhereError: Another scheduler has bound the pod to another node.
         """
-        failed = fault.status if isinstance(fault, UnclearBindError) else error(error_text(fault))
+        failed = fault.status if isinstance(fault, UnclearBindError) else error(error_message(fault))
         return await self._read_outcome(attempt, fault, failed)
 
     async def _read_outcome(self, attempt: Attempt, lost: Exception, failed: Status | None = None) -> Status:

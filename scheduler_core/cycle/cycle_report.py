@@ -128,11 +128,13 @@ class CycleReport:
         """Report an attempt that failed in either cycle, by an error or because the pod was rejected."""
         record = self._count_failure(attempt, ERROR if is_error else UNSCHEDULABLE, message)
         if is_error:
-            record.errors += 1
-            record.last_error = f"{attempt.info.key}: {message}"
-            record.last_error_at = self._clock.wall()
+            record.count_error(f"{attempt.info.key}: {message}", self._clock.wall())
         else:
             record.unschedulable += 1
+
+    def profile_failed(self, profile: str, message: str) -> None:
+        """Report an error that is not the result of an attempt."""
+        self._metrics.records[profile].count_error(message, self._clock.wall())
 
     def bind_lost(self, attempt: Attempt, node_name: str, rival_node_name: str) -> None:
         """Report an attempt that chose a node while another scheduler bound the pod to the node of a rival."""

@@ -18,7 +18,7 @@ from scheduler_core.cycle.assume_and_reserve import AssumedPods
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.cycle_report import CycleReport
 from scheduler_core.cycle.failure_handler import Failure, failed_scheduling, patch_status
-from scheduler_core.errors import SchedulerCoreError
+from scheduler_core.errors import error_message
 from scheduler_core.framework.queued_pod import Place, QueuedGang, QueuedPod
 from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics
 from scheduler_core.ports import ClusterWriter
@@ -26,13 +26,6 @@ from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 
 log = logging.getLogger(__name__)
 P = ParamSpec("P")
-
-
-def error_text(fault: BaseException) -> str:
-    """Return the message for an exception: errors that are raised on purpose have their own."""
-    if isinstance(fault, SchedulerCoreError):
-        return str(fault)
-    return f"internal error: {type(fault).__name__}: {fault}; please report it"
 
 
 def done(step: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> bool:
@@ -98,7 +91,7 @@ class InternalErrors:
         is_waiting = self.requeue(queued)
         if is_waiting:
             done(self._restore_nomination, queued)
-            self.report_pod(queued, error_text(fault))
+            self.report_pod(queued, error_message(fault))
 
     def requeue(self, queued: QueuedPod) -> bool:
         """Requeue a pod or gang in flight with the backoff of errors; return whether it is still in the queue."""
@@ -140,6 +133,4 @@ class InternalErrors:
 
     def _count(self, profile: str, message: str) -> None:
         self._metrics.internal_errors += 1
-        record = self._metrics.records[profile]
-        record.errors += 1
-        record.last_error = message
+        self._report.profile_failed(profile, message)

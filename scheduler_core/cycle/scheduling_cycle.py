@@ -14,9 +14,9 @@ from scheduler_core.cycle.decided_pods import DecidedPods
 from scheduler_core.cycle.failure_handler import FailedAttempts, Failure, failed_scheduling, no_fit
 from scheduler_core.cycle.filter_and_score import NoNodesError
 from scheduler_core.cycle.gang_constraints import MemberDomains
-from scheduler_core.cycle.internal_errors import InternalErrors, error_text
+from scheduler_core.cycle.internal_errors import InternalErrors
 from scheduler_core.cycle.reuse_or_search import NodeChoice
-from scheduler_core.errors import AttemptLimitError, SchedulerCoreError
+from scheduler_core.errors import AttemptLimitError, SchedulerCoreError, error_message
 from scheduler_core.framework.cycle_stages import CycleStage
 from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.pods_to_activate import take_pods_to_activate
@@ -120,11 +120,10 @@ def failure_of(attempt: Attempt, error: Exception) -> Failure:
     if isinstance(error, AttemptLimitError):
         plugins = frozenset((error.plugin,)) if error.plugin else frozenset()
         return Failure(str(error), plugins, given_up_steps=error.steps)
-    if isinstance(error, SchedulerCoreError):
-        return Failure(error_text(error), is_error=True)
-    text = "scheduling pod %s failed in the scheduler itself"
-    log.error(text, attempt.info.key, exc_info=error, extra=attempt.log_fields())
-    return Failure(error_text(error), is_error=True)
+    if not isinstance(error, SchedulerCoreError):
+        text = "scheduling pod %s failed in the scheduler itself"
+        log.error(text, attempt.info.key, exc_info=error, extra=attempt.log_fields())
+    return Failure(error_message(error), is_error=True)
 
 
 class CycleStart:

@@ -297,8 +297,7 @@ class FailedGangs:
         result = ERROR if failure.is_error else UNSCHEDULABLE_RESULT
         self._metrics.profiles[entry.profile].attempts[result].observe(self._clock.now() - entry.tried_at)
         if failure.is_error:
-            record.errors += 1
-            record.last_error = f"gang {gang.key}: {failure.message}"
+            record.count_error(f"gang {gang.key}: {failure.message}", self._clock.wall())
             extra = {"podgroup": str(gang.key), "profile": entry.profile, "result": ERROR}
             log.warning(
                 "gang %s cannot be scheduled by profile %s: %s", gang.key, entry.profile, failure.message, extra=extra

@@ -23,10 +23,10 @@ from scheduler_core.cycle.assume_and_reserve import AssumedPods
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.cycle_report import CycleReport
 from scheduler_core.cycle.gang_bind_barrier import GangBinding
-from scheduler_core.cycle.internal_errors import InternalErrors, done, error_text
+from scheduler_core.cycle.internal_errors import InternalErrors, done
 from scheduler_core.cycle.scheduling_cycle import CycleEnd
 from scheduler_core.cycle.suspension import Suspension
-from scheduler_core.errors import AttemptLimitError
+from scheduler_core.errors import AttemptLimitError, error_message
 from scheduler_core.framework.gang_post_filter import TriedMember
 from scheduler_core.framework.gang_preemptor import GangEviction
 from scheduler_core.framework.queued_pod import QueuedGang
@@ -126,7 +126,7 @@ class GangScheduler:
             text = "the cycle of gang %s failed in the scheduler itself"
             done(log.error, text, gang.key, exc_info=fault, extra={"podgroup": str(gang.key)})
             self._errors.undo()
-            failure = GangFailure(error_text(fault), SCHEDULER_ERROR, needed=gang.needed)
+            failure = GangFailure(error_message(fault), SCHEDULER_ERROR, needed=gang.needed)
             if not done(self._failed.handle, entry, gang, failure):
                 self._errors.requeue(entry)
             return []

@@ -147,6 +147,11 @@ class ProfileRecord:
     lost_binds: int = 0
     last_lost_bind: LostBind | None = None
 
+    def count_error(self, message: str, at: datetime) -> None:
+        """Count an error, which becomes the last one."""
+        self.errors += 1
+        self.last_error, self.last_error_at = message, at
+
 
 class ProfileRecords(dict[str, ProfileRecord]):
     """Counts by scheduler name, created on the first lookup."""

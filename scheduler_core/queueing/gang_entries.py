@@ -22,6 +22,7 @@ import itertools
 import logging
 from collections.abc import Iterable
 
+from scheduler_core.errors import error_message
 from scheduler_core.framework.queued_pod import Place, QueuedGang, QueuedPod
 from scheduler_core.framework.status import GANG_SCHEDULING, Status, unresolvable
 from scheduler_core.model.foreign_gangs import foreign_gang
@@ -282,8 +283,7 @@ class GangEntries:
         text = "the queue entry of gang %s cannot be updated; it is tried again within half a minute"
         log.error(text, gang.key, exc_info=fault, extra={"podgroup": str(gang.key)})
         self._faulty[gang.key] = None
-        message = f"internal error: {type(fault).__name__}: {fault}; please report it"
-        gang.outcome = GangOutcome("SchedulerError", message)
+        gang.outcome = GangOutcome("SchedulerError", error_message(fault))
         self._gangs.changed(gang)
 
     def review_faulty(self) -> None:

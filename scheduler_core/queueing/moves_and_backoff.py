@@ -15,6 +15,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
+from scheduler_core.errors import error_message
 from scheduler_core.framework.cluster_events import UNSCHEDULED_POD_ADD
 from scheduler_core.framework.queued_pod import Place, QueuedGang, QueuedPod
 from scheduler_core.framework.status import GANG_SCHEDULING, SUCCESS, Status
@@ -321,8 +322,7 @@ class Moves:
                 self.places.put(pod, Place.PARKED)
             if pod.group is not None:
                 self._membership.delayed(pod)
-        message = f"internal error: {type(fault).__name__}: {fault}; please report it"
-        self._notify(self.on_error, pod, message)
+        self._notify(self.on_error, pod, error_message(fault))
 
     def _rank_active(self, pod: QueuedPod, rules: QueueingRules) -> bool:
         """Add a pod that is in no place to the active queue; return False if it could not be ordered."""

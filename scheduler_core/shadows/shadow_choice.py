@@ -15,7 +15,7 @@ from scheduler_core.cycle.filter_and_score import NoNodesError
 from scheduler_core.cycle.percentage_of_nodes import NodeOrder
 from scheduler_core.cycle.reuse_or_search import NodeChoice
 from scheduler_core.cycle.scheduling_cycle_with_extenders import ExtendedChoice
-from scheduler_core.errors import SchedulerCoreError
+from scheduler_core.errors import error_message
 from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.metrics.cycle_recorder import RecorderPool
 from scheduler_core.ports import Clock
@@ -147,6 +147,4 @@ def _gate(instance: FrameworkInstance, pod: DecidedPod) -> str:
 def _failed(error: Exception) -> ShadowDecision:
     if isinstance(error, NoNodesError):
         return ShadowDecision(message=str(error))
-    if isinstance(error, SchedulerCoreError):
-        return ShadowDecision(error=str(error))
-    return ShadowDecision(error=f"internal error: {type(error).__name__}: {error}; please report it")
+    return ShadowDecision(error=error_message(error))

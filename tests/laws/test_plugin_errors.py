@@ -419,7 +419,9 @@ async def test_a_gang_survives_a_preemptor_that_raises(
         assert outcome is not None
         assert outcome.reason == "SchedulerError"
         assert made.queue.readings.counts()["default-scheduler"].backoff == 1
-        assert "Broken" in made.context.metrics.records["default-scheduler"].last_error
+        record = made.context.metrics.records["default-scheduler"]
+        assert "Broken" in record.last_error
+        assert record.last_error_at == made.clock.wall()
         made.add(node("n1", allocatable={"cpu": "4", "pods": "10"}), pod("other", requests={"cpu": "1"}))
         await _settle(made)
         assert set(made.bound) >= {"other"}

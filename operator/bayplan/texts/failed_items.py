@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import TypeVar
 
-from scheduler_core.errors import SchedulerCoreError
+from scheduler_core.errors import SchedulerCoreError, error_message
 
 log = logging.getLogger(__name__)
 
@@ -31,13 +31,11 @@ def item_or_error(what: str, build: Callable[[], T], failed: Callable[[str], T])
 
 
 def error_text(what: str, error: Exception) -> str:
-    """Return the text of an error for readers; an error that is no expected one is logged, equal ones once."""
-    if isinstance(error, SchedulerCoreError):
-        return str(error)
-    text = f"{type(error).__name__}: {error}"
-    if (what, text) not in _logged:
+    """Return the text of an error for readers; one that is not raised on purpose is logged, equal ones once."""
+    text = error_message(error)
+    if not isinstance(error, SchedulerCoreError) and (what, text) not in _logged:
         if len(_logged) >= _MAX_LOGGED:
             _logged.clear()
         _logged.add((what, text))
-        log.error("%s cannot be built: %s; please report this bug", what, text, exc_info=error)
-    return f"internal error: {text}; please report it"
+        log.error("%s cannot be built: %s", what, text, exc_info=error)
+    return text

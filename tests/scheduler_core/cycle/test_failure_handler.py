@@ -113,6 +113,7 @@ def test_results_by_profile() -> None:
     record = made.context.metrics.records["default-scheduler"]
     assert (record.unschedulable, record.errors, record.scheduled) == (1, 1, 0)
     assert record.last_error == 'default/other: running PreFilter plugin "Rec": raised ValueError: boom'
+    assert record.last_error_at == made.clock.wall()
     made.queue.close()
 
 
