@@ -24,7 +24,7 @@ from scheduler_core.cycle.cycle_context import CycleContext
 from scheduler_core.cycle.cycle_report import CycleRecording
 from scheduler_core.cycle.cycle_slices import CycleSlices
 from scheduler_core.cycle.idle_binds import IdleBinds
-from scheduler_core.cycle.internal_errors import done
+from scheduler_core.cycle.internal_errors import try_twice
 from scheduler_core.cycle.percentage_of_nodes import NodeOrder
 from scheduler_core.cycle.plugin_handle import PluginHandle, PluginServices, PluginWriters, ReportedDeletions
 from scheduler_core.cycle.profile_queueing_rules import ProfileQueueingRules
@@ -386,7 +386,7 @@ class Scheduler:
                     self.cycles.binding.interrupted(each, fault)
         finally:
             if self._slices.has_suspended:
-                done(self._slices.cycle_ended)
+                try_twice(self._slices.cycle_ended)
 
     async def _schedule(self, queued: QueuedPod, instance: FrameworkInstance | None) -> Attempt | None:
         if instance is not None and instance.extenders:

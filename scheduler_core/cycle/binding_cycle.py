@@ -18,7 +18,7 @@ from scheduler_core.cycle.bound_elsewhere import node_of_rival
 from scheduler_core.cycle.cycle_report import CycleReport
 from scheduler_core.cycle.failure_handler import Failure, of_status, too_late
 from scheduler_core.cycle.idle_binds import IdleBinds
-from scheduler_core.cycle.internal_errors import done
+from scheduler_core.cycle.internal_errors import try_twice
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.errors import (
     BoundElsewhereError,
@@ -86,7 +86,7 @@ class BindingCycle:
             return await self._run(attempt)
         finally:
             if together is not None:
-                done(together.ended)
+                try_twice(together.ended)
 
     async def _run(self, attempt: Attempt) -> bool:
         try:
@@ -96,8 +96,8 @@ class BindingCycle:
         except BaseException:
             if attempt.gang is not None:
                 stopped = "the scheduler stops"
-                done(attempt.gang.failed, attempt.info.uid, attempt.info.key, stopped, is_error=True)
-            done(self._failed.cancelled, attempt)
+                try_twice(attempt.gang.failed, attempt.info.uid, attempt.info.key, stopped, is_error=True)
+            try_twice(self._failed.cancelled, attempt)
             raise
         try:
             return self._end(attempt, failure)
@@ -109,10 +109,10 @@ class BindingCycle:
         """End a binding cycle that could not be started."""
         failure = Failure(error_message(fault), is_error=True)
         if attempt.gang is not None:
-            done(attempt.gang.failed, attempt.info.uid, attempt.info.key, failure.message, is_error=True)
+            try_twice(attempt.gang.failed, attempt.info.uid, attempt.info.key, failure.message, is_error=True)
         self._failed.interrupted(attempt, failure, fault)
         if attempt.gang is not None:
-            done(attempt.gang.ended)
+            try_twice(attempt.gang.ended)
 
     def _end(self, attempt: Attempt, failure: Failure | None) -> bool:
         """Record the bound pod or the failure; return whether the pod was bound."""
@@ -146,10 +146,10 @@ class BindingCycle:
         try:
             status = await self._send(attempt)
         except BoundElsewhereError as taken:
-            done(recorder.leave, _BIND, Code.ERROR)
+            try_twice(recorder.leave, _BIND, Code.ERROR)
             return Failure(str(taken), is_error=True, bound_to=taken.node_name)
         # The pod may be bound: nothing that raises from now on may release it.
-        done(recorder.leave, _BIND, status.code)
+        try_twice(recorder.leave, _BIND, status.code)
         if status.code is Code.SUCCESS or self._is_seen_bound(attempt):
             return None
         return too_late(status)

@@ -10,7 +10,7 @@ from scheduler_core.cycle.bound_elsewhere import PodsBoundElsewhere
 from scheduler_core.cycle.cycle_report import CycleReport
 from scheduler_core.cycle.failure_handler import FailedAttempts, Failure
 from scheduler_core.cycle.freed_capacity_event import FreedCapacity
-from scheduler_core.cycle.internal_errors import InternalErrors, done
+from scheduler_core.cycle.internal_errors import InternalErrors, try_twice
 from scheduler_core.framework.cycle_stages import CycleStage
 from scheduler_core.framework.pods_to_activate import take_pods_to_activate
 from scheduler_core.framework.status import Code
@@ -58,20 +58,20 @@ class BoundPods:
     def record(self, attempt: Attempt) -> None:
         """Record a bound pod and end its attempt."""
         info, pod, instance = attempt.info, attempt.info.pod, attempt.instance
-        done(self._settle, attempt)
+        try_twice(self._settle, attempt)
         # The pod is bound, so an error in one of these steps must not keep the others from running.
         note = f"Successfully assigned {pod.key} to {attempt.node_name}"
         regarding = ObjectReference("Pod", pod.metadata.name, pod.metadata.namespace, info.uid)
         event = Event(regarding, "Normal", "Scheduled", "Binding", note, reporting_controller=instance.name)
-        done(self._writer.record, event)
-        done(self._report.pod_bound, attempt)
-        done(log_bound, attempt.queued, attempt.log_fields, attempt.feasible_count, self._cache.columns.count)
-        done(self._run_post_binds, attempt)
-        done(self._report.binding_ended, attempt, SCHEDULED)
+        try_twice(self._writer.record, event)
+        try_twice(self._report.pod_bound, attempt)
+        try_twice(log_bound, attempt.queued, attempt.log_fields, attempt.feasible_count, self._cache.columns.count)
+        try_twice(self._run_post_binds, attempt)
+        try_twice(self._report.binding_ended, attempt, SCHEDULED)
         named = take_pods_to_activate(attempt.state)
         if named:
-            done(self._queue.activate, named)
-        done(attempt.end)
+            try_twice(self._queue.activate, named)
+        try_twice(attempt.end)
 
     def _run_post_binds(self, attempt: Attempt) -> None:
         recorder = attempt.state.recorder
@@ -122,15 +122,15 @@ class FailedBinds:
         """
         if failure is None:
             text = "the end of the bind of pod %s failed in the scheduler itself"
-            done(log.error, text, attempt.info.key, exc_info=fault, extra=attempt.log_fields())
-            done(self._bound.record, attempt)
+            try_twice(log.error, text, attempt.info.key, exc_info=fault, extra=attempt.log_fields())
+            try_twice(self._bound.record, attempt)
             return
         self._errors.interrupted(attempt.queued, attempt, fault)
 
     def cancelled(self, attempt: Attempt) -> None:
         """Release the pod of a cancelled binding cycle, and drop it from the queue."""
-        done(self._assumed.release_unbound, attempt)
-        done(self._failed.drop, attempt)
+        try_twice(self._assumed.release_unbound, attempt)
+        try_twice(self._failed.drop, attempt)
 
     def record(self, attempt: Attempt, failure: Failure, rival_node_name: str) -> None:
         """Handle a failed bind.

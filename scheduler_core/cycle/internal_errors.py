@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 P = ParamSpec("P")
 
 
-def done(step: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> bool:
+def try_twice(step: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> bool:
     """Run a step of the recovery, once more if it raises; return whether it ended."""
     for _ in range(2):
         try:
@@ -69,7 +69,7 @@ class InternalErrors:
 
     def undo(self) -> None:
         """Release what cycles have assumed and no binding cycle has taken over, and end hypothetical changes."""
-        done(self._assumed.undo)
+        try_twice(self._assumed.undo)
 
     def interrupted(self, queued: QueuedPod, attempt: Attempt | None, fault: Exception) -> None:
         """End the cycle of one pod: undo, requeue, report.
@@ -80,17 +80,17 @@ class InternalErrors:
             fault: The exception.
         """
         text = "the cycle of pod %s failed in the scheduler itself"
-        done(log.error, text, queued.info.key, exc_info=fault, extra={"pod": queued.info.key})
+        try_twice(log.error, text, queued.info.key, exc_info=fault, extra={"pod": queued.info.key})
         if attempt is not None:
-            done(self._assumed.release, attempt)
+            try_twice(self._assumed.release, attempt)
         self.undo()
         if attempt is not None:
-            done(attempt.end)
+            try_twice(attempt.end)
             if attempt.recorder is not None:
-                done(self._report.release_recorder, attempt)
+                try_twice(self._report.release_recorder, attempt)
         is_waiting = self.requeue(queued)
         if is_waiting:
-            done(self._restore_nomination, queued)
+            try_twice(self._restore_nomination, queued)
             self.report_pod(queued, error_message(fault))
 
     def requeue(self, queued: QueuedPod) -> bool:
@@ -98,13 +98,13 @@ class InternalErrors:
         queue = self._queue
         if queue.find(queued.uid) is not queued:
             if queue.find(queued.uid) is None:
-                done(queue.done, queued.uid)
+                try_twice(queue.done, queued.uid)
             return False
         if queue.is_in_flight(queued.uid):
             queued.rejected_by = queued.pending_on = frozenset()
-            done(queue.failed, queued)
+            try_twice(queue.failed, queued)
         if queue.is_in_flight(queued.uid) or queued.place is Place.NOWHERE:
-            done(queue.delay_faulty, queued, RuntimeError("the pod could not be requeued"))
+            try_twice(queue.delay_faulty, queued, RuntimeError("the pod could not be requeued"))
         return True
 
     def _restore_nomination(self, queued: QueuedPod) -> None:
@@ -116,11 +116,11 @@ class InternalErrors:
     def report_pod(self, queued: QueuedPod, message: str) -> None:
         """Report an error by the profile's counts, the pod's condition and an event."""
         pod, profile = queued.info.pod, queued.profile
-        done(self._count, profile, f"{queued.info.key}: {message}")
+        try_twice(self._count, profile, f"{queued.info.key}: {message}")
         if not pod.has_deferred_resize:
-            done(self._writer.record, failed_scheduling(pod, message, profile))
+            try_twice(self._writer.record, failed_scheduling(pod, message, profile))
             failure = Failure(message, is_error=True, nominated_node=None)
-            done(patch_status, self._writer, pod, failure, queued=queued)
+            try_twice(patch_status, self._writer, pod, failure, queued=queued)
 
     def _report_key(self, queued: QueuedPod, problem: str) -> None:
         pod, profile = queued.info.pod, queued.profile
@@ -128,8 +128,8 @@ class InternalErrors:
             f"the QueueSort plugin returned a key that does not compare with the keys of other pods: {problem}; "
             "pods are ordered by the kinds of the values there. Correct the plugin, or the field that it reads"
         )
-        done(self._count, profile, f"{queued.info.key}: {message}")
-        done(self._writer.record, failed_scheduling(pod, message, profile))
+        try_twice(self._count, profile, f"{queued.info.key}: {message}")
+        try_twice(self._writer.record, failed_scheduling(pod, message, profile))
 
     def _count(self, profile: str, message: str) -> None:
         self._metrics.internal_errors += 1

@@ -23,7 +23,7 @@ from scheduler_core.cycle.assume_and_reserve import AssumedPods
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.cycle_report import CycleReport
 from scheduler_core.cycle.gang_bind_barrier import GangBinding
-from scheduler_core.cycle.internal_errors import InternalErrors, done
+from scheduler_core.cycle.internal_errors import InternalErrors, try_twice
 from scheduler_core.cycle.scheduling_cycle import CycleEnd
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.errors import AttemptLimitError, error_message
@@ -115,7 +115,7 @@ class GangScheduler:
                 queue.failed(entry)
             raise
         finally:
-            done(instance.end)
+            try_twice(instance.end)
         return attempts
 
     async def _run(self, entry: QueuedGang, gang: Gang, instance: FrameworkInstance) -> list[Attempt]:
@@ -124,10 +124,10 @@ class GangScheduler:
             return await self._attempts.run(GroupCycle(entry, gang, instance))
         except Exception as fault:
             text = "the cycle of gang %s failed in the scheduler itself"
-            done(log.error, text, gang.key, exc_info=fault, extra={"podgroup": str(gang.key)})
+            try_twice(log.error, text, gang.key, exc_info=fault, extra={"podgroup": str(gang.key)})
             self._errors.undo()
             failure = GangFailure(error_message(fault), SCHEDULER_ERROR, needed=gang.needed)
-            if not done(self._failed.handle, entry, gang, failure):
+            if not try_twice(self._failed.handle, entry, gang, failure):
                 self._errors.requeue(entry)
             return []
 
@@ -186,7 +186,7 @@ class GroupAttempts:
             return []
         attempts = self._commit.commit(cycle, placed, failed)
         # The members are in flight now, so a report that raises must not keep them from being bound.
-        done(self._report_scheduled, cycle, len(attempts), begun, searched)
+        try_twice(self._report_scheduled, cycle, len(attempts), begun, searched)
         return attempts
 
     def _report_scheduled(self, cycle: GroupCycle, count: int, begun: float, searched: float) -> None:
@@ -355,12 +355,12 @@ class QuorumCommit:
 
     def _take_back(self, attempt: Attempt) -> None:
         """Release a member that was to be bound, and requeue it with its gang."""
-        done(self._assumed.release, attempt)
-        done(attempt.end)
+        try_twice(self._assumed.release, attempt)
+        try_twice(attempt.end)
         if attempt.recorder is not None:
-            done(self._report.release_recorder, attempt)
+            try_twice(self._report.release_recorder, attempt)
         if attempt.gang is not None:
-            done(attempt.gang.ended)
+            try_twice(attempt.gang.ended)
             attempt.gang = None
         self._errors.requeue(attempt.queued)
 

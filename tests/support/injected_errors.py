@@ -50,7 +50,7 @@ _ROOTS = frozenset(
     )
 )
 """Loops, tasks and timers of the scheduler: exceptions are raised only at calls inside of them."""
-_RECOVERY = "cycle/internal_errors.py:done"
+_RECOVERY = "cycle/internal_errors.py:try_twice"
 _SUSPENDABLE = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 FINAL = {
