@@ -363,11 +363,11 @@ def _ephemeral_claims(
 ) -> list[Placed[StorageObject]]:
     """Return the claims that the controller of ephemeral volumes creates, unless a file has one of the name."""
     by_key = {(pod.metadata.namespace, pod.metadata.name): pod for pod in pods if not pod.is_terminal}
-    known = {each.object.metadata.name for each in storage if isinstance(each.object, PersistentVolumeClaim)}
+    known = {each.object.key for each in storage if isinstance(each.object, PersistentVolumeClaim)}
     created: list[Placed[StorageObject]] = []
     for each in files.ephemeral_claims:
         pod = by_key.get(each.pod)
-        if pod is None or each.claim.metadata.name in known:
+        if pod is None or each.claim.key in known:
             continue
         owner = OwnerReference("Pod", pod.metadata.name, pod.metadata.uid, "v1", controller=True)
         claim = replace(each.claim, metadata=replace(each.claim.metadata, owner_references=(owner,)))

@@ -117,6 +117,12 @@ def test_claims_of_ephemeral_volumes_are_created(tmp_path: Path) -> None:
     assert "did not have enough free storage" in small.stdout
     large = run(tmp_path, "simulate", NODE, pod, storage_class, driver, capacity.replace("5Gi", "10Gi"))
     assert large.stdout.startswith("1 of 1 pods scheduled")
+    elsewhere = (
+        "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: p-v, namespace: other}\n"
+        "spec: {accessModes: [ReadWriteOnce], storageClassName: s, resources: {requests: {storage: 1Gi}}}\n"
+    )
+    beside = run(tmp_path, "simulate", NODE, pod, storage_class, driver, capacity.replace("5Gi", "10Gi"), elsewhere)
+    assert beside.stdout.startswith("1 of 1 pods scheduled")
 
 
 def test_names_are_generated(tmp_path: Path) -> None:
