@@ -275,7 +275,7 @@ def _source(shown: DeclaredObject) -> str:
 
 
 def _kind_name(shown: object) -> str:
-    return "CSINode" if isinstance(shown, CsiNode) else type(shown).__name__
+    return _kind(shown).rpartition("/")[2]
 
 
 def _kind(shown: object) -> str:

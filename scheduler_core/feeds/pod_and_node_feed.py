@@ -182,17 +182,18 @@ class PodAndNodeFeed:
         self._take("UnscheduledPodUpdate", self._pod_unreadable, pod, reason)
 
     def _pod_unreadable(self, pod: Pod, reason: str) -> None:
+        uid, node_name = pod.metadata.uid, pod.spec.node_name
+        placed, waiting = self._cache.get(uid), self._queue.find(uid)
+        if reason and placed is None and waiting is None and node_name and not pod.is_terminal:
+            self._hold_node(node_name, _source_of_pod(pod), "node(s) had a pod that could not be decoded")
+            return
         self._release_node(_source_of_pod(pod))
         if not reason:
             return
-        uid, node_name = pod.metadata.uid, pod.spec.node_name
-        placed, waiting = self._cache.get(uid), self._queue.find(uid)
         if placed is None and node_name and waiting is not None:
             # Another scheduler has bound it: what it was when it waited is the best estimate of its room.
             known = waiting.info.pod
             self._pod_added(replace(known, spec=replace(known.spec, node_name=node_name)))
-        elif placed is None and node_name and not pod.is_terminal:
-            self._hold_node(node_name, _source_of_pod(pod), "node(s) had a pod that could not be decoded")
         elif not node_name and (placed is None or placed.placement is Placement.ASSUMED):
             self._queue.remove(uid)
             self._waiting.reject(uid)
@@ -265,7 +266,8 @@ class PodAndNodeFeed:
             self._reject_invalid(pod, error)
         else:
             self.invalid_pods.remove(pod.metadata.uid)
-            self._release_node(_source_of_pod(pod))
+            if self._cache.columns.held:
+                self._release_node(_source_of_pod(pod))
         if gang is not None:
             if gang.member_left is not None and (pod.metadata.deletion_timestamp is not None or pod.is_terminal):
                 gang.member_left()

@@ -193,6 +193,20 @@ async def test_a_pod_that_waits_is_requeued() -> None:
     assert world.cluster.place_of(waiting) in {"active", "backoff"}
 
 
+async def test_another_unreadable_version_of_a_pod_requeues_nothing() -> None:
+    """A pod on a node that still cannot be decoded does not look like a node that accepts pods again."""
+    world = World()
+    world.show("nodes", NODE)
+    world.show("pods", broken(BOUND, ("spec", "containers")))
+    waiting = pod("waits", tolerations=[EVERYTHING])
+    world.cluster.add(waiting)
+    assert await world.cluster.attempt() == ""
+    world.show("pods", broken(BOUND, ("spec", "containers")))
+    assert world.cluster.place_of(waiting) == "unschedulable"
+    world.show("pods", BOUND)
+    assert world.cluster.place_of(waiting) in {"active", "backoff"}
+
+
 @given(st.lists(st.one_of(st.none(), st.sampled_from(BROKEN_NODES)), max_size=8))
 @settings(max_examples=40, deadline=None)
 def test_any_sequence_of_versions(versions: list[tuple[str, Json] | None]) -> None:
