@@ -105,7 +105,7 @@ class NominatedPods:
         finally:
             self._hidden -= Counter(hidden)
 
-    def forget(self, uid: str) -> None:
+    def remove(self, uid: str) -> None:
         """Withdraw the nomination of a pod that has left the queue, and drop what is stored about it."""
         self._unseen.pop(uid, None)
         self.withdraw(uid)

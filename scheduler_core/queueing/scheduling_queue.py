@@ -155,11 +155,10 @@ class SchedulingQueue:
 
     def remove(self, uid: str) -> QueuedPod | None:
         """Remove a pod that was deleted or bound; one in flight is not requeued if it fails."""
-        self.nominator.forget(uid)
+        self.nominator.remove(uid)
         pod = self.find(uid)
         if pod is not None:
-            if pod.was_given_up:
-                self._given_up.pop(uid, None)
+            self._given_up.pop(uid, None)
             self._places.drop(pod)
             if pod.group is not None:
                 try:
@@ -217,14 +216,13 @@ class SchedulingQueue:
     def done(self, uid: str) -> None:
         """End an attempt after which the pod is not requeued."""
         self._in_flight.end(uid)
+        self._given_up.pop(uid, None)
         pod = self._places.find(uid)
         if pod is not None and pod.place is _IN_FLIGHT:
             self._places.drop(pod)
 
     def scheduled(self, pod: QueuedPod) -> None:
         """End an attempt whose pod was bound."""
-        if pod.was_given_up:
-            self._given_up.pop(pod.uid, None)
         if pod.was_flushed:
             self.scheduled_after_flush += 1
         self.done(pod.uid)
@@ -235,12 +233,12 @@ class SchedulingQueue:
         Pods whose attempts are given up take at most a fifth of the scheduler's time, whatever events requeue them: the
         minimum backoff of each is a multiple of the steps of all.
 
+        ``rejected_by`` and ``pending_on`` name the plugins that rejected it. Without any, the attempt ended in an error
+        or the cluster has no nodes, and the pod is retried after backoff.
+
         Args:
             pod: The pod.
             given_up_steps: Steps after which the attempt was given up; 0 if it was not.
-
-        ``rejected_by`` and ``pending_on`` name the plugins that rejected it. Without any, the attempt ended in an error
-        or the cluster has no nodes, and the pod is retried after backoff.
         """
         events = self._in_flight.events_of(pod.uid)
         self._in_flight.end(pod.uid)

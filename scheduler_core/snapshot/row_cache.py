@@ -80,7 +80,7 @@ class StaleDeviceRows:
         self._rows_position = self._devices_position = self._size = self._shared = -1
         self.shared_changed = True
 
-    def forget(self) -> None:
+    def invalidate(self) -> None:
         """Make all rows stale: those that were taken could not be computed."""
         self._size = -1
 

@@ -97,6 +97,6 @@ def test_a_pod_that_left_the_queue_is_forgotten() -> None:
     """Nothing is stored about a pod that left the queue."""
     late = LateWatch()
     late.decide("n0")
-    late.nominations.forget(late.seen.uid)
+    late.nominations.remove(late.seen.uid)
     assert not late.nominations.is_unseen(late.seen.uid)
     assert late.nominations.node_of(late.seen.uid) == ""

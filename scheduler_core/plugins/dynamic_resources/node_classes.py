@@ -55,7 +55,7 @@ class NodeClasses:
         try:
             return self._refresh(allocator)
         except BaseException:
-            self._stale.forget()
+            self._stale.invalidate()
             raise
 
     def _refresh(self, allocator: Allocator) -> NDArray[np.int64]:

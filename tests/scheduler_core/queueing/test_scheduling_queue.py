@@ -47,6 +47,24 @@ def test_a_popped_pod_is_in_flight() -> None:
     assert world.place_of(WEB) == ""
 
 
+@pytest.mark.parametrize("end", ["done", "removed", "scheduled"])
+def test_a_pod_that_left_delays_no_pod_that_is_given_up(end: str) -> None:
+    """The backoff of a pod that is given up grows with such pods in the queue, not with those that have left it."""
+    world = QueueWorld()
+    world.add(WEB, OTHER)
+    first, second = world.pop(), world.pop()
+    world.queue.failed(first, 100_000)
+    if end == "removed":
+        world.queue.remove(first.uid)
+    else:
+        world.queue.activate([first.uid])
+        popped = world.pop()
+        assert popped is first
+        world.queue.scheduled(popped) if end == "scheduled" else world.queue.done(popped.uid)
+    world.queue.failed(second, 100_000)
+    assert second.minimum_backoff == 4.0
+
+
 @pytest.mark.parametrize(
     ("by", "pending", "place"),
     [
