@@ -32,7 +32,7 @@ from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
 
 _NEW_VOLUME = "new-volume"
-NODE_VOLUME_LIMITS = "NodeVolumeLimits"
+_NODE_VOLUME_LIMITS = "NodeVolumeLimits"
 
 
 def storage_changes(info: PodInfo, columns: NodeColumns, misses: Sequence[NearMiss]) -> Iterator[Candidate]:
@@ -40,15 +40,11 @@ def storage_changes(info: PodInfo, columns: NodeColumns, misses: Sequence[NearMi
     storage = columns.storage
     for reference in info.volumes.claims:
         claim = storage.claims.get(reference.key)
-        if claim is not None and claim.metadata.deletion_timestamp is not None:
+        if claim is None or claim.metadata.deletion_timestamp is not None:
             made = PersistentVolumeClaim(AnnotatedMeta(reference.name, info.pod.metadata.namespace))
             event = ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD)
-            words = f"claim {reference.key} created again{_after_end(info, reference, columns)}"
-            yield Candidate(event, None, made, words)
-        elif claim is None:
-            made = PersistentVolumeClaim(AnnotatedMeta(reference.name, info.pod.metadata.namespace))
-            event = ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD)
-            yield Candidate(event, None, made, f"claim {reference.key} created")
+            again = "" if claim is None else f" again{_after_end(info, reference, columns)}"
+            yield Candidate(event, None, made, f"claim {reference.key} created{again}")
         elif not claim.spec.volume_name:
             yield from _for_unbound(claim, columns)
             yield from _grown_capacities(claim, columns, misses)
@@ -57,7 +53,7 @@ def storage_changes(info: PodInfo, columns: NodeColumns, misses: Sequence[NearMi
         if csi_node is not None:
             yield from _raised_limits(csi_node)
         yield from _registered_drivers(info, columns, miss.node_name, csi_node)
-        yield from _detached(info, columns, miss)
+        yield from _detached(columns, miss)
 
 
 def _for_unbound(claim: PersistentVolumeClaim, columns: NodeColumns) -> Iterator[Candidate]:
@@ -143,9 +139,9 @@ def _registered_drivers(
             yield Candidate(ClusterEvent(Resource.CSI_NODE, Action.UPDATE_OTHER), csi_node, changed, words)
 
 
-def _detached(info: PodInfo, columns: NodeColumns, miss: NearMiss) -> Iterator[Candidate]:
+def _detached(columns: NodeColumns, miss: NearMiss) -> Iterator[Candidate]:
     """Yield deletions of attachments to a full node whose volume no pod on the node uses."""
-    if all(lack.plugin != NODE_VOLUME_LIMITS for lack in miss.lacks):
+    if all(lack.plugin != _NODE_VOLUME_LIMITS for lack in miss.lacks):
         return
     storage, row = columns.storage, columns.row_of(miss.node_name)
     used = {
@@ -159,7 +155,6 @@ def _detached(info: PodInfo, columns: NodeColumns, miss: NearMiss) -> Iterator[C
         if attachment.spec.node_name == miss.node_name and volume is not None and volume not in used:
             words = f"VolumeAttachment {attachment.metadata.name} deleted (volume {volume}, node {miss.node_name})"
             yield Candidate(ClusterEvent(Resource.VOLUME_ATTACHMENT, Action.DELETE), attachment, None, words)
-    del info
 
 
 def _raised_limits(csi_node: CsiNode) -> Iterator[Candidate]:

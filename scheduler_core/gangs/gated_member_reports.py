@@ -29,7 +29,6 @@ _OUTDATED = frozenset({SCHEDULING_GATED, "Unschedulable"})
 """Reasons of conditions that no attempt corrects while there is no quorum."""
 _NO_QUORUM = "waiting for minCount pods from a gang to appear in scheduling queue"
 
-
 FOREIGN_GANG = "ForeignGang"
 """Reason of the event for a pod with a mark of another gang scheduler."""
 
@@ -50,7 +49,7 @@ class GatedMembers:
         self._pending: dict[str, QueuedPod] = {}
         self._logged: dict[GroupSource, str] = {}
         self._timer: Timer | None = None
-        self._logged_causes: set[str] = set()
+        self._has_warned = False
         queue.gangs.on_gated.append(self._note_gated)
         queue.gangs.on_foreign.append(self._warn)
 
@@ -68,8 +67,8 @@ class GatedMembers:
         self._writer.record(
             Event(regarding, "Warning", FOREIGN_GANG, "Scheduling", note, reporting_controller=queued.profile)
         )
-        if FOREIGN_GANG not in self._logged_causes:
-            self._logged_causes.add(FOREIGN_GANG)
+        if not self._has_warned:
+            self._has_warned = True
             log.warning("pods are scheduled without their gangs, such as pod %s: %s", queued.info.key, mark)
 
     def _note_gated(self, pod: QueuedPod) -> None:

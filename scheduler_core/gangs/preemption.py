@@ -55,10 +55,7 @@ _BY_POLICY = "not eligible due to preemptionPolicy=Never."
 _UNDER_WAY = "waiting for the preemption for this gang to be finished"
 _NO_VICTIMS = "no pod of lower priority runs where the gang could go"
 _NO_HELP = "the quorum would not fit either if pods of lower priority were gone"
-_IMPOSSIBLE = (
-    "impossible: the resources of the nodes do not suffice for the quorum without pods of lower priority either"
-)
-
+_IMPOSSIBLE = "impossible: even without the pods of lower priority the nodes have too few resources for the quorum"
 
 _REFERENCE_WORDS = {
     _NO_VICTIMS: "No preemption victims found for incoming preemptor",

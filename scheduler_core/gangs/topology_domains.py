@@ -110,10 +110,12 @@ def too_small_domains(
         needed: How many of them must be scheduled.
         placed: Members that have a node already.
     """
-    domains = candidate_domains(nodes, topology, members, needed, placed=placed, when_empty=True)
-    if not topology.is_required or not domains or max(domain.room for domain in domains) >= needed:
+    if not topology.is_required:
         return ""
-    largest = max(domains, key=lambda domain: domain.room)
+    domains = candidate_domains(nodes, topology, members, needed, placed=placed, when_empty=True)
+    largest = max(domains, key=lambda domain: domain.room, default=None)
+    if largest is None or largest.room >= needed:
+        return ""
     return (
         f"no domain of {topology.key} has room for them even without other pods: the largest, {largest}, has room for "
         f"{largest.room}; add nodes to a domain, or change the group's topology or its members' requests"

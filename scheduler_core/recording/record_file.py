@@ -30,10 +30,10 @@ _CHECKED_FROM = 8
 _HEADER, _ENTRIES = 0, 1
 _LEVEL = 1
 _MOST_BYTES = 256 << 20
+"""Maximum size of a frame, compressed and not; a longer one is corrupt."""
 _MOST_PARTS = 1_000_000
 _END_OF_TIME = 253_402_300_800_000_000
 """Microseconds from 1970 to the year 10000, which no date can express."""
-"""Maximum size of a frame, compressed and not; a longer one is corrupt."""
 
 
 class RecordError(SchedulerCoreError):

@@ -16,7 +16,7 @@ _HALF_MASK = 2**_HALF_BITS - 1
 
 
 def free_amount(nodes: NodeColumns, name: str) -> int | None:
-    """Return the free amount of a resource on all nodes together; None if devices provide it, which are not counted.
+    """Return the free amount of a resource on all nodes together.
 
     Args:
         nodes: The columns.

@@ -7,11 +7,10 @@ from collections.abc import Iterator, Mapping
 from scheduler_core.model.selectors import FieldRequirement, LabelRequirement, NodeMatcher
 from scheduler_core.model.storage import STORAGE, PersistentVolumeClaim
 from scheduler_core.plugins.volume_binding.claims import DelayedClaim, PodClaims
+from scheduler_core.plugins.volume_binding.filtering import NO_VOLUME, OUT_OF_REACH
 from scheduler_core.plugins.volume_binding.provisioning import CANNOT_BIND, NO_PROVISIONER, NO_SPACE
 from scheduler_core.snapshot.indexes.storage_index import StorageIndex
 from scheduler_core.snapshot.node_columns import NodeColumns
-
-OUT_OF_REACH, NO_VOLUME = 1, 8
 
 
 def storage_details(claims: PodClaims, nodes: NodeColumns, row: int, code: int) -> Iterator[str]:

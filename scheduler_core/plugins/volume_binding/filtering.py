@@ -23,15 +23,15 @@ from scheduler_core.snapshot.csi_node_columns import CsiNodeColumns
 from scheduler_core.snapshot.indexes.storage_index import KnownVolume, volume_affinity
 from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns
 
-_OUT_OF_REACH = 1
-_NO_VOLUME = 8
+OUT_OF_REACH = 1
+NO_VOLUME = 8
 _FIRST_PROBLEM = 16
 
 REASONS = (
-    (_OUT_OF_REACH, "node(s) didn't match PersistentVolume's node affinity"),
+    (OUT_OF_REACH, "node(s) didn't match PersistentVolume's node affinity"),
     (CANNOT_BIND, "node(s) didn't find available persistent volumes to bind"),
     (NO_SPACE, "node(s) did not have enough free storage"),
-    (_NO_VOLUME, "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"),
+    (NO_VOLUME, "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"),
 )
 """The bits of a code with their reasons, in the order in which a node's reasons are reported."""
 
@@ -88,14 +88,14 @@ class NodeEvaluator:
         for claim in claims:
             known = self.nodes.storage.known_volume(claim.spec.volume_name)
             if known is None:
-                codes[left] = _NO_VOLUME
+                codes[left] = NO_VOLUME
                 return
             reached, unreadable = self._reached(known, evaluation)
             if unreadable is not None:
                 codes[left & unreadable[0]] = unreadable[1]
                 left &= ~unreadable[0]
             if reached is not None:
-                codes[left & ~reached] = _OUT_OF_REACH
+                codes[left & ~reached] = OUT_OF_REACH
                 left &= reached
 
     def _reached(self, known: KnownVolume, evaluation: Evaluation) -> tuple[_Mask | None, tuple[_Mask, int] | None]:
