@@ -30,7 +30,7 @@ class Suspension:
         is_on: Whether a cycle is suspended now: no state that cycles read may change, and no dry run may start.
         is_midway: Whether the cycle is between two slices, perhaps within a dry run: columns may be hypothetical.
         reported: Number of changes that were applied.
-        on_error: Called if the change that is reported next is buffered and fails when it is applied; None for nothing.
+        on_error: Called if a change that is reported now is buffered and fails when it is applied; None for nothing.
     """
 
     def __init__(self) -> None:

@@ -214,6 +214,25 @@ def test_a_half_applied_version_is_taken_back() -> None:
     check(world)
 
 
+def test_a_change_that_an_informer_did_not_deliver_is_not_repeated_by_it() -> None:
+    """A change of the scheduler itself that fails after a suspended cycle makes no informer deliver an object again."""
+    world = World(rig(), Faults(()))
+    suspension = world.cluster.context.suspension
+
+    def fail() -> None:
+        raise RuntimeError("broken")
+
+    suspension.begin()
+    world.step(("node", "a", "upsert", 1))
+    suspension.report(fail)
+    suspension.end()
+    assert {kind: len(each.undelivered) for kind, each in world.informers.items()} == {
+        "node": 0,
+        "pod": 0,
+        "csinode": 0,
+    }
+
+
 def test_other_objects_are_delivered() -> None:
     """An object whose handling always fails delays no other object, and is retried ever more rarely."""
     cluster = rig()

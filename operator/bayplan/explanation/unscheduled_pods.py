@@ -51,7 +51,8 @@ def explain_unscheduled(scheduler: Scheduler, pods: Iterable[Pod], limit: int) -
         pods: The pods.
         limit: Maximum number of groups.
 
-    A pod that cannot be explained has an explanation with the error.
+    Returns:
+        One explanation for each group of equal pods; that of a pod that cannot be explained has the error.
     """
     groups: dict[_Kind, list[Pod]] = {}
     for pod in pods:

@@ -147,7 +147,7 @@ class Informer(Generic[T]):
         restarts: Number of streams that ended, for any reason.
         relists: Number of lists after the first.
         events: Number of events applied, those of lists included.
-        decode_errors: Number of objects that were skipped, and of lines that were not JSON.
+        decode_errors: Number of versions of objects that could not be decoded, and of lines that were not JSON.
         undelivered: Changes that the sink has not handled yet.
         last_event_time: ``clock.now()`` of the last event or bookmark.
         last_error: Reason of the last restart with its remedy, empty after a success.

@@ -69,7 +69,7 @@ class Deferral(Protocol):
     """State of a sink that may handle changes later than it is called.
 
     Attributes:
-        on_error: Called if the change that is passed next fails later.
+        on_error: Called if a change that is passed now fails later; None while none is passed.
     """
 
     @property
@@ -112,8 +112,8 @@ class UndeliveredChanges(Generic[T]):
     Args:
         path: Path of the resource, for the log.
         sink: Receives the changes.
-        known: The newest readable version of each object by key; the informer owns it.
-        unreadable: Objects of which the newest version cannot be decoded, by key; the informer owns it.
+        objects: By key, the newest readable version of each object, and the objects of which the newest version cannot
+            be decoded; the informer owns both.
         clock: Clock.
         deferral: State of a sink that may handle changes later; None if it never does.
 
@@ -173,8 +173,8 @@ class UndeliveredChanges(Generic[T]):
                 self._retry(key, undelivered)
                 return
         deferral, sink = self._deferral, self._sink
-        if deferral is not None:
-            deferral.on_error = partial(self._failed_later, key, old, new) if deferral.is_on else None
+        if deferral is not None and deferral.is_on:
+            deferral.on_error = partial(self._failed_later, key, old, new)
         try:
             if old is None:
                 assert new is not None
@@ -186,6 +186,9 @@ class UndeliveredChanges(Generic[T]):
         except Exception:
             _logger.exception("Handling %s %s failed; it is delivered again", self._path, key)
             self._failed(self._undelivered(key, old, new))
+        finally:
+            if deferral is not None:
+                deferral.on_error = None
 
     def deliver_unreadable(self, key: str, shown: T, reason: str) -> None:
         """Deliver that the newest version of an object cannot be decoded, or with an empty reason that it can be again.
@@ -204,13 +207,16 @@ class UndeliveredChanges(Generic[T]):
             self._retry(key, undelivered)
             return
         deferral = self._deferral
-        if deferral is not None:
-            deferral.on_error = partial(self._unreadable_failed, key) if deferral.is_on else None
+        if deferral is not None and deferral.is_on:
+            deferral.on_error = partial(self._unreadable_failed, key)
         try:
             handle(shown, reason)
         except Exception:
             _logger.exception("Handling %s %s failed; it is delivered again", self._path, key)
             self._unreadable_failed(key)
+        finally:
+            if deferral is not None:
+                deferral.on_error = None
 
     def _unreadable_failed(self, key: str) -> None:
         undelivered = self._undelivered(key, self._known.get(key), None)
