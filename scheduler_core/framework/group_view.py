@@ -35,7 +35,7 @@ class GroupView(Protocol):
 
     @property
     def succeeded(self) -> int:
-        """Number of members that have succeeded in the present run, those included whose pods are gone."""
+        """Number of members that have succeeded in the present run, including those whose pods are gone."""
 
     def members(self) -> Sequence[Pod]:
         """Return the members that exist, have not finished and are not being deleted."""

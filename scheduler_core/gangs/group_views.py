@@ -49,7 +49,7 @@ class GangView:
 
     @property
     def succeeded(self) -> int:
-        """Number of members that have succeeded in the present run, those included whose pods are gone."""
+        """Number of members that have succeeded in the present run, including those whose pods are gone."""
         return self._gang.succeeded
 
     def members(self) -> Sequence[Pod]:

@@ -158,7 +158,7 @@ class Gang:
 
     @property
     def succeeded(self) -> int:
-        """Number of members of its run that have succeeded, those included whose pods are gone."""
+        """Number of members of its run that have succeeded, including those whose pods are gone."""
         group = self.group
         return 0 if group is None else self.run.succeeded(group.min_member, group.run, is_complete=self._is_complete)
 

@@ -249,7 +249,7 @@ class PodGroupStatus(StatusModel):
     gated: int = _count("Members with a scheduling gate.")
     scheduled: int = _count("Members bound to a node.")
     running: int = _count("Running members.")
-    succeeded: int = _count("Succeeded members of the present run, those included whose pods are gone.")
+    succeeded: int = _count("Succeeded members of the present run, including those whose pods are gone.")
     failed: int = _count("Failed members of the present run.")
     run: GroupRunStatus | None = Field(
         default=None,
