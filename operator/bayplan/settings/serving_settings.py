@@ -24,8 +24,8 @@ class ServingSettings(ConfigModel):
 
     serve_address: str = Field(
         default=DEFAULT_SERVE_ADDRESS,
-        description='host:port of /livez, /readyz and /metrics; "" disables the server. Use 0.0.0.0:10260 in a pod, with '
-        "127.0.0.1:10259 as localAddress.",
+        description='host:port of /livez, /readyz and /metrics; "" disables the server. In a pod, use 0.0.0.0:10260 '
+        "with 127.0.0.1:10259 as localAddress.",
     )
     local_address: str = Field(
         default="",
