@@ -357,7 +357,7 @@ class Scheduler:
         self.context.metrics.internal_errors += 1
 
     async def _cycle(self, queued: QueuedPod) -> None:
-        """Run one cycle of a pod or a gang; awaits only if the profile has extenders."""
+        """Run one cycle of a pod or a gang; awaits only for extenders and between slices."""
         attempt, attempts = None, list[Attempt]()
         try:
             try:

@@ -24,8 +24,8 @@ ATTEMPT_STEPS = 100_000
 DRY_RUN_STEPS = 5_000
 """Steps of a dry run, during which the event loop does not run: about 50 ms."""
 
-_OF_MEMBERS = 100
-"""The limit of an attempt, divided by the steps that each further member adds to that of a gang."""
+_MEMBERS_PER_ATTEMPT = 100
+"""Further members of a gang that together add the steps of one attempt to its limit."""
 _STEPS_OF_ERROR = 20
 _NO_LIMIT = 1 << 62
 
@@ -94,7 +94,7 @@ class StepCounter:
         Args:
             pods: Number of pods that are scheduled together; each one beyond the first raises the limit a little.
         """
-        self._begin(self.attempt_steps + (max(pods, 1) - 1) * (self.attempt_steps // _OF_MEMBERS))
+        self._begin(self.attempt_steps + (max(pods, 1) - 1) * (self.attempt_steps // _MEMBERS_PER_ATTEMPT))
         try:
             yield
         finally:

@@ -33,7 +33,7 @@ from scheduler_core.queueing.group_trees import GangTree
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.snapshot.cluster_cache import ClusterCache
 
-Steps: TypeAlias = Generator["Steps | Awaitable[None]", bool, bool]
+SearchPart: TypeAlias = Generator["SearchPart | Awaitable[None]", bool, bool]
 """A part of the search: yields parts whose results it needs, and what must be awaited; returns whether it succeeds.
 
 Users choose the depth of trees, so the parts are run from a stack of their own instead of Python's.
@@ -148,7 +148,7 @@ class TreeSearch:
         self._undo(trial, 0)
         return False
 
-    def _try(self, cycle: TreeCycle, key: GroupKey, within: Where) -> Steps:
+    def _try(self, cycle: TreeCycle, key: GroupKey, within: Where) -> SearchPart:
         """Try one group on some nodes; return whether it meets its quorum, with nothing of it assumed otherwise."""
         leaf, composite = cycle.tree.leaves.get(key), cycle.tree.forest.get(key)
         cycle.trial.lacks.pop(key, None)
@@ -162,7 +162,7 @@ class TreeSearch:
         group = _domains_of(cycle, key, composite.topology, below, within)
         return (yield self._try_domains(cycle, group, lambda where: self._try_children(cycle, composite, where)))
 
-    def _try_domains(self, cycle: TreeCycle, group: GroupDomains, try_in: Callable[[Where], Steps]) -> Steps:
+    def _try_domains(self, cycle: TreeCycle, group: GroupDomains, try_in: Callable[[Where], SearchPart]) -> SearchPart:
         """Try one group in all of its domains, and assume its members in the one that scores best."""
         trial, begun, lacks = cycle.trial, len(cycle.trial.placed), dict(cycle.trial.lacks)
         found: list[_Placement] = []
@@ -211,7 +211,7 @@ class TreeSearch:
         trial.lacks = placement.lacks
         return True
 
-    def _try_children(self, cycle: TreeCycle, composite: CompositePodGroup, where: Where) -> Steps:
+    def _try_children(self, cycle: TreeCycle, composite: CompositePodGroup, where: Where) -> SearchPart:
         children, trial = cycle.tree.forest.children(composite.key), cycle.trial
         begun, met, remaining = len(trial.placed), 0, len(children)
         for child in sorted(children, key=cycle.needed_below.__getitem__) if cycle.is_minimal else children:
@@ -228,7 +228,7 @@ class TreeSearch:
         trial.lacks[composite.key] = lack
         return False
 
-    def _try_leaf(self, cycle: TreeCycle, leaf: Gang, within: Where) -> Steps:
+    def _try_leaf(self, cycle: TreeCycle, leaf: Gang, within: Where) -> SearchPart:
         assert leaf.group is not None
         needed, members = cycle.needed[leaf.key], cycle.members.get(leaf.key, [])
         if not members and not needed:
@@ -241,7 +241,7 @@ class TreeSearch:
         group = _domains_of(cycle, leaf.key, leaf.group.topology, [leaf], within)
         return (yield self._try_domains(cycle, group, lambda where: self._try_members(cycle, leaf, where)))
 
-    def _try_members(self, cycle: TreeCycle, leaf: Gang, where: Where) -> Steps:
+    def _try_members(self, cycle: TreeCycle, leaf: Gang, where: Where) -> SearchPart:
         trial, needed, key = cycle.trial, cycle.needed[leaf.key], leaf.key
         if key not in cycle.orders:
             cycle.orders[key] = member_orders(cycle.members.get(key, []))
@@ -281,7 +281,7 @@ class TreeSearch:
         del trial.placed[begun:]
 
 
-async def _run(first: Steps) -> bool:
+async def _run(first: SearchPart) -> bool:
     """Run a part of the search with all parts that it yields, each from the same depth of Python's stack."""
     running = [first]
     result: Any = None
