@@ -47,6 +47,7 @@ from scheduler_core.in_tree import default_plugins, in_tree_registry
 from scheduler_core.metrics.cycle_recorder import RecorderPool
 from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics, TimedPreemptions
 from scheduler_core.metrics.slow_cycles import SlowCycles
+from scheduler_core.model.pod_constraint_limit import COSTLY_DEMANDS
 from scheduler_core.ports import Clock, ClusterWriter
 from scheduler_core.queueing.scheduling_queue import FLUSH_INTERVAL_SECONDS, SchedulingQueue
 from scheduler_core.runtime.extender_lifecycle import ExtenderClients
@@ -366,8 +367,9 @@ class Scheduler:
                         attempts = await self.cycles.gangs.schedule(queued)
                 else:
                     instance = self.context.profiles.get(queued.profile)
-                    if queued.info.pod.spec.resource_claims or queued.info.scalars:
-                        # It may search devices.
+                    info = queued.info
+                    if info.pod.spec.resource_claims or info.scalars or info.demands > COSTLY_DEMANDS:
+                        # It may search devices, or compare all pods with many selectors.
                         with self.context.steps.live_attempt():
                             attempt = await self._schedule(queued, instance)
                     elif instance is not None and instance.extenders:

@@ -12,6 +12,8 @@ from scheduler_core.model.affinity import LabelSelector, NodeSelectorTerm, PodAf
 from scheduler_core.model.pod import Container, PodSpec
 
 MAX_DEMANDS = 500
+COSTLY_DEMANDS = 50
+"""Number above which the steps of an attempt are bounded; see :mod:`scheduler_core.step_counter`."""
 
 
 def demand_count(spec: PodSpec) -> int:

@@ -114,7 +114,7 @@ class NodeColumns:
         self.disruption_budgets = DisruptionBudgets()
         self.workloads = WorkloadIndex(bounds.default_selectors)
         self.priorities = PriorityCounts()
-        self.pod_index = PodIndex(self.namespaces, bounds)
+        self.pod_index = PodIndex(self.namespaces, bounds, self.devices.hardware.steps)
         self.held = HeldNodes()
         self.changes: ChangeLog[int] = ChangeLog(bounds.changes)
         self.overlays: list[HypotheticalChanges] = []
@@ -340,7 +340,9 @@ class NodeColumns:
                 raise PodTooDemandingError(f"{message}; remove terms, requirements or resources")
             spec = replace(pod.spec, affinity=None, topology_spread_constraints=(), node_selector={})
             pod = replace(pod, spec=spec)
-        return PodInfo(pod, self.resources)
+        info = PodInfo(pod, self.resources)
+        info.demands = demands
+        return info
 
     def add_pod(self, info: PodInfo, row: int) -> None:
         """Count a pod on a row."""

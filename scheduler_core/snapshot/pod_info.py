@@ -38,6 +38,7 @@ class PodInfo:
         node_name: The node on which it runs or is assumed; "" for none.
         row: The row of the node while it is counted there, else -1.
         is_cancelled: Whether a preemption has cancelled its attempt, which has not released it yet.
+        demands: Number of its scheduling constraints, as :func:`demand_count` counts them; 0 if it is not known.
         class_key: The strict key of its pod class, and the version of the pod it is for; None until it is needed.
     """
 
@@ -48,6 +49,7 @@ class PodInfo:
         "_resources",
         "_version",
         "class_key",
+        "demands",
         "fit_names",
         "host_ports",
         "is_cancelled",
@@ -81,6 +83,7 @@ class PodInfo:
         self.node_name = pod.spec.node_name
         self.row = NO_ROW
         self.is_cancelled = False
+        self.demands = 0
         self.class_key: tuple[Pod, bytes] | None = None
 
     def __repr__(self) -> str:

@@ -19,7 +19,18 @@ from scheduler_core.snapshot.interning import CountingInterner, ResourceNames
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import HostPort, PodInfo
 
-_COUNTERS = frozenset(("version", "terms_version", "idle_checks", "_version", "_namespaces_version", "_made", "_array"))
+_COUNTERS = frozenset(
+    (
+        "version",
+        "dry_run_changes",
+        "terms_version",
+        "idle_checks",
+        "_version",
+        "_namespaces_version",
+        "_made",
+        "_array",
+    )
+)
 """Attributes that only cause readers to recompute, or that are derived from other attributes."""
 _BY_RESOURCE = ("allocatable", "requested")
 

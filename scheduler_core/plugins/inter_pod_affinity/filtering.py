@@ -23,7 +23,7 @@ from scheduler_core.kernels.domain_counts import DomainTable
 from scheduler_core.model.affinity_terms import PodQuery
 from scheduler_core.model.selectors import MATCH_EVERYTHING, MATCH_NOTHING, LabelMatcher, both
 from scheduler_core.snapshot.indexes.namespace_labels import NamespaceLabels
-from scheduler_core.snapshot.indexes.pod_index import Counts, TermKind
+from scheduler_core.snapshot.indexes.pod_index import Counts, TermCounts, TermKind
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo
 
@@ -70,7 +70,7 @@ class RequiredAffinity:
             self.is_own_match = query.matches(meta.namespace, meta.labels, nodes.namespaces.get(meta.namespace))
         self.anti = _tables(nodes, ((term.topology_key, index.query(term.query).total) for term in self.anti_terms))
         about = index.matching_terms(TermKind.REQUIRED_ANTI, pod)
-        existing = _tables(nodes, ((held.term.topology_key, held.holders) for held in about))
+        existing = {key: _table(nodes, key, counts) for key, counts in _summed(nodes, about).items()}
         self.existing = {key: table for key, table in existing.items() if table.counts.any()}
 
     @property
@@ -173,6 +173,17 @@ def _tables(nodes: NodeColumns, counts_by_key: Iterable[tuple[str, Counts]]) -> 
     for key, counts in counts_by_key:
         summed[key] = summed[key] + counts if key in summed else counts
     return {key: _table(nodes, key, counts) for key, counts in summed.items()}
+
+
+def _summed(nodes: NodeColumns, terms: Iterable[TermCounts]) -> dict[str, Counts]:
+    """Return how many pods per row have any of some terms, by the topology keys of the terms."""
+    summed: dict[str, Counts] = {}
+    for held in terms:
+        key = held.term.topology_key
+        if key not in summed:
+            summed[key] = np.zeros(nodes.size, dtype=np.int32)
+        held.add_to(summed[key], 1)
+    return summed
 
 
 def _cloned(tables: Tables) -> Tables:

@@ -17,7 +17,7 @@ from scheduler_core.config.plugin_args import InterPodAffinityArgs
 from scheduler_core.framework.cycle_state import StateKey
 from scheduler_core.framework.extension_points import MAX_NODE_SCORE, Scores
 from scheduler_core.kernels.domain_counts import DomainTable
-from scheduler_core.snapshot.indexes.pod_index import Counts, TermKind
+from scheduler_core.snapshot.indexes.pod_index import Counts, TermCounts, TermKind
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo
 
@@ -28,6 +28,7 @@ WEIGHTS: StateKey[WeightTables] = StateKey("InterPodAffinity/weights")
 
 _Part = tuple[str, int, Counts]
 """A topology key, a weight, and the number of pods per row that it applies to."""
+_PartOfOthers = tuple[str, int, TermCounts]
 
 
 def has_preferences(pod: PodInfo) -> bool:
@@ -39,9 +40,13 @@ def weight_tables(pod: PodInfo, nodes: NodeColumns, args: InterPodAffinityArgs) 
     """Return the sums of weights per domain, without keys whose sums are all 0."""
     size = nodes.size
     by_row: dict[str, NDArray[np.int64]] = {}
-    for key, weight, counts in (*_own_parts(pod, nodes), *_parts_of_others(pod, nodes, args)):
+    for key, weight, counts in _own_parts(pod, nodes):
         weighted = np.multiply(counts[:size], weight, dtype=np.int64)
         by_row[key] = np.add(by_row[key], weighted, out=by_row[key]) if key in by_row else weighted
+    for key, weight, held in _parts_of_others(pod, nodes, args):
+        if key not in by_row:
+            by_row[key] = np.zeros(size, dtype=np.int64)
+        held.add_to(by_row[key], weight)
     tables: list[DomainTable] = []
     for key, amounts in by_row.items():
         column = nodes.label_column(key)
@@ -59,15 +64,15 @@ def _own_parts(pod: PodInfo, nodes: NodeColumns) -> Iterator[_Part]:
         yield term.topology_key, -term.weight, index.query(term.query).total
 
 
-def _parts_of_others(pod: PodInfo, nodes: NodeColumns, args: InterPodAffinityArgs) -> Iterator[_Part]:
+def _parts_of_others(pod: PodInfo, nodes: NodeColumns, args: InterPodAffinityArgs) -> Iterator[_PartOfOthers]:
     index, hard_weight = nodes.pod_index, args.hard_pod_affinity_weight
     if hard_weight > 0:
         for held in index.matching_terms(TermKind.REQUIRED, pod):
-            yield held.term.topology_key, hard_weight, held.holders
+            yield held.term.topology_key, hard_weight, held
     for held in index.matching_terms(TermKind.PREFERRED, pod):
-        yield held.term.topology_key, held.term.weight, held.holders
+        yield held.term.topology_key, held.term.weight, held
     for held in index.matching_terms(TermKind.PREFERRED_ANTI, pod):
-        yield held.term.topology_key, -held.term.weight, held.holders
+        yield held.term.topology_key, -held.term.weight, held
 
 
 def summed_weights(tables: WeightTables, count: int, rows: Rows) -> Scores:

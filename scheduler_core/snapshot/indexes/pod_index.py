@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from enum import Enum, auto
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +23,14 @@ from scheduler_core.snapshot.indexes.namespace_labels import NamespaceLabels
 from scheduler_core.snapshot.indexes.selector_index import NamespaceBuckets, required_pair
 from scheduler_core.snapshot.pod_info import PodInfo
 from scheduler_core.snapshot.table_bounds import DEFAULT_BOUNDS, SnapshotBounds
+from scheduler_core.step_counter import StepCounter
 
 _FEWEST_QUERIES = 64
+_ELEMENTS_OF_ENTRY = 32
+"""Elements of a column that take as much memory as one entry of a dict."""
+_PODS_OF_STEP, _LABELS_OF_STEP = 7, 100
+"""Pods that are compared with a query in one step, and pods of which one label is read."""
+_STEPS_AT_ONCE = 20
 
 Counts = NDArray[np.int32]
 
@@ -67,16 +74,66 @@ class QueryCounts:
 
 
 class TermCounts:
-    """Number of scheduled pods per row that have a term: ``holders`` int32[capacity], ``sum`` over all rows."""
+    """Number of scheduled pods per row that have a term.
 
-    __slots__ = ("holders", "kind", "sum", "term", "version")
+    A column is allocated only for a term that pods on many rows have: a pod may have hundreds of terms that no other
+    pod has, and a column for each of them would take more memory than all other data of the pod.
+
+    Attributes:
+        sum: The number over all rows.
+        version: Incremented by every change.
+    """
+
+    __slots__ = ("_capacity", "_column", "_rows", "kind", "sum", "term", "version")
 
     def __init__(self, kind: TermKind, term: AffinityTerm, capacity: int) -> None:
         self.kind = kind
         self.term = term
-        self.holders: Counts = np.zeros(capacity, dtype=np.int32)
         self.sum = 0
         self.version = 0
+        self._capacity = capacity
+        self._rows: dict[int, int] = {}
+        self._column: Counts | None = None
+
+    @property
+    def holders(self) -> Counts:
+        """The numbers as a column, int32[capacity], which must not be changed."""
+        if self._column is not None:
+            return self._column
+        column = np.zeros(self._capacity, dtype=np.int32)
+        for row, count in self._rows.items():
+            column[row] = count
+        return column
+
+    def add_to(self, column: NDArray[Any], weight: int) -> None:
+        """Add the numbers times a weight to a column, which may end before the capacity, after the last row in use."""
+        if self._column is not None:
+            own = self._column[: len(column)]
+            column += own if weight == 1 else np.multiply(own, weight, dtype=column.dtype)
+            return
+        for row, count in self._rows.items():
+            column[row] += count * weight
+
+    def count(self, row: int, sign: int) -> None:
+        """Add (1) or subtract (-1) a pod."""
+        self.sum += sign
+        self.version += 1
+        if self._column is not None:
+            self._column[row] += sign
+            return
+        rows = self._rows
+        count = rows[row] = rows.get(row, 0) + sign
+        if not count:
+            del rows[row]
+        elif len(rows) > self._capacity // _ELEMENTS_OF_ENTRY:
+            self._column = self.holders
+            rows.clear()
+
+    def resize(self, capacity: int) -> None:
+        """Set the capacity of the columns."""
+        self._capacity = capacity
+        if self._column is not None:
+            self._column = _grown(self._column, capacity)
 
 
 class PodIndex:
@@ -85,20 +142,26 @@ class PodIndex:
     Args:
         namespaces: Labels of namespaces, for namespace selectors.
         bounds: Maximum number of queries, and memory for their counts; a few dozen queries always fit.
+        steps: Counts the steps of attempts; None for a counter without bounds.
 
     Attributes:
         namespaces: Labels of namespaces.
         terms_version: Incremented when the first pod with a term is added, or the last one is removed.
     """
 
-    def __init__(self, namespaces: NamespaceLabels, bounds: SnapshotBounds = DEFAULT_BOUNDS) -> None:
+    def __init__(
+        self, namespaces: NamespaceLabels, bounds: SnapshotBounds = DEFAULT_BOUNDS, steps: StepCounter | None = None
+    ) -> None:
         self.namespaces = namespaces
+        self._steps = StepCounter() if steps is None else steps
         self.terms_version = 0
         self._bounds = bounds
         self._pod_count = 0
         self._capacity = 0
         self._rows: list[dict[str, PodInfo]] = []
         self._queries: dict[PodQuery, QueryCounts] = {}
+        self._dry_queries: dict[PodQuery, QueryCounts] = {}
+        """Counts that only dry runs have read since the last change of a pod."""
         self._query_buckets: NamespaceBuckets[PodQuery] = NamespaceBuckets()
         self._terms: dict[tuple[TermKind, AffinityTerm], TermCounts] = {}
         self._term_buckets: dict[TermKind, NamespaceBuckets[AffinityTerm]] = {
@@ -112,11 +175,12 @@ class PodIndex:
         self._capacity, self._rows = capacity, rows
         bytes_per_query = 2 * np.dtype(np.int32).itemsize * capacity
         self._query_limit = min(self._bounds.queries, max(_FEWEST_QUERIES, self._bounds.query_bytes // bytes_per_query))
+        self._dry_queries.clear()
         for counts in self._queries.values():
             counts.total = _grown(counts.total, capacity)
             counts.ending = _grown(counts.ending, capacity)
         for term in self._terms.values():
-            term.holders = _grown(term.holders, capacity)
+            term.resize(capacity)
 
     def add(self, info: PodInfo, row: int) -> None:
         """Count a pod that was added to a row."""
@@ -134,6 +198,7 @@ class PodIndex:
             pod: The new version.
             row: The row.
         """
+        self._dry_queries.clear()
         if not self._queries:
             return
         if self._namespaces_version != self.namespaces.version:
@@ -145,10 +210,17 @@ class PodIndex:
                 self._queries[query].count(info, row, sign)
 
     def query(self, query: PodQuery) -> QueryCounts:
-        """Return the counts of a query; they are computed from all pods on first use and updated from then on."""
+        """Return the counts of a query; they are computed from all pods on first use and updated from then on.
+
+        Raises:
+            AttemptLimitError: The attempt took more steps than it may.
+        """
         if self._namespaces_version != self.namespaces.version:
             self._drop_namespace_queries()
         counts = self._queries.get(query)
+        if self._steps.is_dry:
+            # It must not change which counts are stored: what a live attempt is charged for depends on that.
+            return self._counted_dry(query) if counts is None else counts
         if counts is None:
             while len(self._queries) >= self._query_limit:
                 self._drop(next(iter(self._queries)))
@@ -159,6 +231,14 @@ class PodIndex:
         # The least recently used query is first, because a dict keeps the order of insertion.
         self._queries[query] = counts
         counts.idle_checks = 0
+        return counts
+
+    def _counted_dry(self, query: PodQuery) -> QueryCounts:
+        counts = self._dry_queries.get(query)
+        if counts is None:
+            if len(self._dry_queries) >= self._query_limit:
+                self._dry_queries.clear()
+            counts = self._dry_queries[query] = self._counted(query)
         return counts
 
     def matching_terms(self, kind: TermKind, info: PodInfo) -> Iterator[TermCounts]:
@@ -172,6 +252,7 @@ class PodIndex:
 
     def _count(self, info: PodInfo, row: int, sign: int) -> None:
         self._pod_count += sign
+        self._dry_queries.clear()
         if self._queries:
             self._count_queries(info, row, sign)
         terms = info.terms
@@ -203,9 +284,7 @@ class PodIndex:
                 counts = self._terms[kind, term] = TermCounts(kind, term, self._capacity)
                 self._term_buckets[kind].add(_namespaces_of(term.query), term.query.selector, term)
                 self.terms_version += 1
-            counts.holders[row] += sign
-            counts.sum += sign
-            counts.version += 1
+            counts.count(row, sign)
             if counts.sum == 0:
                 del self._terms[kind, term]
                 self._term_buckets[kind].remove(_namespaces_of(term.query), term.query.selector, term)
@@ -215,7 +294,13 @@ class PodIndex:
         """Count all pods; a required label excludes most of them, which is cheaper than evaluating the query."""
         counts = QueryCounts(self._capacity)
         pair = required_pair(query.selector)
+        pods_of_step = _PODS_OF_STEP if pair is None else _LABELS_OF_STEP
+        passed = 0
         for row, pods in enumerate(self._rows):
+            passed += len(pods)
+            if passed >= _STEPS_AT_ONCE * pods_of_step:
+                self._steps.spend(passed // pods_of_step)
+                passed = 0
             for info in pods.values():
                 if pair is not None and info.pod.metadata.labels.get(pair[0]) != pair[1]:
                     continue
@@ -233,6 +318,7 @@ class PodIndex:
 
     def _drop_namespace_queries(self) -> None:
         """Drop the queries with namespace selectors after a change of namespaces; they are recounted when used."""
+        self._dry_queries.clear()
         for query in [query for query in self._queries if _reads_namespace_labels(query)]:
             self._drop(query)
         self._namespaces_version = self.namespaces.version
