@@ -218,7 +218,10 @@ class SchedulingQueue:
         self._in_flight.end(uid)
         self._given_up.pop(uid, None)
         pod = self._places.find(uid)
-        if pod is not None and pod.place is _IN_FLIGHT:
+        if pod is None:
+            # It was removed during the attempt, which may have written a nomination since.
+            self.nominator.remove(uid)
+        elif pod.place is _IN_FLIGHT:
             self._places.drop(pod)
 
     def scheduled(self, pod: QueuedPod) -> None:

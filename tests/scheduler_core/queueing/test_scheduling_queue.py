@@ -47,6 +47,17 @@ def test_a_popped_pod_is_in_flight() -> None:
     assert world.place_of(WEB) == ""
 
 
+def test_a_nomination_that_is_written_after_the_removal_of_its_pod_is_dropped() -> None:
+    """A pod that is deleted while it is being bound leaves nothing behind when its attempt ends."""
+    world = QueueWorld()
+    world.add(WEB)
+    queued = world.pop()
+    world.queue.remove(queued.uid)
+    world.queue.nominator.written(queued.uid, "n0")
+    world.queue.done(queued.uid)
+    assert not world.queue.nominator.is_unseen(queued.uid)
+
+
 @pytest.mark.parametrize("end", ["done", "removed", "scheduled"])
 def test_a_pod_that_left_delays_no_pod_that_is_given_up(end: str) -> None:
     """The backoff of a pod that is given up grows with such pods in the queue, not with those that have left it."""
