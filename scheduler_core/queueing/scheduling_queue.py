@@ -158,7 +158,8 @@ class SchedulingQueue:
         self.nominator.remove(uid)
         pod = self.find(uid)
         if pod is not None:
-            self._given_up.pop(uid, None)
+            if self._given_up:
+                self._given_up.pop(uid, None)
             self._places.drop(pod)
             if pod.group is not None:
                 try:
@@ -216,7 +217,8 @@ class SchedulingQueue:
     def done(self, uid: str) -> None:
         """End an attempt after which the pod is not requeued."""
         self._in_flight.end(uid)
-        self._given_up.pop(uid, None)
+        if self._given_up:
+            self._given_up.pop(uid, None)
         pod = self._places.find(uid)
         if pod is None:
             # It was removed during the attempt, which may have written a nomination since.
@@ -368,12 +370,11 @@ class SchedulingQueue:
                 continue
             try:
                 verdict = interest.evaluate(pod, old, new)
+                if verdict is not Requeue.STAY:
+                    self._places.take(pod)
+                    self._moves.requeue(pod, verdict, label)
             except Exception as fault:
                 self._moves.delay_faulty(pod, fault)
-                continue
-            if verdict is not Requeue.STAY:
-                self._places.take(pod)
-                self._moves.requeue(pod, verdict, label)
 
     def delay_faulty(self, pod: QueuedPod, fault: Exception) -> None:
         """Move a pod that an error left in flight, or in no place, into backoff, and report it."""
@@ -416,9 +417,12 @@ class SchedulingQueue:
             self._places.drop_profile(profile)
         else:
             for pod in aside:
-                self._places.take(pod)
-                self._places.clear_rejections(pod)
-                self._moves.enter(pod, PROFILE_SWAPPED.name)
+                try:
+                    self._places.take(pod)
+                    self._places.clear_rejections(pod)
+                    self._moves.enter(pod, PROFILE_SWAPPED.name)
+                except Exception as fault:
+                    self._moves.delay_faulty(pod, fault)
             for pod in parked:
                 self._moves.enter(pod, POD_ADDED)
             self._moves.apply_new_gates(profile, queued, PROFILE_SWAPPED.name)

@@ -15,7 +15,7 @@ from scheduler_core.framework.cluster_events import (
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.model.pod import Pod
 from tests.support.builders import pod
-from tests.support.queue_world import COLUMNS, GATED, LABELLED, OTHER, WEB, QueueWorld
+from tests.support.queue_world import COLUMNS, GATED, LABELLED, NAME, OTHER, WEB, QueueWorld
 
 
 def test_backoff_doubles_up_to_the_maximum() -> None:
@@ -29,6 +29,32 @@ def test_backoff_doubles_up_to_the_maximum() -> None:
         waits.append(queued.backoff_until - world.clock.now())
         world.clock.advance(20)
     assert waits == [2, 3, 5, 9, 11, 11]
+
+
+@pytest.mark.parametrize("cause", ["event", "profile"])
+def test_a_move_that_raises_at_once_loses_no_pod(cause: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pod whose move raises before it begins waits for its backoff, and the other pods are moved."""
+    world = QueueWorld()
+    world.add(WEB, OTHER)
+    world.pop_and_fail(["A"])
+    world.pop_and_fail(["A"])
+    moves, faults = world.queue._moves, [RuntimeError("no memory")]
+    method = "requeue" if cause == "event" else "enter"
+    unbroken = getattr(moves, method)
+
+    def broken(*args: object) -> None:
+        if faults:
+            raise faults.pop()
+        unbroken(*args)
+
+    monkeypatch.setattr(moves, method, broken)
+    if cause == "event":
+        world.queue.on_event(NODE_ADD, None, None)
+    else:
+        world.serve(NAME)
+    assert {world.place_of(each) for each in (WEB, OTHER)} <= {"active", "backoff", "errorBackoff"}
+    world.clock.advance(20)
+    assert {world.pop().uid, world.pop().uid} == {WEB.metadata.uid, OTHER.metadata.uid}
 
 
 def test_errors_have_their_own_backoff() -> None:
