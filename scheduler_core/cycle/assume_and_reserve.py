@@ -39,12 +39,12 @@ class AssumedPods:
         self._nominator = queue.nominator
         self._waiting = waiting
         self._room = room
-        self._open: dict[int, Attempt] = {}
-        """Attempts that are assumed and that no binding cycle has taken over, in the order in which they were."""
+        self._open: dict[str, Attempt] = {}
+        """By UID of the pod, attempts that are assumed and that no binding cycle has taken over, in this order."""
 
     def hand_over(self, attempt: Attempt) -> None:
         """Leave an assumed pod to its binding cycle: :meth:`undo` does not release it any more."""
-        self._open.pop(id(attempt), None)
+        self._open.pop(attempt.info.uid, None)
         if self._cache.columns.overlays:
             # A plugin's dry run raised, and the plugin returned all the same.
             self._cache.columns.undo_overlays(0)
@@ -92,7 +92,7 @@ class AssumedPods:
         self._cache.assume(attempt.info, node_name)
         # No call may come between: release() undoes an attempt that has a node.
         attempt.node_name = node_name
-        self._open[id(attempt)] = attempt
+        self._open[attempt.info.uid] = attempt
         if attempt.queued.group is not None:
             self._gangs.assumed(attempt.info.uid)
         recorder = attempt.state.recorder
@@ -172,4 +172,4 @@ class AssumedPods:
         if attempt.queued.group is not None:
             self._gangs.released(attempt.info.uid)
         attempt.node_name = ""
-        self._open.pop(id(attempt), None)
+        self._open.pop(attempt.info.uid, None)

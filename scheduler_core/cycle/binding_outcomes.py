@@ -10,7 +10,7 @@ from scheduler_core.cycle.bound_elsewhere import PodsBoundElsewhere
 from scheduler_core.cycle.cycle_report import CycleReport
 from scheduler_core.cycle.failure_handler import FailedAttempts, Failure
 from scheduler_core.cycle.freed_capacity_event import FreedCapacity
-from scheduler_core.cycle.internal_errors import InternalErrors, try_twice
+from scheduler_core.cycle.internal_errors import InternalErrors, try_all, try_twice
 from scheduler_core.framework.cycle_stages import CycleStage
 from scheduler_core.framework.pods_to_activate import take_pods_to_activate
 from scheduler_core.framework.status import Code
@@ -51,33 +51,29 @@ class BoundPods:
         self._clock = clock
         self._report = report
 
-    def _settle(self, attempt: Attempt) -> None:
-        self._cache.finish_binding(attempt.info.uid, self._clock.now())
-        self._queue.scheduled(attempt.queued)
-
     def record(self, attempt: Attempt) -> None:
         """Record a bound pod and end its attempt."""
         info, pod, instance = attempt.info, attempt.info.pod, attempt.instance
-        try_twice(self._settle, attempt)
-        # The pod is bound, so an error in one of these steps must not keep the others from running.
         note = f"Successfully assigned {pod.key} to {attempt.node_name}"
         regarding = ObjectReference("Pod", pod.metadata.name, pod.metadata.namespace, info.uid)
         event = Event(regarding, "Normal", "Scheduled", "Binding", note, reporting_controller=instance.name)
-        try_twice(self._writer.record, event)
-        try_twice(self._report.pod_bound, attempt)
-        try_twice(log_bound, attempt.queued, attempt.log_fields, attempt.feasible_count, self._cache.columns.count)
-        try_twice(self._run_post_binds, attempt)
-        try_twice(self._report.binding_ended, attempt, SCHEDULED)
+        recorder = attempt.state.recorder
+        # The pod is bound, so an error in one of these steps must not keep the others from running.
+        try_all(
+            (self._cache.finish_binding, info.uid, self._clock.now()),
+            (self._queue.scheduled, attempt.queued),
+            (self._writer.record, event),
+            (self._report.pod_bound, attempt),
+            (log_bound, attempt.queued, attempt.log_fields, attempt.feasible_count, self._cache.columns.count),
+            (recorder.enter, _POST_BIND),
+            (run_post_binds, instance, attempt.state, info, attempt.node_name),
+            (recorder.leave, _POST_BIND, Code.SUCCESS),
+            (self._report.binding_ended, attempt, SCHEDULED),
+            (attempt.end,),
+        )
         named = take_pods_to_activate(attempt.state)
         if named:
             try_twice(self._queue.activate, named)
-        try_twice(attempt.end)
-
-    def _run_post_binds(self, attempt: Attempt) -> None:
-        recorder = attempt.state.recorder
-        recorder.enter(_POST_BIND)
-        run_post_binds(attempt.instance, attempt.state, attempt.info, attempt.node_name)
-        recorder.leave(_POST_BIND, Code.SUCCESS)
 
 
 class FailedBinds:

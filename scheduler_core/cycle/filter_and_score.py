@@ -327,7 +327,7 @@ class Search:
                 # Such a pod may fit when a reservation leaves it more room.
                 diagnosis.reserved_for = frozenset(self._reserved_for)
                 diagnosis.rejected_by |= self._attempt.instance.capacity_plugins
-            if self._nodes.held:
+            if not self._nodes.held.is_empty:
                 # A node that accepts pods again is reported as an added one.
                 diagnosis.rejected_by |= self._attempt.instance.capacity_plugins
         return Feasible(rows, diagnosis, nominated_only, self._pre_filter.node_names)

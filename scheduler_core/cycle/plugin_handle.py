@@ -72,7 +72,9 @@ class ReportedDeletions:
         self._on_accepted = on_accepted
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._writer, name)
+        found = getattr(self._writer, name)
+        setattr(self, name, found)
+        return found
 
     def delete_pod(self, deletion: PodDeletion, done: Callable[[Exception | None], None]) -> None:
         """Queue a deletion."""

@@ -25,15 +25,15 @@ class AcceptedDeletions:
 
     The watch still has to deliver each of these pods with its deletion timestamp, or its deletion. The structure is
     bounded by that.
+
+    Attributes:
+        by_uid: The deletions.
     """
 
-    __slots__ = ("_by_uid",)
+    __slots__ = ("by_uid",)
 
     def __init__(self) -> None:
-        self._by_uid: dict[str, _Deletion] = {}
-
-    def __len__(self) -> int:
-        return len(self._by_uid)
+        self.by_uid: dict[str, _Deletion] = {}
 
     def accept(self, deletion: PodDeletion, at: datetime) -> None:
         """Record the successful response to a deletion.
@@ -42,15 +42,15 @@ class AcceptedDeletions:
             deletion: The deletion of a pod that the cache has without a deletion timestamp.
             at: The time of the response.
         """
-        self._by_uid[deletion.uid] = _Deletion(at, deletion.condition)
+        self.by_uid[deletion.uid] = _Deletion(at, deletion.condition)
 
     def completed(self, pod: Pod) -> Pod:
         """Return a version of a pod that the watch or a read delivered, with the deletion that it does not show yet."""
-        found = self._by_uid.get(pod.metadata.uid)
+        found = self.by_uid.get(pod.metadata.uid)
         if found is None:
             return pod
         if pod.metadata.deletion_timestamp is not None:
-            del self._by_uid[pod.metadata.uid]
+            del self.by_uid[pod.metadata.uid]
             return pod
         status = pod.status
         if found.condition is not None:
@@ -60,4 +60,4 @@ class AcceptedDeletions:
 
     def ended(self, uid: str) -> None:
         """Drop the deletion of a pod that is gone."""
-        self._by_uid.pop(uid, None)
+        self.by_uid.pop(uid, None)

@@ -196,7 +196,7 @@ class StorageFeed(ObjectFeed[StorageObject]):
 
     def _release(self, shown: StorageObject) -> None:
         columns = self._columns
-        if not columns.held:
+        if columns.held.is_empty:
             return
         node_name = columns.release_node(_source(shown))
         row = columns.row_of(node_name) if node_name else NO_ROW

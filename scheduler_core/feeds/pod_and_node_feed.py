@@ -206,7 +206,7 @@ class PodAndNodeFeed:
     def _release_node(self, source: str) -> None:
         """End what a source holds; a node that is held no longer is like a new one for the pods that it rejected."""
         columns = self._cache.columns
-        if not columns.held:
+        if columns.held.is_empty:
             return
         node_name = columns.release_node(source)
         row = columns.row_of(node_name) if node_name else NO_ROW
@@ -217,9 +217,11 @@ class PodAndNodeFeed:
     def _pod_gone(self, pod: Pod) -> None:
         """Handle a deleted pod; a pod that has ended but still exists counts for its gang."""
         gangs, uid = self._queue.gangs, pod.metadata.uid
-        self._release_node(_source_of_pod(pod))
+        if not self._cache.columns.held.is_empty:
+            self._release_node(_source_of_pod(pod))
         self.reads.deleted(uid)
-        self._deletions.ended(uid)
+        if self._deletions.by_uid:
+            self._deletions.ended(uid)
         if pod.is_terminal and gangs.of_uid(uid) is not None:
             # The watch may report the end of a pod only with its deletion.
             gangs.saw(pod)
@@ -245,7 +247,7 @@ class PodAndNodeFeed:
     def _guarded(self, take: Callable[[Pod], None], pod: Pod) -> None:
         if self.reads.is_overtaken(pod):
             return
-        self._take_version(take, pod, self._deletions.completed(pod) if self._deletions else pod)
+        self._take_version(take, pod, self._deletions.completed(pod) if self._deletions.by_uid else pod)
 
     def _take_version(self, take: Callable[[Pod], None], given: Pod, pod: Pod) -> None:
         """Handle a version of a pod.
@@ -266,7 +268,7 @@ class PodAndNodeFeed:
             self._reject_invalid(pod, error)
         else:
             self.invalid_pods.remove(pod.metadata.uid)
-            if self._cache.columns.held:
+            if not self._cache.columns.held.is_empty:
                 self._release_node(_source_of_pod(pod))
         if gang is not None:
             if gang.member_left is not None and (pod.metadata.deletion_timestamp is not None or pod.is_terminal):

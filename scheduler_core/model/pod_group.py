@@ -246,7 +246,7 @@ def group_key_of(pod: Pod, sources: Container[GroupSource] = tuple(GroupSource))
             name = labels.get(label)
             if name and source in sources:
                 return GroupKey(source, pod.metadata.namespace, name)
-    return _native_key_of(pod, sources)
+    return None if pod.spec.scheduling_group is None else _native_key_of(pod, sources)
 
 
 def group_keys_of(pod: Pod, sources: Container[GroupSource] = tuple(GroupSource)) -> list[GroupKey]:

@@ -72,6 +72,7 @@ class GangEntries:
 
     def __init__(self, gangs: Gangs, rules: RulesLookup, clock: Clock, sequence: itertools.count[int]) -> None:
         self._gangs = gangs
+        self.gates_strangers = gangs.foreign_gangs == "Hold"
         self.moves = Moves(rules, clock, self)
         self._places = self.moves.places
         self._rules = rules
@@ -87,14 +88,10 @@ class GangEntries:
         gang = self._gangs.of_uid(pod.uid)
         pod.group = None if gang is None or pod.info.pod.has_deferred_resize else gang.key
 
-    def may_gate(self, pod: QueuedPod) -> bool:
-        """Return whether :meth:`gate` may reject a pod; most pods name no group."""
-        return pod.group is not None or self._gangs.foreign_gangs == "Hold"
-
     def gate(self, pod: QueuedPod) -> Status:
         """Return Success if the PodGroup that a pod names is known, or if it names none and has no foreign mark."""
         status = self._gangs.gate(pod.group)
-        if pod.group is None and self._gangs.foreign_gangs == "Hold" and not pod.info.pod.spec.node_name:
+        if pod.group is None and self.gates_strangers and not pod.info.pod.spec.node_name:
             mark = foreign_gang(pod.info.pod.metadata)
             status = unresolvable(mark).of(GANG_SCHEDULING) if mark else status
         gang, rules = None if pod.group is None else self._gangs.get(pod.group), self._rules(pod.profile)

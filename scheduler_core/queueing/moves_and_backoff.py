@@ -42,10 +42,13 @@ RulesLookup = Callable[[str], QueueingRules | None]
 
 
 class GangMembership(Protocol):
-    """What moving a pod needs of the pod's gang."""
+    """What moving a pod needs of the pod's gang.
 
-    def may_gate(self, pod: QueuedPod) -> bool:
-        """Return whether :meth:`gate` may reject the pod."""
+    Attributes:
+        gates_strangers: Whether :meth:`gate` may reject a pod without a gang.
+    """
+
+    gates_strangers: bool
 
     def gate(self, pod: QueuedPod) -> Status:
         """Return Success unless the PodGroup that the pod names is not known."""
@@ -119,7 +122,7 @@ class Moves:
         if (
             label == POD_ADDED
             and type(pod) is not QueuedGang
-            and (not self._membership.may_gate(pod) or self._membership.gate(pod).is_success)
+            and ((pod.group is None and not self._membership.gates_strangers) or self._membership.gate(pod).is_success)
         ):
             # A gated pod has its nominated node too. A gang's entry has a copy of a member, not a pod of its own.
             self.nominator.decide(pod.info, None)
@@ -259,7 +262,9 @@ class Moves:
 
     def _gate(self, pod: QueuedPod, rules: QueueingRules) -> Status:
         """Return Success, or the first rejection: by scheduling gates, the pod's group, the profile's plugins."""
-        of_group = self._membership.gate(pod) if self._membership.may_gate(pod) else SUCCESS
+        of_group = SUCCESS
+        if pod.group is not None or self._membership.gates_strangers:
+            of_group = self._membership.gate(pod)
         if of_group.is_success or pod.info.pod.spec.scheduling_gates:
             of_rules = rules.gate(pod)
             return of_group if of_rules.is_success else of_rules

@@ -107,8 +107,10 @@ class NominatedPods:
 
     def remove(self, uid: str) -> None:
         """Withdraw the nomination of a pod that has left the queue, and drop what is stored about it."""
-        self._unseen.pop(uid, None)
-        self.withdraw(uid)
+        if uid in self._unseen:
+            del self._unseen[uid]
+        if uid in self._node_of:
+            self.withdraw(uid)
 
     def is_unseen(self, uid: str) -> bool:
         """Return whether the watch has not shown the last nomination that was written for a pod."""

@@ -82,7 +82,8 @@ class Places:
     def drop(self, pod: QueuedPod) -> None:
         """Remove a pod from the queue; its rejections no longer count."""
         self.take(pod)
-        self._count_rejections(pod, _NONE)
+        if pod.counted_rejections:
+            self._count_rejections(pod, _NONE)
         del self._pods[pod.uid]
         if pod.profile in self._counts and not any(self._counts[pod.profile]):
             # Pods may name any profile.

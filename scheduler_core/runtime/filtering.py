@@ -149,7 +149,7 @@ def run_filters(
     count = nodes.size if isinstance(rows, slice) else len(rows)
     verdicts: Verdicts = np.zeros(count, dtype=np.int32)
     untouched = True
-    if nodes.held:
+    if not nodes.held.is_empty:
         verdicts = nodes.held.verdicts(nodes.size, nodes.version, nodes.row_of)[rows].copy()
         untouched = not verdicts.any()
     left, now, evaluated = state.recorder.plugin_left, state.recorder.now, state.evaluations.filter

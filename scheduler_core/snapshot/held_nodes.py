@@ -19,13 +19,17 @@ _OTHER = "node(s) depend on an object that could not be decoded"
 
 
 class HeldNodes:
-    """Nodes that accept no pods, with the reasons; falsy while there are none.
+    """Nodes that accept no pods, with the reasons.
 
     Each reason has a source, such as the node itself or a pod on it. A node is held until all its sources are released.
     It need not exist.
+
+    Attributes:
+        is_empty: Whether there are none; an attribute, because it is read for every event and every filter run.
     """
 
     def __init__(self) -> None:
+        self.is_empty = True
         self._by_node: dict[str, dict[str, str]] = {}
         self._nodes: dict[str, str] = {}
         self._codes: dict[str, int] = {}
@@ -40,6 +44,7 @@ class HeldNodes:
         self.release(source)
         self._nodes[source] = node_name
         self._by_node.setdefault(node_name, {})[source] = reason
+        self.is_empty = False
         self._verdicts = None
 
     def release(self, source: str) -> str:
@@ -50,6 +55,7 @@ class HeldNodes:
             del sources[source]
             if not sources:
                 del self._by_node[node_name]
+                self.is_empty = not self._by_node
             self._verdicts = None
         return node_name
 

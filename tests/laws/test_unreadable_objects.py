@@ -151,7 +151,7 @@ async def test_a_node(field: str, version: Json, is_known: bool) -> None:
     assert "/a" in world.informer("nodes").unreadable
     world.show("nodes", NODE)
     assert await world.bound_node("again") == "a"
-    assert not world.held
+    assert world.held.is_empty
     assert not world.informer("nodes").unreadable
 
 
@@ -214,12 +214,12 @@ def test_any_sequence_of_versions(versions: list[tuple[str, Json] | None]) -> No
     world = World()
     for version in versions:
         world.show("nodes", NODE if version is None else version[1])
-        assert bool(world.held) is (version is not None)
+        assert world.held.is_empty is (version is None)
         assert world.cluster.context.cache.columns.row_of("a") >= 0
     if versions:
         world.show("nodes", NODE if versions[-1] is None else versions[-1][1], "DELETED")
     assert world.cluster.context.cache.columns.row_of("a") < 0
-    assert not world.held
+    assert world.held.is_empty
 
 
 @pytest.mark.parametrize(("field", "version"), BROKEN_BOUND, ids=named)
@@ -407,4 +407,4 @@ def test_reasons_are_released_one_by_one() -> None:
     world.show("csinodes", CSI_NODE)
     assert world.held.reason("a") == "node(s) had a pod that could not be decoded"
     world.show("pods", BOUND)
-    assert not world.held
+    assert world.held.is_empty

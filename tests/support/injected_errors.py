@@ -50,7 +50,7 @@ _ROOTS = frozenset(
     )
 )
 """Loops, tasks and timers of the scheduler: exceptions are raised only at calls inside of them."""
-_RECOVERY = "cycle/internal_errors.py:try_twice"
+_RECOVERY = frozenset({"cycle/internal_errors.py:try_twice", "cycle/internal_errors.py:try_all"})
 _SUSPENDABLE = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 FINAL = {
@@ -127,7 +127,7 @@ class InjectedErrors:
         while above is not None:
             names.append(_name(above.f_code))
             above = above.f_back
-        return not self.roots.isdisjoint(names) and _RECOVERY not in names
+        return not self.roots.isdisjoint(names) and _RECOVERY.isdisjoint(names)
 
 
 def _path(code: CodeType) -> str:

@@ -345,7 +345,8 @@ class DynamicResources(
             if devices.is_full(claim, attempt.consumer(index).uid):
                 text = f"resource claim {claim.key} has {MAX_CONSUMERS} consumers, the limit of status.reservedFor"
                 return unschedulable(text)
-        attempt.assume_consumers()
+        if attempt.claims:
+            attempt.assume_consumers()
         if attempt.make_allocator is None:
             return SUCCESS
         indices = attempt.to_allocate()
