@@ -113,6 +113,7 @@ COUNTERPARTS: dict[str, str] = {
     "CycleReport.binding_ended": SAME,
     "CycleReport.pod_bound": SAME,
     "CycleReport.attempt_failed": FAILED,
+    "CycleReport.profile_failed": SAME,
     "CycleReport.bind_lost": SAME,
     "run_post_filters": "scheduler_core.runtime.post_filtering:run_gang_post_filters",
     "run_post_filters_with": (
