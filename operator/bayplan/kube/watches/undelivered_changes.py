@@ -4,7 +4,7 @@
                                                              (backoff from 0.2 s to 30 s, without end)
 
 An exception may leave a change half applied, so that neither the version before nor the one after is certain. All
-versions that the sink may have are therefore kept, and the newest one is delivered as an update of each.
+versions that the sink may have are therefore stored, and the newest one is delivered as an update of each.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LONGEST_BACKOFF_SECONDS = 30.0
 _RETRIES_AT_ONCE = 64
 """Retries of one timer before other tasks run."""
 _MOST_VERSIONS = 8
-"""Versions of one object that are kept. The oldest one stays, because it is the one that the sink has handled."""
+"""Maximum number of stored versions of one object. The oldest one stays: it is the one that the sink has handled."""
 
 T = TypeVar("T", bound=KubeObject)
 T_contra = TypeVar("T_contra", contravariant=True)
