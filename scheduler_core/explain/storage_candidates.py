@@ -32,7 +32,6 @@ from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
 
 _NEW_VOLUME = "new-volume"
-_NODE_VOLUME_LIMITS = "NodeVolumeLimits"
 
 
 def storage_changes(info: PodInfo, columns: NodeColumns, misses: Sequence[NearMiss]) -> Iterator[Candidate]:
@@ -53,7 +52,7 @@ def storage_changes(info: PodInfo, columns: NodeColumns, misses: Sequence[NearMi
         if csi_node is not None:
             yield from _raised_limits(csi_node)
         yield from _registered_drivers(info, columns, miss.node_name, csi_node)
-        yield from _detached(columns, miss)
+        yield from _detached(columns, miss.node_name)
 
 
 def _for_unbound(claim: PersistentVolumeClaim, columns: NodeColumns) -> Iterator[Candidate]:
@@ -139,11 +138,9 @@ def _registered_drivers(
             yield Candidate(ClusterEvent(Resource.CSI_NODE, Action.UPDATE_OTHER), csi_node, changed, words)
 
 
-def _detached(columns: NodeColumns, miss: NearMiss) -> Iterator[Candidate]:
-    """Yield deletions of attachments to a full node whose volume no pod on the node uses."""
-    if all(lack.plugin != _NODE_VOLUME_LIMITS for lack in miss.lacks):
-        return
-    storage, row = columns.storage, columns.row_of(miss.node_name)
+def _detached(columns: NodeColumns, node_name: str) -> Iterator[Candidate]:
+    """Yield deletions of attachments to a node whose volume no pod on the node uses."""
+    storage, row = columns.storage, columns.row_of(node_name)
     used = {
         claim.spec.volume_name
         for other in columns.pods[row].values()
@@ -152,8 +149,8 @@ def _detached(columns: NodeColumns, miss: NearMiss) -> Iterator[Candidate]:
     }
     for attachment in storage.attachments:
         volume = attachment.spec.source.persistent_volume_name
-        if attachment.spec.node_name == miss.node_name and volume is not None and volume not in used:
-            words = f"VolumeAttachment {attachment.metadata.name} deleted (volume {volume}, node {miss.node_name})"
+        if attachment.spec.node_name == node_name and volume is not None and volume not in used:
+            words = f"VolumeAttachment {attachment.metadata.name} deleted (volume {volume}, node {node_name})"
             yield Candidate(ClusterEvent(Resource.VOLUME_ATTACHMENT, Action.DELETE), attachment, None, words)
 
 
