@@ -9,6 +9,7 @@ why it must not be decided yet.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime
@@ -29,6 +30,8 @@ from scheduler_core.model.pod_group import (
 from scheduler_core.ports import Clock
 from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.queueing.group_trees import GroupForest
+
+log = logging.getLogger(__name__)
 
 _TIMESTAMP_SECONDS = 1.0
 """Resolution of a creation timestamp."""
@@ -191,7 +194,11 @@ class Gangs:
         """Follow the runs of all gangs from now on; call this when all objects have been reported once."""
         self._follows_runs = True
         for gang in self._gangs.values():
-            gang.follow_run()
+            try:
+                gang.follow_run()
+            except Exception:
+                # The others are scheduled; the run of this one is inferred whenever it is read.
+                log.exception("the run of gang %s cannot be followed", gang.key, extra={"podgroup": str(gang.key)})
 
     def run_recorded(self, group: PodGroup) -> bool:
         """Take over the record of its run from a PodGroup; return whether nothing else has changed."""

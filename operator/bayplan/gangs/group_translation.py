@@ -8,6 +8,7 @@ itself.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from pydantic import ValidationError
@@ -66,9 +67,22 @@ def recorded_run(status: Mapping[str, Any]) -> GroupRun | None:
     """
     try:
         run = None if status.get("run") is None else resources.GroupRunStatus.model_validate(status["run"])
-    except ValidationError:
+        since = None if run is None or run.since is None else _in_utc(run.since)
+    except (ValidationError, ValueError, OverflowError):
         return None
-    return None if run is None else GroupRun(run.controllers, run.succeeded, run.since)
+    return None if run is None else GroupRun(run.controllers, run.succeeded, since)
+
+
+def _in_utc(moment: datetime) -> datetime:
+    """Return a time in UTC, in which it can be compared and written.
+
+    Raises:
+        ValueError: It has no time zone.
+        OverflowError: It is before the year 1 or after the year 9999 in UTC, which the API server accepts.
+    """
+    if moment.tzinfo is None:
+        raise ValueError("a time without a time zone")
+    return moment.astimezone(UTC)
 
 
 def from_scheduler_plugins(resource: SchedulerPluginsGroup) -> PodGroup:

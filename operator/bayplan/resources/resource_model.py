@@ -5,6 +5,7 @@ of the operator and must not prevent reading the profile.
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Annotated, Any, ClassVar, Self
 
@@ -41,7 +42,10 @@ def format_time(moment: datetime) -> str:
     Returns:
         UTC in whole seconds, such as ``2026-01-31T12:00:00Z``.
     """
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    # The API server accepts times that are in the year 0 or 10000 in UTC; nearly the same time can be written.
+    with suppress(OverflowError):
+        moment = moment.astimezone(UTC)
+    return moment.replace(microsecond=0, tzinfo=None).isoformat() + "Z"
 
 
 Timestamp = Annotated[

@@ -12,6 +12,7 @@ from bayplan.gangs.foreign_group_models import SchedulerPluginsGroup
 from bayplan.gangs.group_translation import from_bayplan, from_scheduler_plugins, recorded_run
 from bayplan.resources.pod_group import GroupRunStatus
 from bayplan.resources.pod_group import PodGroup as BayplanGroup
+from bayplan.resources.resource_model import format_time
 
 from scheduler_core.errors import ConfigError
 from scheduler_core.model.pod_group import GroupKey, GroupRun, GroupSource, GroupTopology, PodGroup
@@ -116,3 +117,25 @@ def test_the_run_that_a_status_records_is_read_as_it_was_written() -> None:
     assert written["run"]["since"] == "2026-11-21T09:00:00Z"
     assert recorded_run(written) == run
     assert recorded_run({}) is recorded_run({"run": {"succeeded": "many"}}) is None
+
+
+@pytest.mark.parametrize("since", ["9999-12-31T23:59:59-14:00", "0001-01-01T00:00:00+23:00", "2026-11-21T09:00:00"])
+def test_a_run_whose_time_cannot_be_compared_is_none(since: str) -> None:
+    """The API server accepts times that have no equal in UTC, and files contain times without a zone."""
+    assert recorded_run({"run": {"succeeded": 1, "since": since}}) is None
+    assert recorded_run({"run": {"since": "2026-11-21T09:00:00-02:00"}}) == GroupRun(
+        since=datetime(2026, 11, 21, 11, tzinfo=UTC)
+    )
+
+
+@pytest.mark.parametrize(
+    ("time", "written"),
+    [
+        ("9999-12-31T23:59:59-14:00", "9999-12-31T23:59:59Z"),
+        ("0001-01-01T00:00:00+23:00", "0001-01-01T00:00:00Z"),
+        ("2026-11-21T09:00:00.5-02:00", "2026-11-21T11:00:00Z"),
+    ],
+)
+def test_every_time_that_the_api_server_accepts_can_be_written_again(time: str, written: str) -> None:
+    """A condition keeps the time that a user gave it."""
+    assert format_time(datetime.fromisoformat(time)) == written

@@ -131,3 +131,23 @@ async def test_a_recreated_group_starts_without_history(past: list[str], is_dele
     assert entry is not None
     assert (entry.attempts, entry.unschedulable_count, entry.error_count, entry.rejected_by) == (0, 0, 0, frozenset())
     made.queue.close()
+
+
+async def test_a_gang_whose_run_cannot_be_followed_stops_no_other_pod(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scheduler starts, and binds other pods and gangs, if the run of one gang raises."""
+    made = rig(defaults=default_plugins())
+    made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
+    made.add(node("n0"))
+    for name in ("broken", "train"):
+        made.scheduler.group_feed.group_changed(group(name, min_member=2))
+    made.add(*members(2), *members(2, "broken"), pod("other"))
+    broken, follow = made.queue.gangs.get(key("broken")), Gang.follow_run
+
+    def fail(gang: Gang) -> None:
+        if gang is broken:
+            raise RecursionError("planted")
+        follow(gang)
+
+    monkeypatch.setattr(Gang, "follow_run", fail)
+    async with made.running():
+        await made.until(lambda: {"other", "train-0", "train-1"} <= set(made.bound))
