@@ -18,7 +18,9 @@ ZONE = "topology.kubernetes.io/zone"
 LACKS = (
     f"1 of the 3 members that must be placed together fit in {ZONE}=a; with them in "
     f"place, for ml/train-1: 0/3 nodes are available: 1 node(s) were outside the gang's domain {ZONE}=a, 2 "
-    "Insufficient cpu. Nearest: a2 (needs 3 cpu, has 2), a1 (needs 3 cpu, has 0); it would fit on a2 with 1 cpu more."
+    f"Insufficient cpu; no domain of {ZONE} has room for them even without other pods: the largest, {ZONE}=a, has room "
+    "for 2; add nodes to a domain, or change the group's topology or its members' requests. "
+    "Nearest: a2 (needs 3 cpu, has 2), a1 (needs 3 cpu, has 0); it would fit on a2 with 1 cpu more."
 )
 
 
