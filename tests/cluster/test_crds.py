@@ -299,7 +299,9 @@ def test_columns(objects: Objects, short: str) -> None:
     ("short", "heading"),
     [
         pytest.param(
-            "sp", "BACKOFF GATED BOUND SHADOWS AGREE DIFFER CONTESTED SCHEDULER MESSAGE LAST ERROR", id="profiles"
+            "sp",
+            "BACKOFF GATED BOUND SHADOWS AGREE DIFFER CONTESTED SCHEDULER MESSAGE LAST ERROR ERROR AGE",
+            id="profiles",
         ),
         pytest.param("plc", "USED BY MESSAGE", id="plugin-configs"),
         pytest.param("bpg", "RUNNING GATED SUCCEEDED FAILED DOMAIN MESSAGE", id="groups"),
