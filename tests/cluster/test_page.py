@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from hack.controlplane.launcher import ControlPlane
-from hack.controlplane.probes import LOOPBACK
+from hack.controlplane.probes import LOOPBACK, free_port
 from hack.controlplane.schedulers import install_crds
 from tests.cluster.test_explain import PROFILE, node, pod_of_profile
 from tests.support.operator_process import OperatorProcess
@@ -34,8 +34,8 @@ class Page:
         address: Address of the operator.
     """
 
-    def __init__(self, operator: OperatorProcess, address: str) -> None:
-        self.port = operator.port
+    def __init__(self, operator: OperatorProcess, address: str, port: int = 0) -> None:
+        self.port = port or operator.port
         self._address = address
 
     @contextmanager
@@ -74,10 +74,18 @@ def plane() -> Iterator[ControlPlane]:
 
 
 @pytest.fixture(scope="module")
-def operator(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorProcess]:
+def local_port() -> int:
+    """Return the port for local requests, to which a port-forward connects."""
+    return free_port()
+
+
+@pytest.fixture(scope="module")
+def operator(
+    plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory, local_port: int
+) -> Iterator[OperatorProcess]:
     """Start the leader, which serves all addresses and requires tokens as in a pod."""
     flags = ["--serve-page", "--page-viewers=1", "--secure-serving", "--authorize-requests"]
-    flags += ["--leader-elect", f"--namespace={NAMESPACE}"]
+    flags += ["--leader-elect", f"--namespace={NAMESPACE}", f"--local-address={LOOPBACK}:{local_port}"]
     log = tmp_path_factory.mktemp("operator") / "operator.log"
     with OperatorProcess(plane.kubeconfig, log, flags, secure=True, host="0.0.0.0") as operator:  # noqa: S104
         operator.start()
@@ -86,8 +94,14 @@ def operator(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> I
 
 
 @pytest.fixture
-def local(operator: OperatorProcess) -> Page:
+def local(operator: OperatorProcess, local_port: int) -> Page:
     """Return the page as through a port-forward."""
+    return Page(operator, LOOPBACK, local_port)
+
+
+@pytest.fixture
+def forwarded(operator: OperatorProcess) -> Page:
+    """Return the page as through a sidecar proxy, which connects from loopback to the address for other hosts."""
     return Page(operator, LOOPBACK)
 
 
@@ -185,6 +199,14 @@ def test_through_the_api_server(plane: ControlPlane, operator: OperatorProcess) 
     assert "default-src 'none'" in headers["Content-Security-Policy"]
     code, _, headers = get("", {})
     assert (code, headers["Location"]) == (308, "page/")
+
+
+def test_a_sidecar_proxy_is_not_local(forwarded: Page, remote: Page) -> None:
+    """Requests from loopback to the address for other hosts need a token, as those of other hosts do."""
+    for page in (forwarded, remote):
+        for path in ("/page/data/overview", "/debug/status", "/metrics"):
+            with page.open(path) as answer:
+                assert answer.status == 401
 
 
 def test_live_updates_and_the_limit_of_viewers(plane: ControlPlane, local: Page) -> None:

@@ -120,7 +120,8 @@ def test_wide_columns_show_the_rest(shown: StatusReader) -> None:
     heading, row = shown.plane.kubectl("get", "sp", name, "--output=wide").splitlines()
     columns = re.split(r"\s{2,}", heading.strip())
     shadow = ["SHADOWS", "AGREE", "DIFFER"]
-    assert columns[7:] == ["BACKOFF", "GATED", "BOUND", *shadow, "CONTESTED", "SCHEDULER", "MESSAGE", "LAST ERROR"]
+    errors = ["LAST ERROR", "ERROR AGE"]
+    assert columns[7:] == ["BACKOFF", "GATED", "BOUND", *shadow, "CONTESTED", "SCHEDULER", "MESSAGE", *errors]
     assert "spec.plugins.score.enabled[0].name" in row
 
 
