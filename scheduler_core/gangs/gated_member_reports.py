@@ -25,8 +25,6 @@ log = logging.getLogger(__name__)
 
 REPORT_AFTER_SECONDS = 1.0
 _REPORTED_AT_ONCE = 256
-_OUTDATED = frozenset({SCHEDULING_GATED, "Unschedulable"})
-"""Reasons of conditions that no attempt corrects while there is no quorum."""
 _NO_QUORUM = "waiting for minCount pods from a gang to appear in scheduling queue"
 
 FOREIGN_GANG = "ForeignGang"
@@ -84,8 +82,8 @@ class GatedMembers:
                 continue
             if pod.gated_by == GANG_SCHEDULING:
                 self._report(pod)
-            elif pod.place is Place.GROUPED and pod.info.pod.unscheduled_reason in _OUTDATED:
-                # The gate is open, or the rejection names members that are gone.
+            elif pod.place is Place.GROUPED and pod.info.pod.unscheduled_reason == SCHEDULING_GATED:
+                # The gate is open, and no attempt corrects the condition before there is a quorum.
                 gang = self._queue.gangs.of_uid(uid)
                 if gang is not None and gang.unit.entry is not None and gang.unit.entry.place is not Place.NOWHERE:
                     continue  # there is a quorum, and its attempt writes another condition

@@ -49,8 +49,7 @@ _NOT_BY_PERMIT = (
     "Coscheduling, or create the PodGroup without spec.parentCompositePodGroupName"
 )
 
-_GATED, _UNSCHEDULABLE = "SchedulingGated", "Unschedulable"
-"""Reasons of the condition PodScheduled."""
+_GATED = "SchedulingGated"
 _GROUPED, _IN_FLIGHT, _NOWHERE = Place.GROUPED, Place.IN_FLIGHT, Place.NOWHERE
 _ASIDE = (Place.UNSCHEDULABLE, Place.GATED)
 _RANKED = (Place.ACTIVE, Place.BACKOFF, Place.ERROR_BACKOFF)
@@ -346,11 +345,6 @@ class GangEntries:
         # Moving members may have created the entry.
         entry = gang.entry
         if gang.is_one_by_one or gang.binding or not gang.has_quorum:
-            if entry is not None and entry.place is not _NOWHERE and not gang.is_one_by_one and not gang.binding:
-                # The conditions of the others name a member that is gone.
-                for pod in gang.waiting.values():
-                    if pod.info.pod.unscheduled_reason == _UNSCHEDULABLE:
-                        self._gangs.report_gated(pod)
             self._withdraw(gang)
         elif entry is None or entry.place is _NOWHERE:
             self._enter(gang, label)
