@@ -119,6 +119,8 @@ class NominatedPods:
     def written(self, uid: str, node_name: str) -> None:
         """Record that a nomination is written to a pod's status; "" for one that is cleared."""
         unseen = self._unseen.setdefault(uid, [])
+        if unseen and unseen[-1] == node_name:
+            return  # it would displace an earlier one that the watch may still show
         unseen.append(node_name)
         del unseen[:-_MOST_UNSEEN]
 
