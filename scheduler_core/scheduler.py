@@ -31,6 +31,7 @@ from scheduler_core.cycle.profile_queueing_rules import ProfileQueueingRules
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.cycle_assembly import Cycles
 from scheduler_core.feeds.invalid_pods import InvalidPods
+from scheduler_core.feeds.node_holds import NodeHolds
 from scheduler_core.feeds.object_feed import DeclaredFeed, DeviceFeed, StorageFeed
 from scheduler_core.feeds.pod_and_node_feed import EventHandling, PodAndNodeFeed
 from scheduler_core.feeds.pod_group_feed import GroupFeed
@@ -172,6 +173,7 @@ class Scheduler:
         self._slices = CycleSlices(steps, suspension, clock, ports.journal)
         self.cycles = Cycles(self.context, self.reservations)
         profiles, room = self.context.profiles, self.cycles.room
+        holds = NodeHolds(cache.columns, queue, room)
         self.feed = PodAndNodeFeed(
             cache=cache,
             queue=queue,
@@ -179,13 +181,14 @@ class Scheduler:
             profiles=profiles,
             invalid_pods=InvalidPods(profiles, writer),
             room=room,
+            holds=holds,
             handling=EventHandling(suspension, timing, metrics),
             queues_resizes=self.options.deferred_resizes,
         )
         self.unconfirmed_pods = UnconfirmedPods(
             cache=cache, gangs=queue.gangs, writer=writer, clock=clock, suspension=suspension, room=room
         )
-        self.storage_feed = StorageFeed(cache.columns, queue, suspension)
+        self.storage_feed = StorageFeed(cache.columns, queue, suspension, holds)
         self.device_feed = DeviceFeed(cache.columns.devices, queue, suspension)
         self.workload_feed = WorkloadFeed(cache.columns, suspension)
         self.group_feed = GroupFeed(queue, suspension, room)

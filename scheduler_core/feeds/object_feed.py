@@ -17,7 +17,8 @@ from msgspec.structs import replace
 
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.errors import SchedulerCoreError
-from scheduler_core.framework.cluster_events import NODE_ADD, Action, ClusterEvent, Resource
+from scheduler_core.feeds.node_holds import NodeHolds
+from scheduler_core.framework.cluster_events import Action, ClusterEvent, Resource
 from scheduler_core.framework.object_reads import DeclaredObject, ObjectKind
 from scheduler_core.model.device_claims import ResourceClaim
 from scheduler_core.model.devices import DeviceClass, DeviceTaintRule, ResourceSlice
@@ -38,7 +39,6 @@ from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.snapshot.declared_objects import KindStore
 from scheduler_core.snapshot.indexes.device_index import DeviceIndex, DeviceObject
 from scheduler_core.snapshot.node_columns import NodeColumns
-from scheduler_core.snapshot.pod_info import NO_ROW
 
 log = logging.getLogger(__name__)
 
@@ -163,11 +163,13 @@ class StorageFeed(ObjectFeed[StorageObject]):
         columns: The columns, with the index of storage objects.
         queue: The queue.
         suspension: Buffers changes while a cycle is suspended.
+        holds: Holds the nodes of objects that cannot be read.
     """
 
-    def __init__(self, columns: NodeColumns, queue: SchedulingQueue, suspension: Suspension) -> None:
+    def __init__(self, columns: NodeColumns, queue: SchedulingQueue, suspension: Suspension, holds: NodeHolds) -> None:
         super().__init__(columns.storage, queue, suspension)
         self._columns = columns
+        self._holds = holds
 
     def _hold(self, shown: StorageObject, reason: str) -> None:
         storage, name = self._columns.storage, shown.metadata.name
@@ -191,17 +193,10 @@ class StorageFeed(ObjectFeed[StorageObject]):
                 super()._hold(shown, reason)
 
     def _hold_node(self, node_name: str, shown: StorageObject) -> None:
-        text = f"node(s) had a {_kind_name(shown)} that could not be decoded"
-        self._columns.hold_node(node_name, _source(shown), text)
+        self._holds.hold(node_name, _source(shown), f"node(s) had a {_kind_name(shown)} that could not be decoded")
 
     def _release(self, shown: StorageObject) -> None:
-        columns = self._columns
-        if columns.held.is_empty:
-            return
-        node_name = columns.release_node(_source(shown))
-        row = columns.row_of(node_name) if node_name else NO_ROW
-        if row != NO_ROW and not columns.held.reason(node_name):
-            self._queue.on_event(NODE_ADD, None, columns.nodes[row])
+        self._holds.release(_source(shown))
 
 
 class DeviceFeed(ObjectFeed[DeviceObject]):

@@ -19,6 +19,7 @@ from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.feeds.accepted_deletions import AcceptedDeletions
 from scheduler_core.feeds.invalid_pods import InvalidPods
+from scheduler_core.feeds.node_holds import NodeHolds
 from scheduler_core.feeds.read_pods import ReadPods
 from scheduler_core.feeds.update_events import is_unchanged, labelled_by_bind, node_events, pod_events
 from scheduler_core.framework.cluster_events import (
@@ -97,6 +98,7 @@ class PodAndNodeFeed:
         profiles: The live profiles.
         invalid_pods: Reports waiting pods that cannot be scheduled.
         room: Reports freed room.
+        holds: Holds nodes while an object on which they depend cannot be read.
         handling: Handles changes.
         queues_resizes: Whether running pods whose resize is deferred are queued.
 
@@ -114,6 +116,7 @@ class PodAndNodeFeed:
         profiles: ProfileTable,
         invalid_pods: InvalidPods,
         room: FreedCapacity,
+        holds: NodeHolds,
         handling: EventHandling,
         queues_resizes: bool = False,
     ) -> None:
@@ -124,6 +127,7 @@ class PodAndNodeFeed:
         self._waiting = waiting
         self._profiles = profiles
         self._room = room
+        self._holds = holds
         self._take = handling.take
         self._defer = handling.report
         self._deletions = AcceptedDeletions()
@@ -185,9 +189,9 @@ class PodAndNodeFeed:
         uid, node_name = pod.metadata.uid, pod.spec.node_name
         placed, waiting = self._cache.get(uid), self._queue.find(uid)
         if reason and placed is None and waiting is None and node_name and not pod.is_terminal:
-            self._hold_node(node_name, _source_of_pod(pod), "node(s) had a pod that could not be decoded")
+            self._holds.hold(node_name, _source_of_pod(pod), "node(s) had a pod that could not be decoded")
             return
-        self._release_node(_source_of_pod(pod))
+        self._holds.release(_source_of_pod(pod))
         if not reason:
             return
         if placed is None and node_name and waiting is not None:
@@ -199,26 +203,11 @@ class PodAndNodeFeed:
             self._waiting.reject(uid)
             self.invalid_pods.add(pod, f"it could not be decoded: {reason}")
 
-    def _hold_node(self, node_name: str, source: str, reason: str) -> None:
-        self._cache.columns.hold_node(node_name, source, reason)
-        self._room.node_changed(node_name)
-
-    def _release_node(self, source: str) -> None:
-        """End what a source holds; a node that is held no longer is like a new one for the pods that it rejected."""
-        columns = self._cache.columns
-        if columns.held.is_empty:
-            return
-        node_name = columns.release_node(source)
-        row = columns.row_of(node_name) if node_name else NO_ROW
-        if row != NO_ROW and not columns.held.reason(node_name):
-            self._queue.on_event(NODE_ADD, None, columns.nodes[row])
-            self._room.node_changed(node_name)
-
     def _pod_gone(self, pod: Pod) -> None:
         """Handle a deleted pod; a pod that has ended but still exists counts for its gang."""
         gangs, uid = self._queue.gangs, pod.metadata.uid
         if not self._cache.columns.held.is_empty:
-            self._release_node(_source_of_pod(pod))
+            self._holds.release(_source_of_pod(pod))
         self.reads.deleted(uid)
         if self._deletions.by_uid:
             self._deletions.ended(uid)
@@ -269,7 +258,7 @@ class PodAndNodeFeed:
         else:
             self.invalid_pods.remove(pod.metadata.uid)
             if not self._cache.columns.held.is_empty:
-                self._release_node(_source_of_pod(pod))
+                self._holds.release(_source_of_pod(pod))
         if gang is not None:
             if gang.member_left is not None and (pod.metadata.deletion_timestamp is not None or pod.is_terminal):
                 gang.member_left()
@@ -288,7 +277,7 @@ class PodAndNodeFeed:
             log.error("pod %s is ignored: %s; correct the pod", pod.key, error, extra={"pod": pod.key})
             if self._cache.get(uid) is None:
                 # How much room it takes is not known.
-                self._hold_node(pod.spec.node_name, _source_of_pod(pod), "node(s) had a pod that could not be read")
+                self._holds.hold(pod.spec.node_name, _source_of_pod(pod), "node(s) had a pod that could not be read")
             return
         self._queue.remove(uid)
         self.invalid_pods.add(pod, str(error))
@@ -416,7 +405,7 @@ class PodAndNodeFeed:
         except SchedulerCoreError as error:
             self._reject_invalid_node(node, error)
             return
-        self._release_node(_source_of_node(node))
+        self._holds.release(_source_of_node(node))
         self._queue.on_event(NODE_ADD, None, node)
 
     def _reject_invalid_node(self, node: Node, error: SchedulerCoreError) -> None:
@@ -436,14 +425,14 @@ class PodAndNodeFeed:
 
     def _node_unreadable(self, node: Node, reason: str) -> None:
         if not reason:
-            self._release_node(_source_of_node(node))
+            self._holds.release(_source_of_node(node))
             return
         if self._cache.columns.row_of(node.metadata.name) == NO_ROW:
             try:
                 self._cache.add_node(node)
             except SchedulerCoreError:
                 self._cache.add_node(Node(node.metadata, node.spec))
-        self._hold_node(node.metadata.name, _source_of_node(node), f"node(s) could not be decoded: {reason}")
+        self._holds.hold(node.metadata.name, _source_of_node(node), f"node(s) could not be decoded: {reason}")
 
     def node_updated(self, old: Node, node: Node) -> None:
         """Handle an updated node."""
@@ -457,7 +446,7 @@ class PodAndNodeFeed:
         except SchedulerCoreError as error:
             self._reject_invalid_node(node, error)
             return
-        self._release_node(_source_of_node(node))
+        self._holds.release(_source_of_node(node))
         for event in node_events(old, node):
             self._queue.on_event(event, old, node)
         self._queue.gang_requeueing.domains_changed(

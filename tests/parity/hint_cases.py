@@ -18,6 +18,7 @@ from bayplan.simulation.simulated_clock import SimulatedClock
 from scheduler_core.config.plugin_set_types import Plugins
 from scheduler_core.cycle.freed_capacity_event import FreedCapacity
 from scheduler_core.errors import ConfigError, Problem
+from scheduler_core.feeds.node_holds import NodeHolds
 from scheduler_core.feeds.object_feed import DeviceFeed, StorageFeed
 from scheduler_core.feeds.pod_and_node_feed import EventHandling, PodAndNodeFeed
 from scheduler_core.feeds.workload_feed import PodSurrounding
@@ -148,17 +149,20 @@ def hints_of(case: HintCase, registry: Registry, defaults: Plugins) -> Hints:
     _add_objects(scheduler, case)
     queue = _RecordingQueue(scheduler.context.cache.columns.compile_pod(case.pod), clock)
     context = scheduler.context
+    room = FreedCapacity(queue, scheduler.reservations)
+    holds = NodeHolds(context.cache.columns, queue, room)
     scheduler.feed = PodAndNodeFeed(
         cache=context.cache,
         queue=queue,
         waiting=context.waiting,
         profiles=context.profiles,
         invalid_pods=scheduler.feed.invalid_pods,
-        room=FreedCapacity(queue, scheduler.reservations),
+        room=room,
+        holds=holds,
         handling=EventHandling(context.suspension, context.clock, context.metrics),
     )
     columns = context.cache.columns
-    scheduler.storage_feed = StorageFeed(columns, queue, context.suspension)
+    scheduler.storage_feed = StorageFeed(columns, queue, context.suspension, holds)
     scheduler.device_feed = DeviceFeed(columns.devices, queue, context.suspension)
     _apply(scheduler, case.change)
     verdicts = _verdicts(instance, queue.recorded)
