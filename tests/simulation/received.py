@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from scheduler_core.feeds.node_holds import NodeHolds
 from scheduler_core.feeds.pod_and_node_feed import EventHandling, PodAndNodeFeed
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
@@ -34,6 +35,7 @@ class ReceivedFeed(PodAndNodeFeed):
             profiles=context.profiles,
             invalid_pods=scheduler.feed.invalid_pods,
             room=scheduler.cycles.room,
+            holds=NodeHolds(context.cache.columns, context.queue, scheduler.cycles.room),
             handling=EventHandling(context.suspension, clock, context.metrics),
         )
         self._report = context.suspension.report
