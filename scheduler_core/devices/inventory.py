@@ -26,7 +26,13 @@ from scheduler_core.devices.pools import (
     pool_content,
 )
 from scheduler_core.devices.records import DeviceFeatures, DeviceRecord, RecordInterner
-from scheduler_core.model.devices import OPTIONAL_NODE_OPERATIONS, DeviceTaintRule, ResourceSlice, ResourceSliceSpec
+from scheduler_core.model.devices import (
+    OPTIONAL_NODE_OPERATIONS,
+    DeviceTaintRule,
+    DeviceTaintSelector,
+    ResourceSlice,
+    ResourceSliceSpec,
+)
 from scheduler_core.step_counter import StepCounter
 
 _NO_NAMES = DeviceNames(())
@@ -95,6 +101,7 @@ class DeviceInventory:
         """Number of changes; results computed at a revision are valid until it changes."""
         self._interner = RecordInterner(features)
         self._rules: dict[str, DeviceTaintRule] = {}
+        self._held: dict[str, tuple[DeviceTaintSelector, ...]] = {}
         self._slices: dict[str, PooledSlice] = {}
         self._pools: dict[PoolKey, _Pool] = {}
         self._by_node: dict[str, dict[str, PooledSlice]] = {}
@@ -120,13 +127,21 @@ class DeviceInventory:
         if self.features.device_taint_rules:
             previous = self._rules.get(rule.metadata.name)
             self._rules[rule.metadata.name] = rule
-            self._apply_rules(previous, rule)
+            self._apply(rule.spec.device_selector, previous.spec.device_selector if previous is not None else None)
 
     def remove_taint_rule(self, name: str) -> None:
         """Remove a taint rule; unknown names are ignored."""
         previous = self._rules.pop(name, None)
         if previous is not None:
-            self._apply_rules(previous)
+            self._apply(previous.spec.device_selector)
+
+    def hold(self, source: str, selectors: tuple[DeviceTaintSelector, ...]) -> None:
+        """Show no device of the pools that selectors match; without selectors, end this for the source."""
+        before = self._held.pop(source, ())
+        if selectors:
+            self._held[source] = selectors
+        if before != selectors:
+            self._apply(*before, *selectors)
 
     def remove_node(self, name: str) -> None:
         """Release what is stored for a deleted node; its slices stay until they are removed."""
@@ -171,6 +186,11 @@ class DeviceInventory:
         for node in {one.target.node_name for one in pool.slices.values()}:
             if node is not None:
                 self.changed.append(node)
+
+    def slice_key(self, name: str) -> PoolKey | None:
+        """Return the pool of a slice; None for an unknown name."""
+        found = self._slices.get(name)
+        return None if found is None else found.pool_key
 
     def slices(self) -> tuple[PooledSlice, ...]:
         """Return all slices, in no particular order."""
@@ -242,7 +262,7 @@ class DeviceInventory:
         return True
 
     def _tainted(self, key: PoolKey, names: tuple[str, ...], own: tuple[DeviceRecord, ...]) -> tuple[DeviceRecord, ...]:
-        rules = [rule for _, rule in sorted(self._rules.items()) if _covers_pool(rule, key)]
+        rules = [rule for _, rule in sorted(self._rules.items()) if _covers_pool(rule.spec.device_selector, key)]
         if not rules or not self.features.device_taints:
             return own
         return tuple(
@@ -250,11 +270,10 @@ class DeviceInventory:
             for name, record in zip(names, own, strict=True)
         )
 
-    def _apply_rules(self, *changed: DeviceTaintRule | None) -> None:
-        """Make the pools stale that rules cover; their records are computed when a node sees them next."""
-        rules = [rule for rule in changed if rule is not None]
+    def _apply(self, *changed: DeviceTaintSelector | None) -> None:
+        """Make the pools stale that selectors match; their records are computed when a node sees them next."""
         for key, pool in self._pools.items():
-            if not any(_covers_pool(rule, key) for rule in rules):
+            if not any(_covers_pool(selector, key) for selector in changed):
                 continue
             for pooled in pool.slices.values():
                 pooled.is_stale = True
@@ -341,6 +360,8 @@ class DeviceInventory:
     def _view(self, key: PoolKey, targeting: list[_Targeting], *, skips_operations: bool) -> PoolView | None:
         """Return a pool; None if its slices are obsolete."""
         targeting.sort(key=lambda one: one[0].name)
+        if any(_covers_pool(selector, key) for selectors in self._held.values() for selector in selectors):
+            return self._without_devices(key, is_incomplete=True)
         pool = self._pools[key]
         identity: Hashable = tuple((one.name, targeted) for one, targeted in targeting)
         for one, _ in targeting:
@@ -421,6 +442,5 @@ class DeviceInventory:
         return found
 
 
-def _covers_pool(rule: DeviceTaintRule, key: PoolKey) -> bool:
-    selector = rule.spec.device_selector
+def _covers_pool(selector: DeviceTaintSelector | None, key: PoolKey) -> bool:
     return selector is not None and selector.driver in (None, key[0]) and selector.pool in (None, key[1])

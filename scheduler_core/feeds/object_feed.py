@@ -202,6 +202,7 @@ class StorageFeed(ObjectFeed[StorageObject]):
 class DeviceFeed(ObjectFeed[DeviceObject]):
     """Event handlers for resource claims, device classes and devices.
 
+    Pods wait that use a claim that cannot be read, and devices that such an object may allocate or taint are not used.
     While pods with claims are gated because these objects are not listed yet, events of claims and slices requeue none:
     thousands of events would each be compared with thousands of pods. All are requeued when the lists are complete.
 
@@ -214,28 +215,18 @@ class DeviceFeed(ObjectFeed[DeviceObject]):
     def __init__(self, index: DeviceIndex, queue: SchedulingQueue, suspension: Suspension) -> None:
         super().__init__(index, queue, suspension)
         self._devices = index
-        self._not_listed = ""
-        self._unknown: dict[str, str] = {}
+        self._held: set[str] = set()
 
     def _hold(self, shown: DeviceObject, reason: str) -> None:
-        """Gate all pods with claims if devices in use, or tainted, are not known; else remove the object."""
-        if not isinstance(shown, (ResourceClaim, DeviceTaintRule)):
-            super()._hold(shown, reason)
-            return
-        self._unknown[_source(shown)] = (
-            f"a {_kind_name(shown)} could not be decoded, so which devices are free is unknown"
-        )
-        self._set_withheld()
+        del reason
+        self._held.add(_source(shown))
+        self._devices.hold(_source(shown), shown)
 
     def _release(self, shown: DeviceObject) -> None:
-        if self._unknown and self._unknown.pop(_source(shown), None) is not None:
-            self._set_withheld()
-
-    def _set_withheld(self) -> None:
-        was_withheld = self._devices.withheld
-        self._devices.withheld = self._not_listed or next(iter(self._unknown.values()), "")
-        if was_withheld and not self._devices.withheld:
-            self._queue.on_event(_SLICE_UPDATE, None, None)
+        if self._held and _source(shown) in self._held:
+            self._held.remove(_source(shown))
+            self._devices.release(_source(shown), shown)
+            self._on_event(_SLICE_UPDATE, None, None)
 
     def withhold(self, reason: str) -> None:
         """Gate the pods with resource claims, because which devices are in use is not known; "" ends that."""
@@ -254,8 +245,7 @@ class DeviceFeed(ObjectFeed[DeviceObject]):
 
     def _withhold(self, reason: str, *, are_lists_expected: bool) -> None:
         opens_gates = self._devices.are_lists_expected and not are_lists_expected
-        self._not_listed, self._devices.are_lists_expected = reason, are_lists_expected
-        self._set_withheld()
+        self._devices.withheld, self._devices.are_lists_expected = reason, are_lists_expected
         if opens_gates or not reason:
             self._queue.on_event(_SLICE_UPDATE, None, None)
 

@@ -10,9 +10,10 @@ Defaults are those that the API server sets. Follows ``k8s.io/api`` v0.37.1 ``re
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
 from msgspec import Raw, Struct
-from msgspec.structs import force_setattr
+from msgspec.structs import force_setattr, replace
 
 from scheduler_core.model.affinity import NodeSelector
 from scheduler_core.model.devices import DeviceSelector, DeviceToleration, OpaqueConfiguration, Quantity
@@ -158,6 +159,10 @@ class DeviceRequestResult(Struct, gc=False, frozen=True, omit_defaults=True, ren
     skip_node_operations: tuple[str, ...] = ()
 
 
+UNKNOWN_DEVICE = DeviceRequestResult("", "", "", "")
+"""Any device: what a claim has allocated cannot be read."""
+
+
 class AllocatedConfiguration(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
     """Configuration of allocated devices; ``source`` is FromClass or FromClaim; no ``requests`` means all."""
 
@@ -256,6 +261,34 @@ class ResourceClaim(Struct, gc=False, frozen=True, rename="camel"):
     def key(self) -> str:
         """``namespace/name``."""
         return f"{self.metadata.namespace}/{self.metadata.name}"
+
+    def restored(self, content: dict[str, Any]) -> ResourceClaim:
+        """Return the readable part of a claim with the devices that its JSON may allocate; "" is an unreadable name."""
+        results = _results_in(content)
+        allocation = AllocationResult(DeviceAllocation(results)) if results else None
+        return replace(self, status=replace(self.status, allocation=allocation))
+
+
+def _results_in(content: Any) -> tuple[DeviceRequestResult, ...]:
+    for name in ("status", "allocation", "devices", "results"):
+        if not isinstance(content, dict):
+            return (UNKNOWN_DEVICE,)
+        content = content.get(name)
+        if content is None:
+            return ()
+    if not isinstance(content, list):
+        return (UNKNOWN_DEVICE,)
+    found = []
+    for each in content:
+        entry = each if isinstance(each, dict) else {}
+        request, driver, pool, device = (_text(entry.get(name)) for name in ("request", "driver", "pool", "device"))
+        if entry.get("adminAccess") is not True:
+            found.append(DeviceRequestResult(request, driver, pool, device))
+    return tuple(found)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
 
 
 class ClaimTemplateMeta(Struct, gc=False, frozen=True, rename="camel"):

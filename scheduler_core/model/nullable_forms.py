@@ -146,6 +146,8 @@ def second_try(form: NullableForm[T], decode: Callable[[], Any], first: msgspec.
 def readable_part(value: Any, kind: type[T]) -> T:
     """Return an object with the fields that can be read; the others have their default or zero value.
 
+    A struct whose defaults would be read as less than the object has replaces them in its method ``restored``.
+
     Args:
         value: The object as parsed JSON, which does not match its type.
         kind: The struct type.
@@ -169,7 +171,8 @@ def readable_part(value: Any, kind: type[T]) -> T:
                 found[info.name] = _zero(form, error)
         except _NoZeroError as error:
             raise msgspec.ValidationError(f"Object missing required field `{info.encode_name}`") from error
-    return kind(**found)
+    restored = getattr(kind, "restored", None)
+    return kind(**found) if restored is None else cast("T", restored(kind(**found), content))
 
 
 def _readable_value(value: Any, hint: Any) -> Any:

@@ -22,7 +22,9 @@ from hypothesis import strategies as st
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.taints import Toleration
 from scheduler_core.snapshot.held_nodes import HeldNodes
+from scheduler_core.snapshot.indexes.device_index import DeviceIndex
 from tests.support.builders import node, pod
+from tests.support.devices import using
 from tests.support.scheduling import Rig, profile, rig
 
 Json = dict[str, Any]
@@ -289,8 +291,6 @@ ATTACHMENT: Json = {
     "metadata": {"name": "va"},
     "spec": {"attacher": "d", "nodeName": "a", "source": {"persistentVolumeName": "pv"}},
 }
-DEVICE_CLAIM: Json = {"metadata": {"name": "gpu", "namespace": "default"}, "spec": {"devices": {"requests": []}}}
-RULE: Json = {"metadata": {"name": "r"}, "spec": {"taint": {"key": "k", "effect": "NoSchedule"}}}
 
 STORAGE_ROWS = [
     pytest.param("persistentvolumeclaims", CLAIM, ("status",), "could not be decoded", id="claim"),
@@ -350,27 +350,178 @@ def test_a_disruption_budget_protects() -> None:
     assert allowed({"app": "x"}) == []
 
 
+# -- devices -----------------------------------------------------------------------------------------------------------
+
+ALL_DEVICES = {"a/x/0", "a/x/1", "b/x/0", "b/y/0"}
+"""Node, driver and name of every device; each node has a pool of each of its drivers, with the name of the node."""
+
+
+def result(device: str) -> Json:
+    """Return the entry of an allocation for a device."""
+    pool, driver, number = device.split("/")
+    return {"request": "r", "driver": driver, "pool": pool, "device": number, "consumedCapacity": {"m": "1"}}
+
+
+def device_claim(name: str, *allocated: str) -> Json:
+    status: Json = {"reservedFor": [{"resource": "pods", "name": "p", "uid": "u"}], "devices": []}
+    if allocated:
+        status["allocation"] = {"devices": {"results": [result(each) for each in allocated], "config": []}}
+    return {
+        "metadata": {"name": name, "namespace": "default", "annotations": {"a": "b"}},
+        "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "any", "count": 1}}]}},
+        "status": status,
+    }
+
+
+class DeviceWorld(World):
+    """Two nodes with four devices of two drivers, and a class for all of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.show("deviceclasses", {"metadata": {"name": "any"}, "spec": {}})
+        for name in "ab":
+            self.show("nodes", node_json(name))
+        for pool in sorted({each[:3] for each in ALL_DEVICES}):
+            self.show("resourceslices", slice_json(pool))
+
+    def chosen_devices(self, prefix: str) -> set[str]:
+        """Create a pod for each device, whose claim it may get; return the devices of those that are scheduled."""
+        found = set[str]()
+        pods = []
+        for number in range(len(ALL_DEVICES)):
+            name = f"{prefix}{number}"
+            self.show("resourceclaims", device_claim(name))
+            user = using(pod(name, tolerations=[EVERYTHING]), name)
+            pods.append(user)
+            self.cluster.add(user)
+            self.cluster.decide()
+            for held in self.devices.in_flight_of(user.metadata.uid):
+                found |= {f"{each.pool}/{each.driver}/{each.device}" for each in held.allocation.devices.results}
+        for number, user in enumerate(pods):
+            for held in self.devices.in_flight_of(user.metadata.uid):
+                self.devices.end_allocation(held.claim.metadata.uid, user.metadata.uid)
+            self.cluster.scheduler.feed.pod_deleted(user)
+            self.show("resourceclaims", device_claim(f"{prefix}{number}"), "DELETED")
+        return found
+
+    @property
+    def devices(self) -> DeviceIndex:
+        return self.cluster.context.cache.columns.devices
+
+
+def slice_json(pool: str, generation: int = 1) -> Json:
+    """Return the slice of ``node/driver``."""
+    name, driver = pool.split("/")
+    devices = [{"name": each[4:]} for each in sorted(ALL_DEVICES) if each.startswith(pool)]
+    spec = {"driver": driver, "nodeName": name, "devices": devices}
+    pool_fields = {"name": name, "generation": generation, "resourceSliceCount": 1}
+    return {"metadata": {"name": f"{name}-{driver}"}, "spec": {**spec, "pool": pool_fields}}
+
+
+ALLOCATED = device_claim("gpu", "a/x/0")
+RESULT = "status.allocation.devices.results.0"
+
+
+def may_be_in_use(field: str, *, is_known: bool) -> set[str]:
+    """Return the devices that a claim may have, which has a wrong type in a field."""
+    if field in {f"{RESULT}.driver", f"{RESULT}.device"}:
+        return {"a/x/0", "a/x/1"}  # The pool is known: of any driver, or of its own.
+    if field == f"{RESULT}.pool":
+        return {each for each in ALL_DEVICES if "/x/" in each}
+    if RESULT.startswith(field):
+        return {"a/x/0"} if is_known else ALL_DEVICES
+    return {"a/x/0"}
+
+
+@pytest.mark.parametrize(("field", "version"), broken_versions(ALLOCATED, "resourceclaims"), ids=named)
+@pytest.mark.parametrize("is_known", [True, False], ids=["known", "new"])
+def test_a_claim(field: str, version: Json, is_known: bool) -> None:
+    """Only the devices that the claim may have are not allocated to others, and the pods that use it wait."""
+    world = DeviceWorld()
+    if is_known:
+        world.show("resourceclaims", ALLOCATED)
+    world.show("resourceclaims", version)
+    assert world.chosen_devices("first") == ALL_DEVICES - may_be_in_use(field, is_known=is_known)
+    assert world.devices.withheld == ""
+    user = using(pod("user", tolerations=[EVERYTHING]), "gpu")
+    world.cluster.add(user)
+    assert world.cluster.place_of(user) == "gated"
+    world.show("resourceclaims", ALLOCATED)
+    assert world.cluster.place_of(user) == "active"
+    world.cluster.scheduler.feed.pod_deleted(user)
+    assert world.chosen_devices("next") == ALL_DEVICES - {"a/x/0"}
+    world.show("resourceclaims", version)
+    world.show("resourceclaims", version, "DELETED")
+    assert world.chosen_devices("last") == ALL_DEVICES
+
+
+@pytest.mark.parametrize(("field", "version"), broken_versions(device_claim("gpu"), "resourceclaims"), ids=named)
+def test_a_claim_without_devices(field: str, version: Json) -> None:
+    """A claim that has no devices, whatever else of it cannot be decoded, keeps no device from others."""
+    world = DeviceWorld()
+    world.show("resourceclaims", version)
+    assert world.chosen_devices("other") == (set() if field == "status" else ALL_DEVICES)
+
+
+def test_a_claim_that_the_index_rejects() -> None:
+    """An amount that is no quantity has the same effect: the device is in use as a whole, until the claim is valid."""
+    world = DeviceWorld()
+    wrong = copy.deepcopy(ALLOCATED)
+    wrong["status"]["allocation"]["devices"]["results"][0] |= {"shareID": "s", "consumedCapacity": {"m": "lots"}}
+    world.show("resourceclaims", wrong)
+    assert world.chosen_devices("first") == ALL_DEVICES - {"a/x/0"}
+    world.show("resourceclaims", device_claim("gpu"))
+    assert world.chosen_devices("last") == ALL_DEVICES
+
+
+RULE: Json = {
+    "metadata": {"name": "r", "generation": 1},
+    "spec": {"taint": {"key": "k", "effect": "NoSchedule"}, "deviceSelector": {"driver": "x", "pool": "a"}},
+}
+
+
 @pytest.mark.parametrize(
-    ("resource", "obj", "path"),
+    ("path", "tainted"),
     [
-        pytest.param("resourceclaims", DEVICE_CLAIM, ("spec", "devices"), id="claim"),
-        pytest.param("devicetaintrules", RULE, ("spec", "taint"), id="taint rule"),
+        pytest.param(("spec", "taint"), {"a/x/0", "a/x/1"}, id="taint"),
+        pytest.param(("spec", "deviceSelector", "pool"), {"a/x/0", "a/x/1", "b/x/0"}, id="pool"),
+        pytest.param(("spec", "deviceSelector"), ALL_DEVICES, id="selector"),
+        pytest.param(("spec",), ALL_DEVICES, id="spec"),
     ],
 )
-@pytest.mark.parametrize("is_known", [True, False], ids=["known", "new"])
 @pytest.mark.parametrize("end", ["MODIFIED", "DELETED"])
-def test_devices_in_use(resource: str, obj: Json, path: tuple[str, ...], is_known: bool, end: str) -> None:
-    """While the devices in use, or tainted, are not known, no claim is allocated."""
-    world = World()
-    devices = world.cluster.context.cache.columns.devices
-    assert devices.withheld == ""
-    if is_known:
-        world.show(resource, obj)
-    world.show(resource, broken(obj, path))
-    assert "could not be decoded" in devices.withheld
-    assert "gpu" not in devices.withheld
-    world.show(resource, obj, end)
-    assert devices.withheld == ""
+def test_a_taint_rule(path: tuple[str, ...], tainted: set[str], end: str) -> None:
+    """The devices that a rule may taint are not allocated, and only those."""
+    world = DeviceWorld()
+    world.show("devicetaintrules", broken(RULE, path))
+    assert world.chosen_devices("first") == ALL_DEVICES - tainted
+    world.show("devicetaintrules", {**RULE, "spec": {"taint": RULE["spec"]["taint"]}}, end)
+    assert world.chosen_devices("last") == ALL_DEVICES
+
+
+@pytest.mark.parametrize("path", [("spec", "devices"), ("spec", "pool"), ("spec", "driver"), ("spec",)])
+def test_a_slice(path: tuple[str, ...]) -> None:
+    """The pool of a slice has no devices, those of its last generation neither; other pools are used."""
+    world = DeviceWorld()
+    old = slice_json("a/x")
+    old["metadata"]["name"] = "old"
+    world.show("resourceslices", old)
+    world.show("resourceslices", slice_json("a/x", 2))
+    world.show("resourceslices", broken(slice_json("a/x", 2), path))
+    # Without its pool, the slice may be one of any pool of its driver.
+    unknown = {"a/x/0", "a/x/1"} | ({"b/x/0"} if path == ("spec", "pool") else set())
+    assert world.chosen_devices("first") == ALL_DEVICES - unknown
+    world.show("resourceslices", slice_json("a/x", 2))
+    assert world.chosen_devices("last") == ALL_DEVICES
+
+
+def test_a_class() -> None:
+    """Claims of the class wait; others do not."""
+    world = DeviceWorld()
+    world.show("deviceclasses", {"metadata": {"name": "other"}, "spec": 7})
+    assert world.chosen_devices("first") == ALL_DEVICES
+    world.show("deviceclasses", {"metadata": {"name": "any"}, "spec": 7})
+    assert world.chosen_devices("last") == set()
 
 
 def test_warnings_name_the_objects() -> None:

@@ -72,6 +72,7 @@ from scheduler_core.plugins.dynamic_resources.pod_claims import (
     is_reserved_for,
     referenced_claims,
     require_lists,
+    require_readable,
 )
 from scheduler_core.plugins.dynamic_resources.row_filter import RowFilter, raw_scores
 from scheduler_core.snapshot.indexes.device_index import DeviceIndex
@@ -156,6 +157,9 @@ class DynamicResources(
         try:
             require_lists(devices)
             referenced = referenced_claims(pod.pod, devices)
+            known = extended_claim_of(pod.pod, devices.claims.for_resources_of(pod.uid)) if amounts else None
+            if known is not None:
+                require_readable(known.key, devices)
         except DeviceError as problem:
             return PreFilterResult(unresolvable(str(problem)))
         claims = [claim for _, claim in referenced]
@@ -163,7 +167,6 @@ class DynamicResources(
         attempt.consumers = [consumer_of(pod.pod, reference, group) for reference, _ in referenced]
         if amounts:
             attempt.extended_amounts = amounts
-            known = extended_claim_of(pod.pod, devices.claims.for_resources_of(pod.uid))
             attempt.extended_claim = known or claim_in_memory(pod.pod, self.handle.new_uid)
             claims.append(attempt.extended_claim)
         if not claims:

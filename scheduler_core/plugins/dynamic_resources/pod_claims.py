@@ -48,6 +48,16 @@ def require_lists(devices: DeviceIndex) -> None:
         raise DeviceError(f"resource claims cannot be allocated: {devices.withheld}")
 
 
+def require_readable(claim_key: str, devices: DeviceIndex) -> None:
+    """Check that a claim could be decoded.
+
+    Raises:
+        DeviceError: It could not.
+    """
+    if claim_key in devices.unreadable_claims:
+        raise DeviceError(f'ResourceClaim "{claim_key}" could not be decoded')
+
+
 def _claim_names(pod: Pod) -> Iterator[tuple[ResourceClaimReference, str, bool]]:
     """Yield the name of each claim, and whether the pod must own it because it was created from a template."""
     created = {each.name: each.resource_claim_name for each in pod.status.resource_claim_statuses}
@@ -69,6 +79,7 @@ def _claim_names(pod: Pod) -> Iterator[tuple[ResourceClaimReference, str, bool]]
 def _usable_claim(pod: Pod, name: str, must_own: bool, devices: DeviceIndex) -> ResourceClaim:
     key = f"{pod.metadata.namespace}/{name}"
     claim = devices.claims.get(key)
+    require_readable(key, devices)
     if claim is None:
         raise DeviceError(f'could not find ResourceClaim "{key}"')
     if claim.metadata.deletion_timestamp is not None:

@@ -24,12 +24,22 @@ from scheduler_core.devices.records import DeviceFeatures
 from scheduler_core.model.device_claims import (
     EXTENDED_RESOURCE_CLAIM,
     MAX_CONSUMERS,
+    UNKNOWN_DEVICE,
     AllocationResult,
     ClaimConsumer,
+    DeviceAllocation,
+    DeviceRequestResult,
     ResourceClaim,
 )
-from scheduler_core.model.devices import DEVICE_CLASS_PREFIX, DeviceClass, DeviceTaintRule, ResourceSlice
+from scheduler_core.model.devices import (
+    DEVICE_CLASS_PREFIX,
+    DeviceClass,
+    DeviceTaintRule,
+    DeviceTaintSelector,
+    ResourceSlice,
+)
 from scheduler_core.model.pod_group import GroupKey
+from scheduler_core.model.quantity import nano
 from scheduler_core.snapshot.indexes.claim_turns import ClaimTurns
 from scheduler_core.step_counter import StepCounter
 
@@ -119,6 +129,7 @@ class DeviceIndex:
         withheld: Why claims cannot be allocated now, for example because they are not listed yet; "" if they can.
         are_lists_expected: Whether claims are withheld only until the first lists are complete.
         claims: ResourceClaims.
+        unreadable_claims: Keys of the claims that cannot be decoded; no pod may use them.
         classes: DeviceClasses by name.
         group_claims: Whether PodGroups may have claims (gate DRAWorkloadResourceClaims).
         classes_version: Incremented by every change of a class.
@@ -132,6 +143,7 @@ class DeviceIndex:
         self.are_lists_expected = False
         self.group_claims = False
         self.claims = ClaimTable()
+        self.unreadable_claims: set[str] = set()
         self.classes: dict[str, DeviceClass] = {}
         self.classes_version = 0
         self.hardware = ClusterDevices.empty(features, steps=steps)
@@ -174,8 +186,69 @@ class DeviceIndex:
             case DeviceTaintRule():
                 self.hardware.inventory.remove_taint_rule(gone.metadata.name)
 
+    def hold(self, source: str, shown: DeviceObject) -> None:
+        """Handle an object that cannot be decoded: no pod gets a device that may be in use or tainted.
+
+        The devices that a claim names are in use as a whole. A pool of which a device, a taint or a slice is not known
+        shows no devices. Pods that use the claim wait.
+
+        Args:
+            source: Identity of the object for :meth:`release`.
+            shown: The fields of it that can be read.
+        """
+        match shown:
+            case ResourceClaim():
+                self.unreadable_claims.add(shown.key)
+                unknown = self._assign_unreadable(shown)
+            case ResourceSlice():
+                known = self.hardware.inventory.slice_key(shown.metadata.name)
+                self.remove(shown)
+                driver, pool = shown.pool_key if shown.spec.driver else known or ("", "")
+                unknown = (DeviceTaintSelector(driver, pool or None),) if driver else ()
+            case DeviceTaintRule():
+                unknown = (shown.spec.device_selector or DeviceTaintSelector(),)
+            case _:
+                self.remove(shown)
+                unknown = ()
+        self.hardware.inventory.hold(source, unknown)
+
+    def _assign_unreadable(self, claim: ResourceClaim) -> tuple[DeviceTaintSelector, ...]:
+        """Set a claim that cannot be decoded; return selectors of the pools of which it may have any device."""
+        stored, allocation = self.claims.get(claim.key), claim.status.allocation
+        results = () if allocation is None else allocation.devices.results
+        if UNKNOWN_DEVICE in results and stored is not None and stored.metadata.uid == claim.metadata.uid:
+            # An allocation does not change until it is removed.
+            before = stored.status.allocation
+            results = results if before is None else before.devices.results
+        named = tuple(
+            DeviceRequestResult(each.request, each.driver, each.pool, each.device, each.admin_access)
+            for each in results
+            if each.driver and each.pool and each.device
+        )
+        allocation = AllocationResult(DeviceAllocation(named)) if results else None
+        self.assign_claim(replace(claim, status=replace(claim.status, allocation=allocation)))
+        return tuple(
+            DeviceTaintSelector(each.driver or None, each.pool or None)
+            for each in results
+            if not (each.driver and each.pool and each.device)
+        )
+
+    def release(self, source: str, shown: DeviceObject) -> None:
+        """End :meth:`hold`; the object was read or deleted."""
+        if isinstance(shown, ResourceClaim):
+            self.unreadable_claims.discard(shown.key)
+        self.hardware.inventory.hold(source, ())
+
     def assign_claim(self, claim: ResourceClaim) -> None:
-        """Set a claim as a watch or a write delivered it, unless a newer version is stored."""
+        """Set a claim as a watch or a write delivered it, unless a newer version is stored.
+
+        Raises:
+            QuantityError: A capacity that it consumes cannot be read.
+        """
+        allocation = claim.status.allocation
+        for result in () if allocation is None else allocation.devices.results:
+            for quantity in result.consumed_capacity.values():
+                nano(quantity)
         stored = self.claims.get(claim.key)
         if not self.claims.assign(claim):
             return
