@@ -123,6 +123,11 @@ class QueuedPod:
         self.group: GroupKey | None = None
         self.reported_condition: PodCondition | None = None
 
+    @property
+    def is_reported(self) -> bool:
+        """Whether its condition PodScheduled is False, or was written so and the pod does not show it yet."""
+        return self.reported_condition is not None or self.info.pod.unscheduled_reason != ""
+
     entity = "pod"
     """Value of the label ``type`` of kube-scheduler's metrics of queued entities."""
 

@@ -10,7 +10,6 @@ import logging
 from itertools import islice
 
 from scheduler_core.cycle.failure_handler import (
-    SCHEDULING_GATED,
     Failure,
     failed_scheduling,
     patch_status,
@@ -82,12 +81,15 @@ class GatedMembers:
                 continue
             if pod.gated_by == GANG_SCHEDULING:
                 self._report(pod)
-            elif pod.place is Place.GROUPED and pod.info.pod.unscheduled_reason == SCHEDULING_GATED:
-                # The gate is open, and no attempt corrects the condition before there is a quorum.
+            elif pod.place is Place.GROUPED and pod.is_reported:
+                # Its gate is open, or a member that it names is gone; without a quorum no attempt corrects it.
                 gang = self._queue.gangs.of_uid(uid)
                 if gang is not None and gang.unit.entry is not None and gang.unit.entry.place is not Place.NOWHERE:
                     continue  # there is a quorum, and its attempt writes another condition
-                text = _NO_QUORUM if gang is None or gang.tree is None else gang.tree.lacks_quorum
+                if gang is not None and gang.is_held:
+                    text = gang.why_held
+                else:
+                    text = _NO_QUORUM if gang is None or gang.tree is None else gang.tree.lacks_quorum
                 failure = Failure(text, nominated_node=None, is_gated=True)
                 patch_status(self._writer, pod.info.pod, failure, queued=pod)
         if self._pending:

@@ -272,7 +272,7 @@ class GangRejection:
         if not helped:
             return failure
         pods = {info.uid: info for infos in (failure.rejected_members, *helped.values()) for info in infos}
-        return replace(failure, rejected_by=failure.rejected_by | helped.keys(), rejected_members=tuple(pods.values()))
+        return replace(failure, rejected_by=failure.rejected_by.union(helped), rejected_members=tuple(pods.values()))
 
 
 class QuorumCommit:

@@ -49,7 +49,6 @@ _NOT_BY_PERMIT = (
     "Coscheduling, or create the PodGroup without spec.parentCompositePodGroupName"
 )
 
-_GATED = "SchedulingGated"
 _GROUPED, _IN_FLIGHT, _NOWHERE = Place.GROUPED, Place.IN_FLIGHT, Place.NOWHERE
 _ASIDE = (Place.UNSCHEDULABLE, Place.GATED)
 _RANKED = (Place.ACTIVE, Place.BACKOFF, Place.ERROR_BACKOFF)
@@ -148,7 +147,7 @@ class GangEntries:
             self._places.take(pod)
             self._places.put(pod, _GROUPED)
         is_new = pod.uid not in gang.waiting
-        if is_new and pod.info.pod.unscheduled_reason == _GATED:
+        if is_new and pod.is_reported:
             self._gangs.report_gated(pod)
         if pod.info.pod.metadata.deletion_timestamp is None:
             gang.waiting[pod.uid] = pod
@@ -170,7 +169,7 @@ class GangEntries:
             gang.aside.pop(pod.uid, None)
         if (pod.uid in gang.gates) is is_closed:
             return
-        was_held, was_waiting = gang.is_held, is_closed and gang.waiting.pop(pod.uid, None) is not None
+        was_held, was_waiting = gang.is_held, is_closed and gang.drop_waiting(pod.uid)
         if is_closed:
             gang.gates.add(pod.uid)
         else:
@@ -190,7 +189,7 @@ class GangEntries:
         gang = None if pod.group is None else self._gangs.get(pod.group)
         if gang is None:
             return None
-        if pod.info.pod.metadata.deletion_timestamp is not None and gang.waiting.pop(pod.uid, None) is not None:
+        if pod.info.pod.metadata.deletion_timestamp is not None and gang.drop_waiting(pod.uid):
             self.review(gang)
         entry = gang.unit.entry
         return entry if entry is not None and entry.place in _ASIDE else None
@@ -225,14 +224,13 @@ class GangEntries:
         return True
 
     def remove_member(self, pod: QueuedPod) -> None:
-        """Remove a waiting member that was deleted or bound; the others are tried again, if it was the one rejected."""
+        """Remove a waiting member that was deleted or bound."""
         gang = None if pod.group is None else self._gangs.get(pod.group)
         if gang is None:
             return
         self.note_gate(pod, is_closed=False)
-        if gang.waiting.pop(pod.uid, None) is not None:
+        if gang.drop_waiting(pod.uid):
             self.review(gang)
-            self._requeue_aside(gang, QUORUM_EXISTS)
 
     def _gang_that_needs(self, pod: QueuedPod) -> Gang | None:
         gang = None if pod.group is None else self._gangs.get(pod.group)
@@ -293,7 +291,7 @@ class GangEntries:
     def delayed(self, pod: QueuedPod) -> None:
         """Take a pod that an error delays off the waiting members of its gang, until it is requeued."""
         gang = None if pod.group is None else self._gangs.get(pod.group)
-        if gang is not None and gang.waiting.pop(pod.uid, None) is not None:
+        if gang is not None and gang.drop_waiting(pod.uid):
             self.review(gang)
 
     def remove_faulty_member(self, pod: QueuedPod, fault: Exception) -> None:
@@ -301,7 +299,7 @@ class GangEntries:
         gang = None if pod.group is None else self._gangs.get(pod.group)
         if gang is not None:
             gang.gates.discard(pod.uid)
-            gang.waiting.pop(pod.uid, None)
+            gang.drop_waiting(pod.uid)
             self._note_faulty(gang, fault)
 
     def _review(self, gang: Gang, label: str) -> None:
@@ -344,12 +342,22 @@ class GangEntries:
     def _review_entry(self, gang: Gang, label: str) -> None:
         # Moving members may have created the entry.
         entry = gang.entry
-        if gang.is_one_by_one or gang.binding or not gang.has_quorum:
+        has_lost_member, gang.has_lost_member = gang.has_lost_member, False
+        if gang.is_one_by_one or gang.binding:
             self._withdraw(gang)
+        elif not gang.has_quorum:
+            self._withdraw(gang)
+            if gang.was_rejected:
+                gang.was_rejected = False
+                for pod in gang.waiting.values():
+                    self._gangs.report_gated(pod)
         elif entry is None or entry.place is _NOWHERE:
             self._enter(gang, label)
         else:
             self._update_priority(gang, entry)
+            if has_lost_member and entry.place in _ASIDE:
+                # Perhaps only that member was rejected.
+                self.moves.requeue(entry, Requeue.AFTER_BACKOFF, label)
 
     def _enter(self, gang: Gang, label: str) -> None:
         first = min(gang.waiting.values(), key=lambda pod: (-pod.info.priority, pod.sequence))
@@ -419,6 +427,9 @@ class GangEntries:
             entry: The gang's entry.
             now: The clock's seconds.
         """
+        gang = self._gangs.get(entry.gang_key)
+        if gang is not None:
+            gang.was_rejected = True
         self._failing[entry.uid] = now - entry.tried_at
         entry.minimum_backoff = _BACKOFF_FACTOR * sum(self._failing.values())
 

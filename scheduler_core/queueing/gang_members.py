@@ -82,6 +82,8 @@ class Gang:
         was_known: Whether its PodGroup was known when the queue last reviewed the gang.
         was_whole: Whether its members were scheduled one by one when the queue last reviewed the gang.
         is_reported: Whether its missing PodGroup was logged.
+        has_lost_member: Whether a waiting member has left since the queue last reviewed the gang or tree.
+        was_rejected: Whether waiting members may have the condition of an attempt; reported when the quorum is lost.
         victims: Pods that are being evicted for it, (namespace, name).
         tree: The tree of groups that it is a part of; None if its PodGroup is no child of a CompositePodGroup.
     """
@@ -96,6 +98,7 @@ class Gang:
         "gates",
         "group",
         "group_uid",
+        "has_lost_member",
         "is_first",
         "is_reported",
         "key",
@@ -113,6 +116,7 @@ class Gang:
         "victims",
         "waiting",
         "was_known",
+        "was_rejected",
         "was_whole",
     )
 
@@ -131,7 +135,7 @@ class Gang:
         self.tree: GangTree | None = None
         self.binding = 0
         self.member_left: Callable[[], None] | None = None
-        self.was_known = False
+        self.was_known = self.was_rejected = self.has_lost_member = False
         self.was_whole = False
         self.is_reported = False
         self.refusal = ""
@@ -300,4 +304,11 @@ class Gang:
         self.gates.discard(uid)
         self.aside.pop(uid, None)
         self.binding_steps.pop(uid, None)
-        self.waiting.pop(uid, None)
+        self.drop_waiting(uid)
+
+    def drop_waiting(self, uid: str) -> bool:
+        """Remove a waiting member, without which the others may be feasible; return whether it waited."""
+        if self.waiting.pop(uid, None) is None:
+            return False
+        self.unit.has_lost_member = True
+        return True

@@ -245,6 +245,7 @@ class GangTree(Gang):
         key = leaf.key
         self.leaves[key] = leaf
         leaf.tree = self
+        self.was_rejected |= leaf.was_rejected
 
         def touched() -> None:
             self.member_changed(key)
@@ -259,6 +260,7 @@ class GangTree(Gang):
         """Remove a gang."""
         self.leaves.pop(leaf.key, None)
         leaf.tree = None
+        leaf.was_rejected = self.was_rejected
         leaf.waiting = dict(leaf.waiting)
         leaf.placed, leaf.gates = set(leaf.placed), set(leaf.gates)
         if leaf.entry is not None:

@@ -137,7 +137,8 @@ class Places:
 
     def count_rejections(self, pod: QueuedPod) -> None:
         """Count the plugins that rejected a waiting pod, until its rejections are cleared or it is dropped."""
-        self._count_rejections(pod, pod.rejected_by)
+        # A mutable set would change what is counted when the pod is rejected by another plugin.
+        self._count_rejections(pod, frozenset(pod.rejected_by))
 
     def clear_rejections(self, pod: QueuedPod) -> None:
         """Clear the plugins that rejected a pod, because it is tried again."""

@@ -88,10 +88,26 @@ class FreshScheduler:
             fresh.group_feed.group_changed(group)
         for pod in server.pods():
             fresh.feed.pod_added(pod)
+        self._take_over_runs()
         self._waiting = [pod for pod in server.pods() if not pod.spec.node_name and not pod.is_terminal]
         fresh.context.queue.close()
         clock.is_dead = True
         loop.close()
+
+    def _take_over_runs(self) -> None:
+        """Take over which ended members count, because the pods do not show those that were collected.
+
+        Nothing stores the runs of the simulated PodGroups, so the fresh scheduler would infer other ones. The pods are
+        equal, and no more of them arrive.
+        """
+        queue = self.context.queue
+        for gang in list(queue.gangs):
+            tested = self._life.scheduler.context.queue.gangs.get(gang.key)
+            if tested is not None:
+                gang.run = tested.run
+                if gang.tree is not None:
+                    gang.tree.member_changed(gang.key)
+                queue.gang_changed(gang)
 
     def feasible_pending_pods(self) -> Iterator[str]:
         """Yield pending pods for which a node is feasible."""

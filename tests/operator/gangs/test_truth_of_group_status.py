@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 import pytest
 from bayplan.gangs.group_phase import Phase, Tally, Verdict, evaluate_gang
@@ -9,19 +11,22 @@ from bayplan.gangs.group_phase import Phase, Tally, Verdict, evaluate_gang
 from scheduler_core.config.plugin_set_types import Plugins
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import PreBindPlugin, PreEnqueuePlugin
+from scheduler_core.framework.queued_pod import Place
 from scheduler_core.framework.status import SUCCESS, Status, error, unresolvable
 from scheduler_core.gangs.gated_member_reports import REPORT_AFTER_SECONDS
 from scheduler_core.in_tree import default_plugins
-from scheduler_core.model.pod import Pod, PodCondition
+from scheduler_core.model.pod import Pod, PodCondition, SchedulingGate
 from scheduler_core.model.pod_group import GroupSource, GroupTopology
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.binding_gate import Gate
-from tests.support.builders import node
-from tests.support.gang_preemption import add_gang, small_node, with_pod_groups
-from tests.support.gangs import gang_of, group, member, members, settle
+from tests.support.builders import node, pod
+from tests.support.gang_preemption import add_gang, small_node, terminating_pod, with_pod_groups
+from tests.support.gangs import LABEL, add_groups, composite_group, gang_of, group, leaf_group, member, members, settle
 from tests.support.scheduling import Rig, plugin_set, profile, rig
 
 ZONE = "topology.kubernetes.io/zone"
+NO_QUORUM = "waiting for minCount pods from a gang to appear in scheduling queue"
+OF_ANOTHER = "for default/train-9: 0/1 nodes are available"
 
 
 class FailsToPrepare(PreBindPlugin):
@@ -130,15 +135,102 @@ async def test_the_message_of_a_scheduled_gang(topology: GroupTopology | None) -
     assert ("several domains" in message.message) is (topology is not None)
 
 
-async def test_an_outdated_condition_is_corrected() -> None:
-    """A waiting member's condition does not stay as it was before its gate opened."""
+def _scenario_of_ungated(made: Rig) -> str:
+    gate = "Scheduling is blocked due to non-empty scheduling gates"
+    add_gang(made, rejected(member("train-0"), "SchedulingGated", gate), of=group())
+    return NO_QUORUM
+
+
+def _scenario_of_restart(made: Rig) -> str:
+    add_gang(made, rejected(member("train-0"), "Unschedulable", OF_ANOTHER), of=group())
+    return NO_QUORUM
+
+
+def _scenario_of_error(made: Rig) -> str:
+    add_gang(made, rejected(member("train-0"), "SchedulerError", "default/train-9: plugin A raised"), of=group())
+    return NO_QUORUM
+
+
+def _scenario_of_gated_sibling(made: Rig) -> str:
+    groups = composite_group("root"), leaf_group("leaf", "root", 2)
+    for source in (GroupSource.NATIVE, GroupSource.COMPOSITE):
+        made.scheduler.group_feed.serve(source)
+    add_groups(made, *groups)
+    first, second = (pod(f"train-{number}", group="leaf", priority=0) for number in range(2))
+    gates = (SchedulingGate("example.com/later"),)
+    second = msgspec.structs.replace(second, spec=msgspec.structs.replace(second.spec, scheduling_gates=gates))
+    made.add(rejected(first, "Unschedulable", OF_ANOTHER), second)
+    return "no member is scheduled while others are gated: train-1"
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [_scenario_of_ungated, _scenario_of_restart, _scenario_of_error, _scenario_of_gated_sibling],
+    ids=lambda each: each.__name__.removeprefix("_scenario_of_"),
+)
+async def test_an_outdated_condition_is_corrected(scenario: Callable[[Rig], str]) -> None:
+    """A waiting member's condition does not stay as it was before its gate opened, or before another was deleted."""
     made = with_pod_groups(rig(defaults=default_plugins()))
     made.add(small_node("a", 1))
-    ungated = rejected(member("train-0"), "SchedulingGated", "Scheduling is blocked due to non-empty scheduling gates")
-    add_gang(made, ungated, of=group())
+    message = scenario(made)
     await settle(made)
     made.writer.patches.clear()
     made.clock.advance(REPORT_AFTER_SECONDS)
     (condition,) = [patch.condition for patch in made.writer.patches if patch.name == "train-0"]
     assert condition is not None
-    assert condition.message == "waiting for minCount pods from a gang to appear in scheduling queue"
+    assert (condition.reason, condition.message) == ("SchedulingGated", message)
+
+
+@pytest.mark.parametrize("is_shown", [True, False], ids=["shown by the watch", "not shown yet"])
+async def test_the_condition_of_an_attempt_without_its_quorum(is_shown: bool) -> None:
+    """The condition of the last attempt is corrected once when a member that it names is deleted."""
+    made = with_pod_groups(rig(defaults=default_plugins()))
+    made.add(small_node("a", 1))
+    first, second = (member(f"train-{number}", requests={"cpu": "2"}) for number in range(2))
+    add_gang(made, first, second, of=group())
+    await settle(made)
+    written = made.condition
+    assert "default/train-0" in written.message
+    if is_shown:
+        shown = msgspec.structs.replace(second.status, conditions=(written,))
+        made.scheduler.feed.pod_updated(second, msgspec.structs.replace(second, status=shown))
+    made.scheduler.feed.pod_deleted(first)
+    made.writer.patches.clear()
+    for _ in range(3):
+        made.clock.advance(REPORT_AFTER_SECONDS)
+    assert [patch.condition.message for patch in made.writer.patches if patch.condition] == [NO_QUORUM]
+
+
+def _deleted(made: Rig, leaving: Pod) -> None:
+    made.scheduler.feed.pod_deleted(leaving)
+
+
+def _terminating(made: Rig, leaving: Pod) -> None:
+    made.scheduler.feed.pod_updated(leaving, terminating_pod(leaving))
+
+
+def _bound_elsewhere(made: Rig, leaving: Pod) -> None:
+    bound = msgspec.structs.replace(leaving, spec=msgspec.structs.replace(leaving.spec, node_name="b"))
+    made.scheduler.feed.pod_updated(leaving, bound)
+
+
+def _in_another_group(made: Rig, leaving: Pod) -> None:
+    labels = {**leaving.metadata.labels, LABEL: "other"}
+    moved = msgspec.structs.replace(leaving, metadata=msgspec.structs.replace(leaving.metadata, labels=labels))
+    made.scheduler.feed.pod_updated(leaving, moved)
+
+
+@pytest.mark.parametrize("leave", [_deleted, _terminating, _bound_elsewhere, _in_another_group])
+async def test_a_rejected_gang_is_tried_again_without_a_member(leave: Callable[[Rig, Pod], None]) -> None:
+    """A rejected gang is requeued when a member leaves: perhaps only that member was rejected."""
+    made = with_pod_groups(rig(defaults=default_plugins()))
+    made.add(small_node("a", 1))
+    pods = members(4, requests={"cpu": "2"})
+    add_gang(made, *pods, of=group(min_member=3))
+    await settle(made)
+    entry = gang_of(made).entry
+    assert entry is not None
+    before = entry.place
+    leave(made, pods[0])
+    assert (before, entry.place) == (Place.UNSCHEDULABLE, Place.BACKOFF)
+    made.queue.close()

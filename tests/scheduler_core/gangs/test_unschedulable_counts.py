@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
+from scheduler_core.config.plugin_set_types import Plugins
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.diagnosis import Diagnosis
+from scheduler_core.framework.extension_points import PostFilterPlugin, PostFilterResult, PreEnqueuePlugin
+from scheduler_core.framework.gang_post_filter import GangPostFilter, TriedMember
+from scheduler_core.framework.status import SUCCESS, Status, unresolvable, unschedulable
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, GroupSource
+from scheduler_core.snapshot.node_columns import NodeColumns
+from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import node, pod
 from tests.support.gangs import add_groups, composite_group, group, key, leaf_group, members
-from tests.support.scheduling import Rig, rig
+from tests.support.scheduling import Rig, plugin_set, profile, rig
 
 _WANTED = {"cpu": "2"}
 _NATIVE = GroupKey(GroupSource.NATIVE, "default", "leaf")
@@ -108,4 +116,48 @@ async def test_a_tree_that_is_deleted_does_not_count() -> None:
     made.scheduler.group_feed.group_deleted(_NATIVE)
     made.scheduler.group_feed.group_deleted(GroupKey(GroupSource.COMPOSITE, "default", "root"))
     assert not made.queue.readings.counts()
+    made.queue.close()
+
+
+class Helper(PostFilterPlugin, GangPostFilter):
+    """Helps every gang."""
+
+    name = "Helper"
+
+    def post_filter(
+        self, state: CycleState, pod: PodInfo, nodes: NodeColumns, diagnosis: Diagnosis
+    ) -> PostFilterResult:
+        return PostFilterResult(unschedulable())
+
+    def post_filter_for_gang(self, members: Sequence[TriedMember], group_uid: str) -> Sequence[PodInfo]:
+        return [member.pod for member in members]
+
+
+class Gate(PreEnqueuePlugin):
+    """A gate that the test closes."""
+
+    name = "Gate"
+    is_open = True
+
+    def pre_enqueue(self, pod: PodInfo) -> Status:
+        return SUCCESS if self.is_open else unresolvable("closed")
+
+
+async def test_a_helped_gang_that_is_gated_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plugin that gates a gang after others have rejected it counts too, until the gang leaves the queue."""
+    made = rig([Helper, Gate], defaults=default_plugins(), serve=False)
+    gated = Plugins(post_filter=plugin_set("Helper"), pre_enqueue=plugin_set("Gate"))
+    made.serve(profile(plugins=gated))
+    made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
+    made.add(node("n0", allocatable={"cpu": "1", "pods": "10"}))
+    add_groups(made, group(min_member=2))
+    pods = members(2, requests=_WANTED)
+    made.add(*pods)
+    await made.scheduler.cycles.gangs.schedule(made.pop())  # type: ignore[arg-type]  # the entry of the gang
+    assert sorted(plugin for plugin, _ in _counted(made)) == ["Helper", "NodeResourcesFit"]
+    monkeypatch.setattr(Gate, "is_open", False)
+    made.add(node("n1"))
+    assert sorted(plugin for plugin, _ in _counted(made)) == ["Gate", "Helper", "NodeResourcesFit"]
+    _delete_members(made, pods)
+    assert not _counted(made)
     made.queue.close()
