@@ -11,14 +11,17 @@ import random
 import ssl
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from bayplan.api_validation.object_validation import ObjectValidation
 from bayplan.api_validation.openapi_schema import kubernetes_schema
+from bayplan.cli import bayplan
 from bayplan.simulation.cluster_files import kubernetes_kinds
+from click.testing import CliRunner
 
-from hack.controlplane.launcher import ControlPlane
+from hack.controlplane.launcher import ControlPlane, ControlPlaneError
 from hack.kubernetes_schema import complete_options, read_document, reduced_schema
 from tests.support.mutated_objects import mutated_object, valid_objects
 
@@ -63,7 +66,12 @@ class DryRuns:
         plural = f"{kind}es" if kind.endswith("s") else f"{kind}s"
         plural = plural.replace("Capacitys", "Capacities")
         query = "?dryRun=All&fieldValidation=Strict"
-        self._connection.request("POST", f"{path}/{plural.lower()}{query}", json.dumps(body), self._headers)
+        request = ("POST", f"{path}/{plural.lower()}{query}", json.dumps(body), self._headers)
+        try:
+            self._connection.request(*request)
+        except (http.client.HTTPException, OSError):  # The API server has closed the idle connection.
+            self._connection.close()
+            self._connection.request(*request)
         response = self._connection.getresponse()
         return response.status, json.loads(response.read()).get("message", "")
 
@@ -128,6 +136,66 @@ def test_the_api_server_agrees(dry_runs: DryRuns) -> None:
     found, answers = disagreements(dry_runs, "law", 400)
     assert found == []
     assert min(answers["accepted"], answers["rejected"]) > 100, answers
+
+
+POD = """apiVersion: v1
+kind: Pod
+metadata: {name: p, labels: {LABEL}}
+spec:
+  terminationGracePeriodSeconds: SECONDS
+  hostIPC: FLAG
+  containers: [{name: c, image: x, resources: {requests: {cpu: CPU}}}]
+"""
+
+
+def pod_text(label: str = "a: x", seconds: str = "5", flag: str = "false", cpu: str = "1") -> str:
+    """Return a pod as text."""
+    return POD.replace("LABEL", label).replace("SECONDS", seconds).replace("FLAG", flag).replace("CPU", cpu)
+
+
+_SCALARS = (
+    *("~", "yes", "on", "off", "True", "TRUE", "tRUE", '"true"', "null", "=", "!x 5a"),
+    *("05", "08", "010", "0777", "0x5", "0o5", "0b11", "1_0", "+5", "-0", "1:30", "99999999999999999999"),
+    *("5.0", "5e0", "1e1", "5.5", ".5", "5.", ".5e1", "1e400", ".inf", ".nan", "1Gi"),
+    *("!!str 5", '!!int "5"', "!!binary eA==", "2020-01-01", "2020-01-01T00:00:00Z"),
+)
+TEXTS = {
+    **{f"seconds: {value}": pod_text(seconds=value) for value in _SCALARS},
+    **{f"flag: {value}": pod_text(flag=value) for value in _SCALARS},
+    **{f"cpu: {value}": pod_text(cpu=value) for value in _SCALARS},
+    **{f"label: {value}": pod_text(label=f"a: {value}") for value in _SCALARS},
+    **{
+        f"{key}: x": pod_text(label=f"{key}: x") for key in ("5", "1.0", "1.5", "yes", "true", "~", "2020-01-01", "'5'")
+    },
+    "merged mapping": pod_text(label="<<: {b: z}, a: x"),
+    "anchors": pod_text(label="a: &v x, b: *v"),
+    "several documents": "---\n---\n" + pod_text() + "---\n# nothing\n---\n" + pod_text().replace("name: p", "name: q"),
+    "end of document": f"{pod_text()}...\n",
+    "list": f"apiVersion: v1\nkind: List\nitems:\n- {json.dumps(valid_objects()[0])}\n",
+    "list of another version": f"apiVersion: v2\nkind: List\nitems:\n- {json.dumps(valid_objects()[0])}\n",
+    "list without version": f"kind: List\nitems:\n- {json.dumps(valid_objects()[0])}\n",
+    "JSON objects": f"{json.dumps(valid_objects()[0])}\n{json.dumps(valid_objects()[2])}",
+    "JSON objects in one line": f"{json.dumps(valid_objects()[0])}{json.dumps(valid_objects()[2])}",
+    "JSON and more": f"{json.dumps(valid_objects()[0])} x",
+    "JSON with a comma": f"{json.dumps(valid_objects()[0])[:-1]},}}",
+    "carriage returns": pod_text().replace("\n", "\r\n"),
+    "byte order mark": f"\ufeff{pod_text()}",
+}
+
+
+@pytest.mark.parametrize("text", [pytest.param(text, id=name) for name, text in TEXTS.items()])
+def test_kubectl_agrees_on_text(plane: ControlPlane, tmp_path: Path, text: str) -> None:
+    """Numbers, keys, documents and lists are read as by kubectl, by both readers of manifests."""
+    file = tmp_path / "manifest.yaml"
+    file.write_text(text)
+    try:
+        plane.kubectl("create", "--dry-run=server", "--validate=strict", "-f", str(file))
+        is_accepted = True
+    except ControlPlaneError:
+        is_accepted = False
+    for command in (["validate"], ["simulate"]):
+        found = CliRunner().invoke(bayplan, [*command, str(file)])
+        assert (found.exit_code == 0) is is_accepted, (command, found.output)
 
 
 @pytest.mark.nightly

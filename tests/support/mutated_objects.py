@@ -25,35 +25,17 @@ _FIELDS_OF_ADMISSION = frozenset(
         # What admission plugins, the registry or the allocation of addresses decide, not validation.
         "apiVersion",
         "kind",
-        "resourceVersion",
-        "managedFields",
-        "generation",
-        "generateName",
         "namespace",
-        "selfLink",
-        "deletionTimestamp",
-        "deletionGracePeriodSeconds",
-        "uid",
         "priority",
         "priorityClassName",
         "runtimeClassName",
-        "overhead",
-        "privileged",
-        "hostProcess",
         "clusterIP",
         "clusterIPs",
-        "nodePort",
-        "healthCheckNodePort",
         "ipFamilies",
         "ipFamilyPolicy",
-        "externalIPs",
-        "serviceAccount",
         "serviceAccountName",
         "expression",
         "adminAccess",
-        "parentCompositePodGroupName",
-        "workloadRef",
-        "globalDefault",
         # Fields of a feature gate that is off; with --feature-gates, Bayplan reads them.
         "bools",
         "ints",
@@ -101,17 +83,79 @@ _TEXTS = (
     "Never",
     "TCP",
     "None",
+    "ReadWriteOnce",
+    "cpu",
+    "hugepages-2Mi",
+    "hugepages-x",
+    "ephemeral-storage",
+    "requests.cpu",
+    "kubernetes.io/batch",
+    "attachable-volumes-csi-x",
+    "metadata.name",
+    "metadata.labels['a']",
+    "limits.cpu",
+    "LoadBalancer",
+    "NodePort",
+    "http",
+    "127.0.0.1",
+    "fe80::1",
+    "fd00::/64",
+    "10.0.0.0/33",
+    "010.0.0.1",
+    "1.2.3",
+    "a.b.c/d",
+    "a--b",
+    "True",
+    "a\nb",
+    " ",
+    "a/../b",
+    "a:b",
+    "$(A)",
+    "a=b",
+    "a" * 63,
+    "a" * 253,
+    "a" * 16,
+    "RuntimeDefault",
+    "example.com",
+    "foo.k8s.io/x",
+    "gpu.example.com",
+    "🙂",
 )
-_NUMBERS = (0, 1, 2, -1, 100, 101, 255, 256, 511, 512, 65535, 65536, 2**31 - 1, 2**31, 2**63)
-_AMOUNTS = ("1", "0", "-1", "500m", "1.5", "1Gi", "3Mi", "1e3", "", "lots", "1 Gi", "1GB", 2, 0.5, -3)
-_TIMES = ("2026-11-26T08:00:00Z", "2026-11-26T08:00:00+01:00", "2026-11-26", "", "today", "2026-13-01T00:00:00Z")
+_NUMBERS = (
+    *(0, 1, 2, -1, 100, 101, 255, 256, 511, 512, 65535, 65536, 2**31 - 1, 2**31, 2**63),
+    *(3, 10, 16, 32, 64, 128, 300, 420, 600, 1000, 3600, 1.5, -5, 2**63 - 1, -(2**63), -(2**63) - 1, 10**19),
+)
+_AMOUNTS = (
+    *("1", "0", "-1", "500m", "1.5", "1Gi", "3Mi", "1e3", "", "lots", "1 Gi", "1GB", 2, 0.5, -3),
+    *("0.1", "1u", "100n", "1.5Gi", "1Ei", "9223372036854775807", "1e30", "-0", "+1", "1E3", "1K", ".5", "5.", " 1"),
+    *("4Mi", "2Mi", 1e3, "1e-3", "0.0001m"),
+)
+_TIMES = (
+    *("2026-11-26T08:00:00Z", "2026-11-26T08:00:00+01:00", "2026-11-26", "", "today", "2026-13-01T00:00:00Z"),
+    *("2026-11-26T08:00:00.123456789Z", "2026-11-26t08:00:00z", "2026-02-30T00:00:00Z", "2028-02-29T00:00:00Z"),
+    *("9999-12-31T23:59:59-14:00", "2026-11-26T24:00:00Z", "2026-11-26T8:00:00Z", "2026-11-26T08:00:00,5Z"),
+    *("2026-11-26T08:00:00+24:00", "2026-11-26T08:00:00+23:60", "2026-11-26T08:00:00+0100"),
+)
+
+_EARLIER = {
+    "resource.k8s.io/v1beta2": "resource.k8s.io/v1",
+    "scheduling.k8s.io/v1alpha3": "scheduling.k8s.io/v1beta1",
+}
 
 
 @cache
 def valid_objects() -> list[Body]:
-    """Return the valid objects."""
+    """Return the valid objects, those of some kinds in an earlier version, too."""
     file = Path(__file__).with_name("valid_objects.yaml")
-    return list(yaml_documents.load_all(file.read_bytes(), yaml_documents.ManifestLoader))
+    objects = list(yaml_documents.load_all(file.read_bytes(), yaml_documents.ManifestLoader))
+    known = kubernetes_schema().kinds()
+    earlier = (
+        {**each, "apiVersion": version}
+        for each in objects
+        for version in _EARLIER
+        if (version, each["kind"]) in known and each["apiVersion"] == _EARLIER[version]
+    )
+    return [*objects, *map(copy.deepcopy, earlier)]
 
 
 def mutated_object(chance: random.Random) -> Body:

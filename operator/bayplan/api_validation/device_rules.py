@@ -304,9 +304,10 @@ def _device_problems(found: FieldErrors, device: Value, path: str, *, per_device
 
 def _attribute_problems(found: FieldErrors, attribute: Value, path: str) -> None:
     # Lists exist only with the gate DRAListTypeAttributes, which the scheduler has too.
-    given = [f"{kind}{plural}" for kind in ("bool", "int", "string", "version") for plural in ("", "s")]
-    given = [field for field in given if attribute.get(field) is not None]
-    if len(given) != 1:
+    # Without it, the API server drops them.
+    scalars, lists = ([f"{kind}{end}" for kind in ("bool", "int", "string", "version")] for end in ("", "s"))
+    given = [field for field in scalars if attribute.get(field) is not None]
+    if len(given or [field for field in lists if attribute.get(field) is not None]) != 1:
         found.invalid(path, "", "exactly one value must be specified")
     for field in ("string", "version"):
         value = attribute.get(field)

@@ -16,11 +16,18 @@ NameFormat = Callable[[str], Messages]
 
 _MAX_ANNOTATIONS = 256 * 1024
 _STANDARD_FINALIZERS = ("kubernetes", "orphan", "foregroundDeletion")
+_MAX_PREFIX = 58
+_GENERATED = "x" * 5
 _EXISTS = ("Exists", "DoesNotExist")
 
 
 def metadata_problems(
-    found: FieldErrors, metadata: Mapping[str, Any], name_format: NameFormat, *, standard_finalizers: bool = True
+    found: FieldErrors,
+    metadata: Mapping[str, Any],
+    name_format: NameFormat,
+    *,
+    standard_finalizers: bool = True,
+    checks_prefix: bool = True,
 ) -> None:
     """Validate an object's metadata.
 
@@ -29,13 +36,19 @@ def metadata_problems(
         metadata: The metadata.
         name_format: Checks the object's name.
         standard_finalizers: Whether a finalizer without a domain must be one of Kubernetes' own.
+        checks_prefix: Whether generateName must have the format of a name, and not only the name made of it.
     """
-    name, generated = text(metadata, "name"), text(metadata, "generateName")
-    if generated and not name:
-        found.check("metadata.generateName", generated, name_format(generated.rstrip("-") + "-x"))
+    prefix = text(metadata, "generateName")
+    name = text(metadata, "name") or (prefix and prefix[:_MAX_PREFIX] + _GENERATED)
+    if prefix:
+        # A dash at the end is replaced with the character before it, as by maskTrailingDash.
+        masked = f"{prefix[:-2]}a" if prefix[1:].endswith("-") else prefix
+        found.check("metadata.generateName", prefix, path_segment(f"{prefix}x"))
+        if checks_prefix:
+            found.check("metadata.generateName", prefix, name_format(masked))
     if name:
         found.check("metadata.name", name, (*name_format(name), *path_segment(name)))
-    elif not generated:
+    else:
         found.required("metadata.name", "name or generateName is required")
     namespace = text(metadata, "namespace")
     if namespace:

@@ -24,6 +24,7 @@ from bayplan.api_validation.text_formats import (
     cidr,
     dns_label,
     dns_subdomain,
+    endpoint_address,
     ip_address,
     port_number,
     qualified_name,
@@ -234,8 +235,34 @@ def service_problems(found: FieldErrors, service: Value) -> None:
             "spec.sessionAffinityConfig.clientIP.timeoutSeconds", seconds, "must be greater than 0 and less than 86400"
         )
     for index, each in enumerate(texts(spec, "externalIPs")):
-        found.check(f"spec.externalIPs[{index}]", each, ip_address(each))
+        found.check(f"spec.externalIPs[{index}]", each, ip_address(each) or endpoint_address(each))
+    if kind != "ExternalName":
+        _address_problems(found, spec)
     _traffic_problems(found, spec, kind)
+
+
+def _address_problems(found: FieldErrors, spec: Value) -> None:
+    first = text(spec, "clusterIP")
+    addresses, families = texts(spec, "clusterIPs") or [first] * bool(first), texts(spec, "ipFamilies")
+    if addresses and not first:
+        found.invalid("spec.clusterIPs", addresses, "must be empty when `clusterIP` is not specified")
+    elif addresses and addresses[0] != first:
+        found.invalid("spec.clusterIPs", addresses, "first value must match `clusterIP`")
+    if len(addresses) > 2:
+        found.invalid("spec.clusterIPs", addresses, "may only hold up to 2 values")
+    before = len(found.problems)
+    for index, address in enumerate(addresses):
+        if index or address != "None":
+            found.check(f"spec.clusterIPs[{index}]", address, ip_address(address))
+        elif len(addresses) > 1:
+            found.invalid("spec.clusterIPs", addresses, "'None' must be the first and only value")
+    if len(found.problems) > before or addresses == ["None"]:
+        return
+    if len(addresses) == 2 and (":" in addresses[0]) == (":" in addresses[1]):
+        found.invalid("spec.clusterIPs", addresses, "may specify no more than one IP for each IP family")
+    for index, (address, family) in enumerate(zip(addresses, families, strict=False)):
+        if family != ("IPv6" if ":" in address else "IPv4"):
+            found.invalid(f"spec.clusterIPs[{index}]", address, f"expected an {family} value by `ipFamilies[{index}]`")
 
 
 def _service_port_problems(found: FieldErrors, ports: list[tuple[int, Value]], kind: str) -> None:
@@ -295,6 +322,9 @@ def _traffic_problems(found: FieldErrors, spec: Value, kind: str) -> None:
         if spec.get(field) is not None and spec[field] not in values:
             found.unsupported(f"spec.{field}", spec[field], values)
     families = texts(spec, "ipFamilies")
+    if text(spec, "ipFamilyPolicy") == "SingleStack" and max(len(families), len(texts(spec, "clusterIPs"))) > 1:
+        detail = "must be 'RequireDualStack' or 'PreferDualStack' when multiple IP families are specified"
+        found.invalid("spec.ipFamilyPolicy", "SingleStack", detail)
     for index, family in enumerate(families):
         found.choice(f"spec.ipFamilies[{index}]", family or "unset", ("IPv4", "IPv6"))
         if family in families[:index]:
@@ -351,7 +381,7 @@ def stateful_set_problems(found: FieldErrors, stateful_set: Value) -> None:
         found.check("spec.serviceName", name, dns_label(name))
     claims = entries(spec, "volumeClaimTemplates")
     for index, claim in claims:
-        claim_problems(found, mapping(claim, "spec"), f"spec.volumeClaimTemplates[{index}].spec")
+        claim_problems(found, mapping(claim, "spec"), f"spec.volumeClaimTemplates[{index}].spec", drops_source=False)
     template = mapping(spec, "template")
     pod = {**mapping(template, "spec"), "hostname": None, "subdomain": None} if claims or template else {}
     if claims:

@@ -63,6 +63,20 @@ _NAME_FORMATS: Mapping[str, NameFormat] = {
     # Only what all names must satisfy.
     "PodDisruptionBudget": path_segment,
 }
+_NEW_GENERATION = frozenset(
+    {
+        "Pod",
+        "ReplicationController",
+        "ReplicaSet",
+        "StatefulSet",
+        "PodDisruptionBudget",
+        "PriorityClass",
+        "DeviceClass",
+        "ResourceSlice",
+        "DeviceTaintRule",
+    }
+)
+"""Kinds of which the API server replaces ``metadata.generation`` before it validates an object."""
 
 
 class ObjectValidation:
@@ -93,7 +107,10 @@ class ObjectValidation:
             mapping(valid, "metadata"),
             _NAME_FORMATS.get(kind, dns_subdomain),
             standard_finalizers=kind != "PodDisruptionBudget",
+            checks_prefix=kind not in ("DeviceClass", "ReplicationController"),
         )
+        if kind not in _NEW_GENERATION:
+            found.not_negative("metadata.generation", mapping(valid, "metadata").get("generation") or 0)
         key = None if problems else _pod_key(valid, kind)
         if key is None or key not in self._valid_specs:
             rule = _RULES.get(kind)

@@ -200,8 +200,10 @@ def _name_problems(found: FieldErrors, spec: Value, path: str) -> None:
         ("hostname", dns_label),
         ("subdomain", dns_label),
     ):
-        if text(spec, field):
-            found.check(f"{path}.{field}", spec[field], check(spec[field]))
+        # serviceAccount is the earlier name of serviceAccountName.
+        value = text(spec, field) or (text(spec, "serviceAccount") if field == "serviceAccountName" else "")
+        if value:
+            found.check(f"{path}.{field}", value, check(value))
     runtime = spec.get("runtimeClassName")
     if runtime is not None:
         found.check(f"{path}.runtimeClassName", runtime, dns_subdomain(runtime))

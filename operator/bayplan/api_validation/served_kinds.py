@@ -37,6 +37,8 @@ def version_problem(api_version: str, kind: str, known: Iterable[str]) -> Proble
         expected = " or ".join(f'"{each}"' for each in versions)
         given = f'"{api_version}"' if api_version else "none"
         return Problem("apiVersion", f"must be {expected}, not {given}; convert the object to it")
+    if kind == "List" and api_version:
+        return Problem("apiVersion", f'must be "v1", not "{api_version}"; correct it')
     if not api_version:
         return Problem("apiVersion", "is required; add it")
     kinds = _BAYPLAN_KINDS if api_version == API_VERSION else served.get(api_version)

@@ -30,6 +30,8 @@ _VALUE_MESSAGE = (
     "end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345')"
 )
 
+_LINK_LOCAL_MULTICAST = {4: ipaddress.ip_network("224.0.0.0/24"), 6: ipaddress.ip_network("ff02::/16")}
+
 Messages = tuple[str, ...]
 
 
@@ -169,6 +171,20 @@ def ip_address(value: str) -> Messages:
         return ("must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",)
     if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is not None:
         return ("must not be an IPv4-mapped IPv6 address",)
+    return ()
+
+
+def endpoint_address(value: str) -> Messages:
+    """Check that a valid IP address may be that of an endpoint."""
+    found = ipaddress.ip_address(value)
+    if found.is_unspecified:
+        return (f"may not be unspecified ({value})",)
+    if found.is_loopback:
+        return ("may not be in the loopback range (127.0.0.0/8, ::1/128)",)
+    if found.is_link_local:
+        return ("may not be in the link-local range (169.254.0.0/16, fe80::/10)",)
+    if found in _LINK_LOCAL_MULTICAST[found.version]:
+        return ("may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)",)
     return ()
 
 

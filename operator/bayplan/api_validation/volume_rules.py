@@ -21,6 +21,7 @@ from bayplan.api_validation.text_formats import (
     qualified_name,
     unreserved_path,
 )
+from scheduler_core.model.quantity import canonical_text, notation
 
 Value = Mapping[str, Any]
 Rule = Callable[[FieldErrors, Value, str], None]
@@ -152,7 +153,7 @@ def claim_problems(found: FieldErrors, spec: Value, path: str, *, drops_source: 
         spec: The spec.
         path: Its field path.
         drops_source: Whether the API server drops a data source that is neither a claim nor a snapshot, as it does
-            except in the template of an ephemeral volume.
+            except in templates.
     """
     _access_mode_problems(found, spec, path, "at least 1 access mode is required")
     selector_problems(found, spec.get("selector"), f"{path}.selector")
@@ -454,9 +455,7 @@ _RESOURCE_FIELDS = tuple(
     f"{kind}.{name}" for kind in ("limits", "requests") for name in ("cpu", "memory", "ephemeral-storage")
 )
 _HUGE_PAGE_FIELDS = ("requests.hugepages-", "limits.hugepages-")
-_DIVISORS = frozenset(
-    amount(f"1{unit}") for unit in ("", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
-)
+_DIVISORS = frozenset(f"1{unit}" for unit in ("", *"kMGTPE", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"))
 
 
 def field_problems(found: FieldErrors, reference: Value, path: str, supported: Collection[str]) -> None:
@@ -485,11 +484,12 @@ def resource_field_problems(found: FieldErrors, reference: Value, path: str, *, 
         found.required(f"{path}.resource")
     elif resource not in _RESOURCE_FIELDS and not resource.startswith(_HUGE_PAGE_FIELDS):
         found.unsupported(f"{path}.resource", resource, _RESOURCE_FIELDS)
-    divisor = amount(reference.get("divisor"))
-    if not divisor:
+    written = reference.get("divisor")
+    if not amount(written):
         return
+    divisor = canonical_text(amount(written), notation(str(written).strip()))
     if resource.endswith(".cpu") and resource in _RESOURCE_FIELDS:
-        if divisor not in (amount("1"), amount("1m")):
+        if divisor not in ("1", "1m"):
             found.invalid(
                 f"{path}.divisor", resource, "only divisor's values 1m and 1 are supported with the cpu resource"
             )

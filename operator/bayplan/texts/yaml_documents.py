@@ -1,13 +1,15 @@
 """Safe parsing of YAML from users.
 
 Sizes are bounded: a few lines of aliases can expand to gigabytes, and libyaml's recursive composer crashes the process
-at some ten thousand levels. A repeated key is an error, as in kubectl: otherwise one of the values would be dropped
-silently.
+at some ten thousand levels. A repeated key is an error, unlike in kubectl, which drops all values but the last.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import math
+import re
+from collections.abc import Hashable, Iterator
 from typing import Any
 
 import yaml
@@ -25,13 +27,79 @@ class SafeLoader(yaml.CSafeLoader):
 
 
 class ManifestLoader(SafeLoader):
-    """Loader of plain data that reads dates as strings, like kubectl."""
+    """Loader of plain data that reads scalars and keys as kubectl does: sigs.k8s.io/yaml, then as JSON.
+
+    Dates are text, 1e3 and 08 are numbers; keys are text; unknown tags are ignored. Unlike there, y and n are text.
+    """
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        """Return a mapping, of which the keys are text."""
+        found = super().construct_mapping(node, deep)
+        return found if all(type(key) is str for key in found) else {_key(key): each for key, each in found.items()}
 
 
-ManifestLoader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-    for first, resolvers in SafeLoader.yaml_implicit_resolvers.items()
+def _key(key: Hashable) -> str:
+    match key:
+        case bool():
+            return str(key).lower()
+        case str() | int():
+            return str(key)
+        case float():
+            return f"{key:g}"
+        case _:
+            raise RejectedYamlError(f"has a key that is not text ({key}); put it in quotes")
+
+
+def _number(loader: yaml.CSafeLoader, node: yaml.ScalarNode) -> Any:
+    """Return a number as Go reads it: a whole one if it is written as such, or the text if it is too large."""
+    written = loader.construct_scalar(node)
+    text = str(written).replace("_", "")
+    digits = text.lstrip("+-")
+    if digits.lstrip(".").lower() in ("inf", "nan"):
+        raise RejectedYamlError(f"has the number {written}, which JSON does not have, at {_line(node)}; remove it")
+    if re.fullmatch(r"0[0-7]+", digits):
+        text = text.replace("0", "0o", 1)
+    try:
+        return int(text, 0)
+    except ValueError:
+        number = float(text)
+        return number if math.isfinite(number) else written
+
+
+def _flag(loader: yaml.CSafeLoader, node: yaml.ScalarNode) -> bool:
+    return str(loader.construct_scalar(node)).lower() in ("yes", "true", "on")
+
+
+def _of_unknown_tag(loader: yaml.CSafeLoader, _: str, node: yaml.Node) -> Any:
+    if isinstance(node, yaml.MappingNode):
+        return loader.construct_mapping(node, deep=True)
+    if isinstance(node, yaml.SequenceNode):
+        return loader.construct_sequence(node, deep=True)
+    assert isinstance(node, yaml.ScalarNode)
+    return loader.construct_scalar(node)
+
+
+def _binary(loader: yaml.CSafeLoader, node: yaml.ScalarNode) -> str:
+    return loader.construct_yaml_binary(node).decode()
+
+
+_TAG = "tag:yaml.org,2002:"
+_GO_SCALARS = {
+    f"{_TAG}bool": r"yes|Yes|YES|true|True|TRUE|on|On|ON|no|No|NO|false|False|FALSE|off|Off|OFF",
+    f"{_TAG}null": r"~|null|Null|NULL|",
+    f"{_TAG}merge": "<<",
+    f"{_TAG}int": r"[-+]?(?:0[bB][01_]+|0[oO]?[0-7_]+|0[xX][0-9a-fA-F_]+|0|[1-9][0-9_]*)",
+    f"{_TAG}float": r"[-+]?(?:\.[0-9]+|[0-9][0-9_]*(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
+    r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
 }
+ManifestLoader.yaml_implicit_resolvers = {
+    None: [(tag, re.compile(f"^(?:{pattern})$")) for tag, pattern in _GO_SCALARS.items()]
+}
+for _name in ("int", "float"):
+    ManifestLoader.add_constructor(f"{_TAG}{_name}", _number)
+ManifestLoader.add_constructor(f"{_TAG}binary", _binary)
+ManifestLoader.add_constructor(f"{_TAG}bool", _flag)
+ManifestLoader.add_multi_constructor("!", _of_unknown_tag)
 
 
 def load(text: str | bytes) -> Any:
@@ -67,6 +135,8 @@ def list_items(document: Any) -> list[Any] | None:
     items = document.get("items") if isinstance(document, dict) else None
     if not (isinstance(kind, str) and kind.endswith("List") and isinstance(items, list)):
         return None
+    if kind == "List" and document.get("apiVersion") != "v1":
+        return None
     implied = {} if kind == "List" else {"apiVersion": document.get("apiVersion"), "kind": kind.removesuffix("List")}
     return [{**implied, **item} if isinstance(item, dict) else item for item in items]
 
@@ -80,7 +150,14 @@ def read_nodes(text: str | bytes, loader: type[yaml.CSafeLoader]) -> Iterator[tu
     Raises:
         YAMLError: The text is not YAML, or exceeds a bound.
     """
-    _check_depth(text)
+    try:
+        _check_depth(text)
+    except yaml.MarkedYAMLError:
+        separated = _separated(text)
+        if not separated:
+            raise
+        text = separated
+        _check_depth(text)
     reader = loader(text)
     try:
         while reader.check_node():
@@ -90,6 +167,21 @@ def read_nodes(text: str | bytes, loader: type[yaml.CSafeLoader]) -> Iterator[tu
             yield reader, node
     finally:
         reader.dispose()
+
+
+def _separated(text: str | bytes) -> str:
+    """Return JSON objects that follow each other as documents, without other lines; "" if there is anything else."""
+    try:
+        rest = text if isinstance(text, str) else text.decode()
+        decoder, objects, end = json.JSONDecoder(), list[str](), 0
+        while rest[end:].strip():
+            begin = end + len(rest[end:]) - len(rest[end:].lstrip())
+            _, end = decoder.raw_decode(rest, begin)
+            objects.append(rest[begin:end])
+            end += rest.startswith("\n", end)
+    except (ValueError, RecursionError):
+        return ""
+    return "\n--- ".join(objects)
 
 
 def _check_depth(text: str | bytes) -> None:
