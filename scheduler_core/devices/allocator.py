@@ -10,7 +10,7 @@ the counters of a pool of which some nodes see an older generation, and which of
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from scheduler_core.devices.allocated_devices import AllocatedDevices, PoolUsage
 from scheduler_core.devices.behaviours import BehaviourRow, BehaviourTable, DeviceKnowledge, KnowledgeBounds
@@ -81,7 +81,13 @@ class ClusterDevices:
         counter = StepCounter() if steps is None else steps
         inventory = DeviceInventory(chosen, counter)
         allocated = AllocatedDevices(inventory.pool_changed, consumable_capacity=chosen.consumable_capacity)
-        live, dry = (DeviceKnowledge(chosen, bounds, counter) for _ in range(2))
+        bounds = KnowledgeBounds() if bounds is None else bounds
+        # Dry runs evict nothing that decisions use. Both stores together keep the bound of the process.
+        dry_bytes = bounds.verdict_bytes // 4
+        live, dry = (
+            DeviceKnowledge(chosen, replace(bounds, verdict_bytes=size), counter)
+            for size in (bounds.verdict_bytes - dry_bytes, dry_bytes)
+        )
         return cls(chosen, inventory, allocated, live, dry, counter)
 
     @property

@@ -19,7 +19,8 @@ from scheduler_core.devices.derived_attributes import DerivedAttributes
 from scheduler_core.devices.pools import PoolView
 from scheduler_core.devices.records import Amount, DeviceFeatures, DeviceRecord
 from scheduler_core.devices.requests import ClaimPlan, RequestTerms, plan_key
-from scheduler_core.devices.selector_cache import MAX_VERDICT_BYTES, SelectorCache, Verdict
+from scheduler_core.devices.selector_cache import MAX_VERDICT_BYTES, SelectorCache, Store, Verdict
+from scheduler_core.devices.sized_cache import SizedCache
 from scheduler_core.step_counter import StepCounter
 
 _DriverNames = tuple[tuple[str, ...], tuple[tuple[str, str], ...]]
@@ -377,6 +378,9 @@ class DeviceKnowledge:
         features: Feature gates.
         bounds: Largest numbers of stored entries.
         steps: Counts the steps of attempts; None for a counter without bounds.
+
+    Attributes:
+        store: Compiled expressions, verdicts and derived attributes.
     """
 
     def __init__(
@@ -385,10 +389,9 @@ class DeviceKnowledge:
         self.features = features
         self._bounds = KnowledgeBounds() if bounds is None else bounds
         self._steps = StepCounter() if steps is None else steps
-        self.selectors = SelectorCache(self._bounds.verdict_bytes, self._steps)
-        self.attributes = AttributeValues(
-            features.list_type_attributes, DerivedAttributes(self._bounds.verdict_bytes, self._steps)
-        )
+        self.store: Store = SizedCache(self._bounds.verdict_bytes)
+        self.selectors = SelectorCache(self.store, self._steps)
+        self.attributes = AttributeValues(features.list_type_attributes, DerivedAttributes(self.store, self._steps))
         self._tables: OrderedDict[Hashable, BehaviourTable] = OrderedDict()
 
     def table(self, plans: Sequence[ClaimPlan]) -> BehaviourTable:

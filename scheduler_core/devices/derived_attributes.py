@@ -24,6 +24,7 @@ from scheduler_core.devices.records import SelectedFacts
 from scheduler_core.devices.selector_cache import (
     MAX_VERDICT_BYTES,
     Reads,
+    Store,
     device_facts,
     entry_bytes,
     expression_bytes,
@@ -56,6 +57,9 @@ class DerivationFailure(Struct, gc=False, frozen=True):
         return f"evaluate derived attribute {attribute} on device {device} failed: {self.text}"
 
 
+_DERIVED = None
+"""Begins the keys of derived attributes; those of selectors are texts and tuples of texts."""
+
 Derived = DeviceAttribute | DerivationFailure
 
 
@@ -74,20 +78,15 @@ class DerivedAttributes:
     """Compiled expressions and their values; those used longest ago are evicted.
 
     Args:
-        max_bytes: Largest size of both together.
+        store: Stores both; other caches may share it, so that one bound holds for all.
         steps: Counts the steps of the attempt; None for a counter without bounds.
     """
 
-    def __init__(self, max_bytes: int = MAX_VERDICT_BYTES, steps: StepCounter | None = None) -> None:
+    def __init__(self, store: Store | None = None, steps: StepCounter | None = None) -> None:
         self._steps = StepCounter() if steps is None else steps
-        self._values: SizedCache[str, _Values] = SizedCache(max_bytes)
+        self._store = SizedCache(MAX_VERDICT_BYTES) if store is None else store
         self.evaluations = 0
         """Number of evaluations of expressions."""
-
-    @property
-    def stored_bytes(self) -> int:
-        """Size of what is stored."""
-        return self._values.stored_bytes
 
     def value(self, expression: str, facts: SelectedFacts) -> Derived:
         """Return the value of an expression for a device, or why there is none.
@@ -104,7 +103,7 @@ class DerivedAttributes:
         if found is None:
             found = values.by_device[key] = self._evaluated(compiled, facts)
             values.size += entry_bytes(compiled.reads) + _value_bytes(found)
-            self._values.put(expression, values, values.size)
+            self._store.put((_DERIVED, expression), values, values.size)
         return found
 
     def reads(self, expression: str) -> Reads:
@@ -113,7 +112,7 @@ class DerivedAttributes:
         return frozenset() if isinstance(compiled, DerivationFailure) else compiled.reads
 
     def _of(self, expression: str) -> _Values:
-        values = self._values.get(expression)
+        values: _Values | None = self._store.get((_DERIVED, expression))
         if values is None:
             compiled: DerivedExpression | DerivationFailure
             try:
@@ -122,7 +121,7 @@ class DerivedAttributes:
                 compiled = DerivationFailure(str(problem), is_compile_error=True)
             text = compiled.text if isinstance(compiled, DerivationFailure) else ""
             values = _Values(compiled, expression_bytes(expression) + len(text))
-            self._values.put(expression, values, values.size)
+            self._store.put((_DERIVED, expression), values, values.size)
         return values
 
     def _evaluated(self, compiled: DerivedExpression, facts: SelectedFacts) -> Derived:

@@ -10,6 +10,7 @@ stay unnoticed, as in kube-scheduler.
 from __future__ import annotations
 
 from collections.abc import Hashable
+from typing import Any
 
 from msgspec import Struct
 
@@ -30,6 +31,9 @@ from scheduler_core.step_counter import StepCounter
 Expressions = tuple[str, ...]
 Reads = frozenset[tuple[str, str]] | None
 """Domains and names that expressions read; None if they cannot be known."""
+
+Store = SizedCache[Hashable, Any]
+"""Compiled selectors by expression, verdicts by their list of expressions; derived attributes by a pair."""
 
 MAX_VERDICT_BYTES = 64 << 20
 _EXPRESSION_BYTES = (2048, 256)
@@ -94,24 +98,18 @@ class SelectorCache:
     """Compiled selectors and their verdicts; those used longest ago are evicted.
 
     Args:
-        max_bytes: Largest size of both together.
+        store: Stores both; other caches may share it, so that one bound holds for all.
         steps: Counts the steps of the attempt; None for a counter without bounds.
 
     Attributes:
         steps: The counter.
     """
 
-    def __init__(self, max_bytes: int = MAX_VERDICT_BYTES, steps: StepCounter | None = None) -> None:
+    def __init__(self, store: Store | None = None, steps: StepCounter | None = None) -> None:
         self.steps = StepCounter() if steps is None else steps
-        self._compiled: SizedCache[str, DeviceSelector | Verdict] = SizedCache(max_bytes // 2)
-        self._verdicts: SizedCache[Expressions, _Verdicts] = SizedCache(max_bytes // 2)
+        self._store = SizedCache(MAX_VERDICT_BYTES) if store is None else store
         self.evaluations = 0
         """Number of evaluations of expressions."""
-
-    @property
-    def stored_bytes(self) -> int:
-        """Size of what is stored."""
-        return self._compiled.stored_bytes + self._verdicts.stored_bytes
 
     def verdict(self, expressions: Expressions, facts: SelectedFacts) -> Verdict:
         """Return the verdict of a list of expressions for a device.
@@ -121,7 +119,7 @@ class SelectorCache:
         """
         if not expressions:
             return MATCHES
-        verdicts = self._verdicts.get(expressions)
+        verdicts: _Verdicts | None = self._store.get(expressions)
         if verdicts is None:
             verdicts = _Verdicts(self.reads(expressions), _ENTRY_BYTES + sum(map(len, expressions)))
         key = facts.number if verdicts.reads is None else facts.projection(verdicts.reads)
@@ -129,7 +127,7 @@ class SelectorCache:
         if found is None:
             found = verdicts.by_device[key] = self._evaluate(expressions, facts)
             verdicts.size += entry_bytes(verdicts.reads) + len(found.compile_error) + len(found.runtime_error)
-            self._verdicts.put(expressions, verdicts, verdicts.size)
+            self._store.put(expressions, verdicts, verdicts.size)
         return found
 
     def reads(self, expressions: Expressions) -> Reads:
@@ -161,14 +159,14 @@ class SelectorCache:
         return MATCHES
 
     def _compile(self, expression: str) -> DeviceSelector | Verdict:
-        found = self._compiled.get(expression)
+        found: DeviceSelector | Verdict | None = self._store.get(expression)
         if found is None:
             try:
                 found = compile_selector(expression, self.steps)
             except SelectorCompileError as problem:
                 found = Verdict(matches=False, compile_error=str(problem))
             text = found.compile_error if isinstance(found, Verdict) else ""
-            self._compiled.put(expression, found, expression_bytes(expression) + len(text))
+            self._store.put(expression, found, expression_bytes(expression) + len(text))
         return found
 
 

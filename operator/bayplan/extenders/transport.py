@@ -54,7 +54,8 @@ class Transport:
         if bounds is not None:
             bounds.check(extender)
         self._bounds = bounds
-        self._ssl = ssl_context(extender, bounds)
+        self._certificates = _certificates(extender, bounds)
+        self._ssl = _ssl_context(extender, self._certificates)
         self._renew_at = 0.0
         self._renewal_error = ""
         self._session: aiohttp.ClientSession | None = None
@@ -124,7 +125,11 @@ class Transport:
         if is_first:
             return
         try:
-            self._ssl = ssl_context(self._extender, self._bounds)
+            certificates = _certificates(self._extender, self._bounds)
+            # Another context opens new connections and loads the system's CAs again, so equal files keep it.
+            if certificates != self._certificates:
+                self._ssl = _ssl_context(self._extender, certificates)
+                self._certificates = certificates
             self._renewal_error = ""
         except ConfigError as error:
             # The files may be read in the middle of a renewal; a lasting error is logged once.
@@ -156,40 +161,49 @@ class Transport:
         return ExtenderError(self._extender.url_prefix, reason)
 
 
-def ssl_context(extender: Extender, bounds: AllowedFilesAndHosts | None = None) -> ssl.SSLContext | None:
-    """Make the TLS context for connections to an extender.
+_Pem = tuple[str, str]
+"""A PEM text and its field."""
 
-    Args:
-        extender: Its configuration.
-        bounds: Bounds of its files; None for no bounds.
+
+def _certificates(
+    extender: Extender, bounds: AllowedFilesAndHosts | None
+) -> tuple[_Pem | None, _Pem | None, _Pem | None]:
+    """Read the certificates of the CA, the client, and the client's key; None for those that are not set.
+
+    Raises:
+        ConfigError: A file cannot be read; paths from the extender's root.
+    """
+    tls = extender.tls_config or ExtenderTLSConfig()
+    return (
+        _pem(tls.ca_data, tls.ca_file, "ca", bounds),
+        _pem(tls.cert_data, tls.cert_file, "cert", bounds),
+        _pem(tls.key_data, tls.key_file, "key", bounds),
+    )
+
+
+def _ssl_context(
+    extender: Extender, certificates: tuple[_Pem | None, _Pem | None, _Pem | None]
+) -> ssl.SSLContext | None:
+    """Make the TLS context for connections to an extender.
 
     Returns:
         The context; None for the library's default, which trusts the system's CAs.
 
     Raises:
-        ConfigError: A file cannot be read, or is not a certificate or key; paths from the extender's root.
+        ConfigError: A text is not a certificate or key; paths from the extender's root.
     """
-    config = extender.tls_config
-    if config is None and not extender.enable_https:
+    tls = extender.tls_config or ExtenderTLSConfig()
+    if extender.tls_config is None and not extender.enable_https:
         return None
-    tls = config or ExtenderTLSConfig()
-    authority, field = _pem(tls.ca_data, tls.ca_file, "ca", bounds) or (None, "")
+    authority, certificate, key = certificates
     is_verified = authority is not None or not (tls.insecure or extender.enable_https)
     try:
-        context = client_context(authority, is_verified=is_verified)
+        context = client_context(None if authority is None else authority[0], is_verified=is_verified)
     except (ssl.SSLError, ValueError) as error:
+        field = "" if authority is None else authority[1]
         raise tls_problem(field, f"contains no readable certificate ({error}); use PEM") from error
-    _load_client_certificate(context, tls, bounds)
-    return context
-
-
-def _load_client_certificate(
-    context: ssl.SSLContext, tls: ExtenderTLSConfig, bounds: AllowedFilesAndHosts | None
-) -> None:
-    certificate = _pem(tls.cert_data, tls.cert_file, "cert", bounds)
-    key = _pem(tls.key_data, tls.key_file, "key", bounds)
     if certificate is None or key is None:
-        return
+        return context
     try:
         with as_file(certificate[0].encode()) as certificate_path, as_file(key[0].encode()) as key_path:
             # An empty password prevents a prompt on the terminal: keys must not be encrypted.
@@ -197,9 +211,10 @@ def _load_client_certificate(
     except (ssl.SSLError, ValueError) as error:
         message = f"and its key ({key[1]}) cannot be used together: {error}; use an unencrypted PEM pair"
         raise tls_problem(certificate[1], message) from error
+    return context
 
 
-def _pem(data: str, file: str, name: str, bounds: AllowedFilesAndHosts | None) -> tuple[str, str] | None:
+def _pem(data: str, file: str, name: str, bounds: AllowedFilesAndHosts | None) -> _Pem | None:
     """Return a PEM text and its field; inline data win over files. None if neither is set."""
     if data:
         field = f"{name}Data"

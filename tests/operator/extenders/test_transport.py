@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from bayplan.extenders import transport as transport_module
 from bayplan.extenders.transport import Transport
+from bayplan.kube.http.tls_context import client_context
 
 from scheduler_core.config.extender_config import Extender
 from scheduler_core.errors import ConfigError, ExtenderError
@@ -121,6 +122,31 @@ async def test_renewed_files_are_read_again(
             await made.send("f", b"{}", repeat=True)
     assert [call.client for call in server.calls] == ["client"] * 3 + ["renewed client"]
     assert caplog.text.count("the last valid certificates stay in use") == 1
+
+
+async def test_equal_files_keep_the_context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A context is made for new content of the files only: another one opens new connections."""
+    monkeypatch.setattr(transport_module, "_RENEW_SECONDS", 0.0)
+    made_contexts = 0
+
+    def counted(*args: Any, **options: Any) -> Any:
+        nonlocal made_contexts
+        made_contexts += 1
+        return client_context(*args, **options)
+
+    monkeypatch.setattr(transport_module, "client_context", counted)
+    file = tmp_path / "ca.crt"
+    file.write_text(AUTHORITY.certificate)
+    with ExtenderServer(SERVER, tmp_path) as server:
+        server.rules["f"] = lambda _: {}
+        async with transport(server.url, tlsConfig={"caFile": str(file)}) as made:
+            for _ in range(4):
+                file.touch()
+                await made.send("f", b"{}", repeat=True)
+            assert made_contexts == 1
+            file.write_text(f"{AUTHORITY.certificate}\n")
+            await made.send("f", b"{}", repeat=True)
+            assert made_contexts == 2
 
 
 async def test_client_certificates_from_data(tmp_path: Path) -> None:

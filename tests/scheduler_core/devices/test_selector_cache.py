@@ -6,9 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scheduler_core.devices.allocator import ClusterDevices
+from scheduler_core.devices.behaviours import KnowledgeBounds
 from scheduler_core.devices.derived_attributes import DerivedAttributes
 from scheduler_core.devices.records import SelectedFacts
-from scheduler_core.devices.selector_cache import SelectorCache, Verdict
+from scheduler_core.devices.selector_cache import SelectorCache, Store, Verdict
 from scheduler_core.devices.sized_cache import SizedCache
 from scheduler_core.model.devices import Device, DeviceAttribute
 
@@ -32,7 +34,7 @@ def selecting(name: str) -> tuple[str, ...]:
 
 def test_what_was_used_longest_ago_is_evicted() -> None:
     """Selectors that are used all the time stay; the others, one after the other, are evicted."""
-    cache = SelectorCache(30_000)
+    cache = SelectorCache(SizedCache(30_000))
     assert cache.verdict(selecting("hot"), FACTS[0]).matches
     for number in range(200):
         cache.verdict(selecting(f"cold{number}"), FACTS[0])
@@ -45,14 +47,15 @@ def test_what_was_used_longest_ago_is_evicted() -> None:
 @pytest.mark.parametrize("pad", [pytest.param(0, id="short"), pytest.param(9_000, id="long")])
 def test_the_size_is_bounded_whatever_the_selectors_are(pad: int) -> None:
     """Thousands of different selectors are stored within the bound."""
-    bound = 1 << 20
-    cache, derived = SelectorCache(bound), DerivedAttributes(bound)
+    bound = 4 << 20
+    store: Store = SizedCache(bound)
+    cache, derived = SelectorCache(store), DerivedAttributes(store)
     largest = 0
     for number in range(400):
         expression = f'device.driver + "{number}{"x" * pad}"'
         cache.verdict((f'{expression} != ""',), FACTS[0])
         derived.value(expression, FACTS[0])
-        largest = max(largest, cache.stored_bytes, derived.stored_bytes)
+        largest = max(largest, store.stored_bytes)
     assert bound // 4 < largest <= bound
 
 
@@ -62,11 +65,30 @@ def test_the_size_is_bounded_whatever_the_selectors_are(pad: int) -> None:
 )
 def test_an_evicted_verdict_is_computed_again(uses: list[tuple[tuple[str, ...], SelectedFacts]], bound: int) -> None:
     """With any bound, verdicts and values are those of a new store, and the bound is kept after every use."""
-    cache, derived = SelectorCache(bound), DerivedAttributes(bound)
+    store: Store = SizedCache(bound)
+    cache, derived = SelectorCache(store), DerivedAttributes(store)
     for expressions, facts in uses:
         assert cache.verdict(expressions, facts) == SelectorCache().verdict(expressions, facts)
         assert derived.value(expressions[0], facts) == DerivedAttributes().value(expressions[0], facts)
-        assert max(cache.stored_bytes, derived.stored_bytes) <= bound
+        assert store.stored_bytes <= bound
+
+
+def test_one_bound_for_decisions_and_dry_runs() -> None:
+    """The caches of both together keep the bound, and dry runs evict nothing that decisions use."""
+    bound = 1 << 20
+    devices = ClusterDevices.empty(bounds=KnowledgeBounds(verdict_bytes=bound))
+    devices.knowledge.selectors.verdict(selecting("hot"), FACTS[0])
+    for knowledge in (devices.dry_knowledge, devices.knowledge):
+        for number in range(400):
+            knowledge.selectors.verdict(selecting(f"{number}{'x' * 900}"), FACTS[0])
+            knowledge.attributes.derived.value(f'device.driver + "{number}"', FACTS[0])
+        if knowledge is devices.dry_knowledge:
+            evaluations = devices.knowledge.selectors.evaluations
+            devices.knowledge.selectors.verdict(selecting("hot"), FACTS[0])
+            assert devices.knowledge.selectors.evaluations == evaluations
+    stored = [knowledge.store.stored_bytes for knowledge in (devices.knowledge, devices.dry_knowledge)]
+    assert min(stored) > bound // 8
+    assert sum(stored) <= bound
 
 
 def test_a_verdict_that_is_stored_is_not_evaluated_again() -> None:
