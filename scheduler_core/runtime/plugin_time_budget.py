@@ -11,6 +11,7 @@ over all nodes of a call.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
 import types
@@ -182,8 +183,7 @@ class PluginTimeBudget:
             except (SchedulerCoreError, KeyboardInterrupt):
                 raise
             except BaseException as fault:
-                if isinstance(value, BaseException) and isinstance(fault, type(value)):
-                    # Thrown into the method: its task is cancelled, or its coroutine is closed.
+                if isinstance(value, BaseException) and isinstance(fault, type(value)) and _ends_task(fault):
                     raise
                 raise _plugin_error(plugin, point, fault) from fault
 
@@ -213,6 +213,17 @@ def _steps(awaitable: Awaitable[Any], step: Call) -> Generator[Any, Any, Any]:
             resume, value = coroutine.send, (yield result)
         except BaseException as thrown:
             resume, value = coroutine.throw, thrown
+
+
+def _ends_task(thrown: BaseException) -> bool:
+    """Return whether an exception that is thrown into a method ends its task or closes its coroutine.
+
+    Otherwise it is the outcome of what the method awaits, such as a task of the plugin that was cancelled.
+    """
+    if isinstance(thrown, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() > 0
+    return isinstance(thrown, GeneratorExit)
 
 
 def _plugin_error(plugin: str, point: str, fault: BaseException) -> PluginError:

@@ -182,6 +182,23 @@ def test_every_exception_names_the_plugin(kind: type, method: str, raised: type[
     assert caught.value.plugin == NAME
 
 
+@pytest.mark.parametrize("raised", [RuntimeError, asyncio.CancelledError])
+@pytest.mark.parametrize("kind", [PreBindPlugin, BindPlugin])
+def test_the_outcome_of_what_a_method_awaits_names_the_plugin(kind: type, raised: type[BaseException]) -> None:
+    """An exception of a task that a method awaits is an error of the plugin, also if that task was cancelled."""
+
+    async def fails() -> None:
+        raise raised("broken")
+
+    async def awaits(*_: Any) -> None:
+        await asyncio.ensure_future(fails())
+
+    method = "bind" if kind is BindPlugin else "pre_bind"
+    with pytest.raises(PluginError, match=f"raised {raised.__name__}") as caught:
+        asyncio.run(getattr(build(kind, {method: awaits}, Watch()), method)(None, None, "n"))
+    assert caught.value.plugin == NAME
+
+
 def test_a_method_that_awaits_can_be_cancelled() -> None:
     """The cancellation of its task is no error of the plugin."""
 
@@ -250,8 +267,11 @@ def test_adapters_are_watched(kind: type[Plugin], adapt: Callable[[Plugin], Any]
 # -- one plugin in a scheduler --------------------------------------------------------------------------------------
 
 
-def _third(method: str, raised: type[BaseException], times: int) -> type[Plugin]:
-    """Return a plugin with every extension point, of which one method raises a number of times."""
+def _third(method: str, raised: type[BaseException], times: int, *, by_task: bool = False) -> type[Plugin]:
+    """Return a plugin with every extension point, of which one method raises a number of times.
+
+    With *by_task* a task raises that the method awaits.
+    """
     left = [times]
 
     def fails(name: str, otherwise: Callable[..., Any]) -> Callable[..., Any]:
@@ -262,6 +282,11 @@ def _third(method: str, raised: type[BaseException], times: int) -> type[Plugin]
             return otherwise(self, *args)
 
         async def awaiting(self: Any, *args: Any) -> Any:
+            if by_task:
+                return await asyncio.ensure_future(task(self, *args))
+            return call(self, *args)
+
+        async def task(self: Any, *args: Any) -> Any:
             return call(self, *args)
 
         return awaiting if name in ("pre_bind", "bind") else call
@@ -349,7 +374,17 @@ async def test_pods_and_gangs_survive_a_plugin_that_raises(
     method: str, raised: type[BaseException], times: int
 ) -> None:
     """Two pods and a gang are bound in the end, on nodes that have room for them, and nothing is left over."""
-    made = _third_rig(_third(method, raised, times))
+    await _survives(_third_rig(_third(method, raised, times)))
+
+
+@pytest.mark.parametrize("raised", [RuntimeError, asyncio.CancelledError])
+@pytest.mark.parametrize("method", ["pre_bind", "bind"])
+async def test_pods_and_gangs_survive_a_plugin_whose_task_raises(method: str, raised: type[BaseException]) -> None:
+    """A pod is not lost if its plugin awaits a task that fails or is cancelled."""
+    await _survives(_third_rig(_third(method, raised, 3, by_task=True)))
+
+
+async def _survives(made: Rig) -> None:
     made.add(node("n0", allocatable={"cpu": "3", "pods": "10"}), node("n1", allocatable={"cpu": "3", "pods": "10"}))
     async with made.running():
         pods = [pod("a", requests={"cpu": "1"}), pod("b", requests={"cpu": "1"}), *members(3)]
