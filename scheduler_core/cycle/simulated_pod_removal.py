@@ -29,11 +29,17 @@ from scheduler_core.snapshot.row_sums import RowSums
 from scheduler_core.step_counter import StepCounter
 
 _STEPS_OF_POD = 2
+_DEMANDS_PER_STEP = 32
 _STEPS_OF_FILTERS = 20
 _STEPS_OF_SUMS = 4
 _ROWS_PER_STEP = 50
 _SUMMED_AT_ONCE = 1000
 _SUMMED_PER_STEP = 8
+
+
+def steps_of_removal(info: PodInfo) -> int:
+    """Return the steps of removing a pod from its row, or of putting it back."""
+    return _STEPS_OF_POD + (info.demands + len(info.host_ports)) // _DEMANDS_PER_STEP
 
 
 class NodeDryRun:
@@ -107,7 +113,7 @@ class NodeDryRun:
             PluginError: A plugin failed to update its data.
         """
         for info in running:
-            self._steps.spend(_STEPS_OF_POD)
+            self._steps.spend(steps_of_removal(info))
             row = info.row
             self._overlay.remove([info])
             pod_removed(self._instance, self._state, self._pod, (info, row), self._nodes)
@@ -119,7 +125,7 @@ class NodeDryRun:
             PluginError: A plugin failed to update its data.
         """
         for info in running:
-            self._steps.spend(_STEPS_OF_POD)
+            self._steps.spend(steps_of_removal(info))
             self._overlay.restore([info])
             pod_added(self._instance, self._state, self._pod, info, self._nodes)
 

@@ -126,11 +126,10 @@ def split_by_budgets(
 
 def _take(info: PodInfo, budgets: DisruptionBudgets, left: dict[tuple[str, str], int]) -> bool:
     namespace = info.pod.metadata.namespace
-    for budget in budgets.of_namespace(namespace):
-        if budget.protects(info.pod):
-            key = (namespace, budget.name)
-            left[key] = left.get(key, budget.disruptions_allowed) - 1
-            if left[key] < 0:
-                # As there since v1.37: the budgets after the first one that is violated keep what they allow.
-                return True
+    for budget in budgets.protecting(info):
+        key = (namespace, budget.name)
+        left[key] = left.get(key, budget.disruptions_allowed) - 1
+        if left[key] < 0:
+            # As there since v1.37: the budgets after the first one that is violated keep what they allow.
+            return True
     return False

@@ -25,7 +25,7 @@ from scheduler_core.cycle.assume_and_reserve import AssumedPods
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.filter_and_score import Feasible, NodeSelection
 from scheduler_core.cycle.gang_constraints import Where
-from scheduler_core.cycle.simulated_pod_removal import NodeDryRun
+from scheduler_core.cycle.simulated_pod_removal import NodeDryRun, steps_of_removal
 from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.disruption_units import DisruptionUnit, Importance, split_by_budgets
 from scheduler_core.framework.extension_points import PreemptionCandidate
@@ -40,8 +40,6 @@ from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.overlay import ColumnsOverlay
 from scheduler_core.snapshot.pod_info import PodInfo
 from scheduler_core.step_counter import StepCounter
-
-_STEPS_OF_POD = 2
 
 
 @dataclass(slots=True)
@@ -101,7 +99,7 @@ class VictimSearch:
     def choose(self, units: Sequence[DisruptionUnit]) -> None:
         """Remove units as victims."""
         for unit in units:
-            self.steps.spend(_STEPS_OF_POD * len(unit.pods))
+            self.steps.spend(sum(map(steps_of_removal, unit.pods)))
             self.overlay.remove(unit.pods)
         self.chosen += units
 
@@ -266,7 +264,7 @@ class VictimSearch:
             if self._is_apart(unit, held):
                 gone.add(id(unit))
                 continue
-            self.steps.spend(_STEPS_OF_POD * len(unit.pods))
+            self.steps.spend(sum(map(steps_of_removal, unit.pods)))
             rows = self.overlay.restore(reversed(unit.pods))
             if self._can_return(unit, rows):
                 gone.add(id(unit))

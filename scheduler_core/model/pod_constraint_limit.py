@@ -7,17 +7,23 @@ could delay the scheduling of all others for a minute. kube-scheduler has no lim
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import attrgetter
 
 from scheduler_core.model.affinity import LabelSelector, NodeSelectorTerm, PodAffinity, PodAffinityTerm
-from scheduler_core.model.pod import Container, PodSpec
+from scheduler_core.model.pod import Container, PodSpec, Volume
 
 MAX_DEMANDS = 500
 COSTLY_DEMANDS = 50
 """Number above which the steps of an attempt are bounded; see :mod:`scheduler_core.step_counter`."""
 
+_sources = attrgetter(
+    *("claim", "ephemeral", "gce", "aws", "iscsi", "azure_disk", "azure_file", "cinder", "portworx", "vsphere")
+)
+_NO_SOURCES = _sources(Volume())
+
 
 def demand_count(spec: PodSpec) -> int:
-    """Return the number of label requirements, affinity terms, spread constraints and requested resources.
+    """Return the number of label requirements, affinity terms, spread constraints, volumes and requested resources.
 
     Args:
         spec: The spec of a pod.
@@ -26,6 +32,8 @@ def demand_count(spec: PodSpec) -> int:
         The number, which is approximate where that does not matter.
     """
     count = len(spec.node_selector) + _resource_count((*spec.containers, *spec.init_containers))
+    for volume in spec.volumes:
+        count += _of_volume(volume)
     for constraint in spec.topology_spread_constraints:
         count += 1 + _of_selector(constraint.label_selector) + len(constraint.match_label_keys)
     affinity = spec.affinity
@@ -37,6 +45,24 @@ def demand_count(spec: PodSpec) -> int:
             count += _of_node_terms(node_affinity.required.node_selector_terms)
         count += _of_node_terms(one.preference for one in node_affinity.preferred)
     return count + _of_pod_affinity(affinity.pod_affinity) + _of_pod_affinity(affinity.pod_anti_affinity)
+
+
+def limited_volumes(volumes: Iterable[Volume]) -> tuple[Volume, ...]:
+    """Return the first volumes, within the limit, of a pod on a node that exceeds it."""
+    limited: list[Volume] = []
+    count = 0
+    for volume in volumes:
+        count += _of_volume(volume)
+        if count > MAX_DEMANDS:
+            break
+        limited.append(volume)
+    return tuple(limited)
+
+
+def _of_volume(volume: Volume) -> int:
+    if volume.rbd is not None:
+        return 1 + len(volume.rbd.monitors)
+    return _sources(volume) != _NO_SOURCES
 
 
 def _resource_count(containers: tuple[Container, ...]) -> int:

@@ -20,7 +20,7 @@ from scheduler_core.change_log import ChangeLog
 from scheduler_core.errors import CacheError, PodTooDemandingError
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
-from scheduler_core.model.pod_constraint_limit import MAX_DEMANDS, demand_count
+from scheduler_core.model.pod_constraint_limit import MAX_DEMANDS, demand_count, limited_volumes
 from scheduler_core.model.pod_requests import LARGEST_CAPACITY, PODS, in_units
 from scheduler_core.model.pod_volumes import NO_VOLUMES
 from scheduler_core.model.quantity import nano, whole_units
@@ -110,11 +110,12 @@ class NodeColumns:
         self.taint_sets.acquire(())
         self.images, self.host_ports = ImageIndex(), HostPortIndex()
         self.namespaces = NamespaceLabels()
-        self.storage, self.devices = StorageIndex(self.row_of), devices or DeviceIndex()
-        self.disruption_budgets = DisruptionBudgets()
+        self.devices = devices or DeviceIndex()
+        steps = self.devices.hardware.steps
+        self.storage, self.disruption_budgets = StorageIndex(self.row_of, steps), DisruptionBudgets(steps)
         self.workloads = WorkloadIndex(bounds.default_selectors)
         self.priorities = PriorityCounts()
-        self.pod_index = PodIndex(self.namespaces, bounds, self.devices.hardware.steps)
+        self.pod_index = PodIndex(self.namespaces, bounds, steps)
         self.held = HeldNodes()
         self.changes: ChangeLog[int] = ChangeLog(bounds.changes)
         self.overlays: list[HypotheticalChanges] = []
@@ -327,7 +328,8 @@ class NodeColumns:
     def compile_pod(self, pod: Pod) -> PodInfo:
         """Compile a pod.
 
-        If a pod that is on a node exceeds the limit of demands, its requests count and its constraints do not.
+        If a pod that is on a node exceeds the limit of demands, its requests and its first volumes count, and its
+        constraints do not.
 
         Raises:
             QuantityError: A quantity of the pod is invalid.
@@ -337,9 +339,9 @@ class NodeColumns:
         if demands > MAX_DEMANDS:
             if not pod.spec.node_name:
                 message = f"it makes {demands} demands of nodes and neighbours, but at most {MAX_DEMANDS} are evaluated"
-                raise PodTooDemandingError(f"{message}; remove terms, requirements or resources")
-            spec = replace(pod.spec, affinity=None, topology_spread_constraints=(), node_selector={})
-            pod = replace(pod, spec=spec)
+                raise PodTooDemandingError(f"{message}; remove terms, requirements, volumes or resources")
+            unconstrained = replace(pod.spec, affinity=None, topology_spread_constraints=(), node_selector={})
+            pod = replace(pod, spec=replace(unconstrained, volumes=limited_volumes(pod.spec.volumes)))
         info = PodInfo(pod, self.resources)
         info.demands = demands
         return info

@@ -29,6 +29,8 @@ _COUNTERS = frozenset(
         "_namespaces_version",
         "_made",
         "_array",
+        "_left",
+        "_found",
     )
 )
 """Attributes that only cause readers to recompute, or that are derived from other attributes."""
@@ -37,6 +39,7 @@ _BY_RESOURCE = ("allocatable", "requested")
 
 def columns_state(nodes: NodeColumns) -> dict[str, Any]:
     """Return all state of the columns."""
+    nodes.storage.use.counts("", 0)  # applies what was added and removed
     found: dict[str, Any] = _plain(nodes)
     for name in _BY_RESOURCE:
         found.pop(f"_{name}")

@@ -9,7 +9,7 @@ or empty selector matches no pod, and no budget matches a pod without labels.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from weakref import WeakKeyDictionary
 
 from msgspec import Struct
 
@@ -17,6 +17,13 @@ from scheduler_core.errors import SelectorError
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.selectors import MATCH_NOTHING, LabelMatcher, compile_label_selector
 from scheduler_core.model.workloads import PodDisruptionBudget
+from scheduler_core.snapshot.pod_info import PodInfo
+from scheduler_core.step_counter import StepCounter
+
+_REQUIREMENTS_PER_STEP = 16
+
+_Found = WeakKeyDictionary[PodInfo, "tuple[dict[str, str], tuple[DisruptionBudget, ...]]"]
+"""The budgets of pods, and the labels for which they were found."""
 
 
 class DisruptionBudget(Struct, frozen=True):
@@ -41,21 +48,43 @@ class DisruptionBudget(Struct, frozen=True):
 
 
 class DisruptionBudgets:
-    """All budgets; every change increments ``version``."""
+    """All budgets; every change increments ``version``.
 
-    __slots__ = ("_by_namespace", "version")
+    Args:
+        steps: Counts the steps of comparing a pod with the budgets of its namespace.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_by_namespace", "_found", "_steps", "version")
+
+    def __init__(self, steps: StepCounter) -> None:
         self._by_namespace: dict[str, dict[str, DisruptionBudget]] = {}
+        self._found: dict[str, _Found] = {}
+        self._steps = steps
         self.version = 0
 
     def __len__(self) -> int:
         return sum(len(budgets) for budgets in self._by_namespace.values())
 
-    def of_namespace(self, namespace: str) -> Iterable[DisruptionBudget]:
-        """Return the budgets of a namespace."""
-        budgets: Mapping[str, DisruptionBudget] = self._by_namespace.get(namespace, {})
-        return budgets.values()
+    def protecting(self, info: PodInfo) -> tuple[DisruptionBudget, ...]:
+        """Return the budgets against which the disruption of a pod counts; they are stored until one changes.
+
+        A namespace may have hundreds of budgets of hundreds of requirements, and each attempt to preempt needs those of
+        all pods that it may evict.
+        """
+        labels, namespace = info.pod.metadata.labels, info.pod.metadata.namespace
+        budgets = self._by_namespace.get(namespace)
+        if budgets is None:
+            return ()
+        stored = self._found.setdefault(namespace, WeakKeyDictionary())
+        known = stored.get(info)
+        if known is None or known[0] is not labels:
+            found: list[DisruptionBudget] = []
+            for budget in budgets.values():
+                self._steps.upkeep(1 + len(budget.selector.requirements) // _REQUIREMENTS_PER_STEP)
+                if budget.protects(info.pod):
+                    found.append(budget)
+            known = stored[info] = labels, tuple(found)
+        return known[1]
 
     def assign(self, budget: PodDisruptionBudget) -> None:
         """Add or replace a budget."""
@@ -64,6 +93,7 @@ class DisruptionBudgets:
             meta.name, _selector(budget), status.disruptions_allowed, frozenset(status.disrupted_pods)
         )
         self._by_namespace.setdefault(meta.namespace, {})[meta.name] = compiled
+        self._found.pop(meta.namespace, None)
         self.version += 1
 
     def remove(self, namespace: str, name: str) -> None:
@@ -71,6 +101,7 @@ class DisruptionBudgets:
         budgets = self._by_namespace.get(namespace, {})
         if budgets.pop(name, None) is None:
             return
+        self._found.pop(namespace, None)
         if not budgets:
             del self._by_namespace[namespace]
         self.version += 1

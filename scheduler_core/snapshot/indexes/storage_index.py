@@ -34,6 +34,7 @@ from scheduler_core.model.storage import (
     VolumeNodeAffinity,
 )
 from scheduler_core.snapshot.indexes.volume_use import VolumeUse
+from scheduler_core.step_counter import StepCounter
 
 
 class _Named(Protocol):
@@ -169,11 +170,12 @@ class StorageIndex:
         use: Volumes in use by row.
     """
 
-    def __init__(self, row_of: Callable[[str], int]) -> None:
+    def __init__(self, row_of: Callable[[str], int], steps: StepCounter) -> None:
         """Create an empty index.
 
         Args:
             row_of: Returns the row of a node by name, negative if there is none.
+            steps: Counts the steps of applying changes of volumes in use.
         """
         self.volumes: ObjectTable[PersistentVolume] = ObjectTable()
         self.claims: ObjectTable[PersistentVolumeClaim] = ObjectTable()
@@ -186,7 +188,7 @@ class StorageIndex:
         self._free: dict[str, list[_SizeAndName]] = {}
         self._reserved: dict[tuple[str, str], dict[str, None]] = {}
         self._capacities_of: dict[str, dict[str, CsiStorageCapacity]] = {}
-        self.use = VolumeUse(self, row_of)
+        self.use = VolumeUse(self, row_of, steps)
 
     # -- looking up ---------------------------------------------------------------------------------------------
 

@@ -6,6 +6,9 @@ Three tables are updated as pods and storage objects change, so that no cycle vi
 * rows with an inline disk, and how it is mounted;
 * per CSI driver, the number of distinct volumes on each row, of pods and attachments together.
 
+What is added and removed is applied when a table is read, since dry runs of preemption remove and restore pods with
+thousands of volumes for pods without any.
+
 An unbound claim counts as a volume of its class's provisioner. Follows kube-scheduler v1.37.1,
 ``plugins/nodevolumelimits/csi.go``. There, a running pod with an inline volume that cannot be translated, or with an
 ephemeral claim of another pod, fails the attempts of all pods with volumes; here the former is not counted and the
@@ -23,6 +26,7 @@ from numpy.typing import NDArray
 from scheduler_core.errors import StorageError
 from scheduler_core.model.csi_migration import in_tree_plugin, in_tree_plugin_named, translated_handle
 from scheduler_core.model.pod_volumes import CsiVolume, DiskIdentity, PodVolumes
+from scheduler_core.step_counter import StepCounter
 
 if TYPE_CHECKING:
     from scheduler_core.snapshot.indexes.storage_index import StorageIndex
@@ -33,6 +37,7 @@ _Rows = dict[int, int]
 _Object = tuple[str, str]
 """A kind in one word, and a name."""
 
+_VOLUMES_PER_STEP = 8
 _UNPROVISIONED = "\0unprovisioned/"
 
 
@@ -57,11 +62,19 @@ class _DiskMounts:
 
 
 class VolumeUse:
-    """The tables of volumes in use."""
+    """The tables of volumes in use.
 
-    def __init__(self, storage: StorageIndex, row_of: Callable[[str], int]) -> None:
+    Args:
+        storage: The storage objects.
+        row_of: Returns the row of a node.
+        steps: Counts the steps of applying changes.
+    """
+
+    def __init__(self, storage: StorageIndex, row_of: Callable[[str], int], steps: StepCounter) -> None:
         self._storage = storage
         self._row_of = row_of
+        self._steps = steps
+        self._changes: dict[tuple[int, int], tuple[int, PodVolumes, int]] = {}
         self._mounted: dict[str, _Rows] = {}
         self._disks: dict[DiskIdentity, _DiskMounts] = {}
         self._claims: dict[str, _Rows] = {}
@@ -79,10 +92,12 @@ class VolumeUse:
 
     def is_claim_mounted(self, key: str) -> bool:
         """Return whether a pod on a node uses the claim."""
+        self._apply()
         return key in self._mounted
 
     def disk_rows(self, identity: DiskIdentity, *, read_only: bool) -> Iterable[int]:
         """Return the rows with mounts of an inline disk that exclude another mount, read-only or not."""
+        self._apply()
         mounts = self._disks.get(identity)
         if mounts is None:
             return ()
@@ -90,6 +105,7 @@ class VolumeUse:
 
     def counts(self, driver: str, size: int) -> NDArray[np.int64]:
         """Return the number of distinct volumes of a driver, int64[size]; the caller may modify the array."""
+        self._apply()
         counts = self._counts.get(driver)
         found = np.zeros(size, dtype=np.int64)
         if counts is not None:
@@ -99,6 +115,7 @@ class VolumeUse:
 
     def rows_with(self, volume: CsiVolume) -> list[int]:
         """Return the rows where a pod uses the volume."""
+        self._apply()
         holders = self._holders.get(volume)
         return [] if holders is None else list(holders.pods)
 
@@ -121,11 +138,25 @@ class VolumeUse:
 
     def add_pod(self, row: int, volumes: PodVolumes) -> None:
         """Add the volumes of a pod that was added to ``row``."""
-        self._count_pod(row, volumes, 1)
+        self._change(row, volumes, 1)
 
     def remove_pod(self, row: int, volumes: PodVolumes) -> None:
         """Remove the volumes of a pod that was removed from ``row``."""
-        self._count_pod(row, volumes, -1)
+        self._change(row, volumes, -1)
+
+    def _change(self, row: int, volumes: PodVolumes, sign: int) -> None:
+        place = row, id(volumes)
+        _, _, before = self._changes.pop(place, (0, volumes, 0))
+        if before + sign:
+            self._changes[place] = row, volumes, before + sign
+
+    def _apply(self) -> None:
+        while self._changes:
+            row, volumes, sign = next(iter(self._changes.values()))
+            count = len(volumes.claims) + len(volumes.inline) + sum(len(disk.identities) for disk in volumes.disks)
+            self._steps.upkeep(1 + count // _VOLUMES_PER_STEP)
+            del self._changes[row, id(volumes)]
+            self._count_pod(row, volumes, sign)
 
     def _count_pod(self, row: int, volumes: PodVolumes, sign: int) -> None:
         for claim in volumes.claims:

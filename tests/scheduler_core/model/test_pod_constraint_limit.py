@@ -17,7 +17,15 @@ from scheduler_core.model.affinity import (
     Requirement,
     WeightedPodAffinityTerm,
 )
-from scheduler_core.model.pod import Container, PodSpec, ResourceRequirements, TopologySpreadConstraint
+from scheduler_core.model.pod import (
+    ClaimVolumeSource,
+    Container,
+    PodSpec,
+    RbdVolume,
+    ResourceRequirements,
+    TopologySpreadConstraint,
+    Volume,
+)
 from scheduler_core.model.pod_constraint_limit import MAX_DEMANDS, demand_count
 from scheduler_core.snapshot.node_columns import NodeColumns
 from tests.support.builders import node, pod
@@ -37,6 +45,13 @@ def requesting(*names: str) -> Container:
         pytest.param(PodSpec(), 0, id="none"),
         pytest.param(PodSpec(node_selector={"a": "1", "b": "2"}), 2, id="node selector"),
         pytest.param(PodSpec(containers=(requesting("cpu"), requesting("cpu", "memory"))), 2, id="resources by name"),
+        pytest.param(
+            PodSpec(
+                volumes=(Volume("a", claim=ClaimVolumeSource("a")), Volume("b", rbd=RbdVolume(("m", "n"))), Volume("c"))
+            ),
+            4,
+            id="volumes that are attached",
+        ),
         pytest.param(
             PodSpec(topology_spread_constraints=(TopologySpreadConstraint(label_selector=ONE_APP),) * 2), 4, id="spread"
         ),
@@ -87,3 +102,10 @@ def test_a_bound_pod_above_the_limit_uses_resources() -> None:
     columns.add_pod(info, row)
     assert columns.requested[0, row] == 2000
     assert not info.terms.required_anti
+
+
+def test_a_bound_pod_above_the_limit_uses_its_first_volumes() -> None:
+    """The volumes of a bound pod count up to the limit."""
+    volumes = tuple(Volume(f"v{number}", claim=ClaimVolumeSource(f"c{number}")) for number in range(2 * MAX_DEMANDS))
+    info = NodeColumns().compile_pod(pod(node_name="n", volumes=volumes))
+    assert [claim.name for claim in info.volumes.claims] == [f"c{number}" for number in range(MAX_DEMANDS)]

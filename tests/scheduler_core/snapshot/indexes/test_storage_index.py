@@ -9,11 +9,12 @@ from scheduler_core.errors import QuantityError, StorageError
 from scheduler_core.model.affinity import NodeSelector, NodeSelectorTerm, Requirement
 from scheduler_core.model.storage import ClaimPointer, PersistentVolume, StorageObject, VolumeNodeAffinity
 from scheduler_core.snapshot.indexes.storage_index import KnownVolume, StorageIndex, volume_affinity
+from scheduler_core.step_counter import StepCounter
 from tests.support.storage import accessible_from, capacity, claim, csi_driver, csi_node, storage_class, volume
 
 
 def index(*storage: StorageObject) -> StorageIndex:
-    filled = StorageIndex(lambda _: -1)
+    filled = StorageIndex(lambda _: -1, StepCounter())
     for stored in storage:
         filled.assign(stored)
     return filled
