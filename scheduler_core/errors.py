@@ -159,19 +159,27 @@ class AllocationTimeoutError(SchedulerCoreError):
 
 
 class AttemptLimitError(PluginError):
-    """An attempt to schedule a pod or a gang took more steps than it may: it ends, and only it fails.
+    """An attempt to schedule a pod or a gang, or its dry run, took more steps than it may: it ends, and only it fails.
 
     Args:
         steps: The limit.
+        is_dry: Whether it is the limit of a dry run, which attempts exceed.
     """
 
-    def __init__(self, steps: int) -> None:
+    def __init__(self, steps: int, *, is_dry: bool = False) -> None:
         self.steps = steps
+        self.is_dry = is_dry
         super().__init__("", "", "")
 
     def __str__(self) -> str:
         """Return the reason, with the plugin that was running."""
         where = f" by plugin {self.plugin}" if self.plugin else ""
+        if self.is_dry:
+            return (
+                f"dry run given up after {self.steps} steps of the search{where}, during which no pod is scheduled; "
+                "attempts take more: see the conditions of the pods and their PodGroup, or save the objects and run "
+                "bayplan explain -f, which has no such limit"
+            )
         return (
             f"given up after {self.steps} steps of the search{where}, the limit of one attempt; use fewer or simpler "
             "requests, selectors and constraints"

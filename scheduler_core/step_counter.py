@@ -71,7 +71,7 @@ class StepCounter:
         if self.spent > self._limit:
             # What catches the error and goes on with something else is interrupted, too.
             self.upkeep(steps + _STEPS_OF_ERROR)
-            raise AttemptLimitError(self._limit)
+            raise AttemptLimitError(self._limit, is_dry=self.is_dry)
         self._left -= steps
         if self._left <= 0:
             self._end_slice()

@@ -311,7 +311,8 @@ def test_a_dry_run_is_bounded_and_changes_no_live_attempt(name: str) -> None:
             instance = next(iter(made.context.profiles))
             with steps.dry_run():
                 found = made.scheduler.cycles.examiner.examine(instance, info)
-            assert f"given up after {steps.dry_run_steps} steps" in found.error
+            assert f"dry run given up after {steps.dry_run_steps} steps" in found.error
+            assert "run bayplan explain -f, which has no such limit" in found.error
         made.add(using(pod("costly", namespace="ns", uid="costly"), "c0"))
         with steps.live_attempt():
             assert made.decide() is None

@@ -15,7 +15,10 @@ from scheduler_core.errors import Problem
 
 _UNIQUE = frozenset({"SchedulerProfile", "PluginConfig", "KubeSchedulerConfiguration"})
 """Kinds that no other API group has."""
-_BAYPLAN_KINDS = ("SchedulerProfile", "PluginConfig", "PodGroup")
+_OTHER_KINDS = {
+    API_VERSION: ("SchedulerProfile", "PluginConfig", "PodGroup"),
+    KUBE_SCHEDULER_API: ("KubeSchedulerConfiguration",),
+}
 _GROUPS = frozenset({GROUP, KUBE_SCHEDULER_API.partition("/")[0], "scheduling.x-k8s.io"})
 
 
@@ -41,7 +44,7 @@ def version_problem(api_version: str, kind: str, known: Iterable[str]) -> Proble
         return Problem("apiVersion", f'must be "v1", not "{api_version}"; correct it')
     if not api_version:
         return Problem("apiVersion", "is required; add it")
-    kinds = _BAYPLAN_KINDS if api_version == API_VERSION else served.get(api_version)
+    kinds = _OTHER_KINDS.get(api_version) or served.get(api_version)
     if kinds is not None:
         return Problem("kind", f'no kind "{kind}" in {api_version}{did_you_mean(kind, kinds)}; correct it')
     return None
