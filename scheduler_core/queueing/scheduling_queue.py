@@ -220,11 +220,13 @@ class SchedulingQueue:
         if self._given_up:
             self._given_up.pop(uid, None)
         pod = self._places.find(uid)
-        if pod is None:
-            # It was removed during the attempt, which may have written a nomination since.
-            self.nominator.remove(uid)
-        elif pod.place is _IN_FLIGHT:
+        if pod is not None:
+            if pod.place is not _IN_FLIGHT:
+                return
             self._places.drop(pod)
+        # The attempt may have written a nomination after the pod was removed. A bind displaces writes, and no watch
+        # shows these: if the bind had no effect after all, only the nomination in the status of the pod counts.
+        self.nominator.remove(uid)
 
     def scheduled(self, pod: QueuedPod) -> None:
         """End an attempt whose pod was bound."""

@@ -1,7 +1,8 @@
 """Checks that members of a gang that were scheduled together are bound together.
 
 The checks compare with what the scheduler has received and with the ledger. From the core they read only which members
-a decision lists as the gang's quorum, and why a gang is rejected.
+a decision lists as the gang's quorum, why a gang is rejected, and how many members of its run have succeeded, which
+``tests/laws/test_gang_runs.py`` checks.
 
 A quorum, as in ``scheduler_core/cycle/gang_bind_barrier.py``::
 
@@ -186,16 +187,19 @@ class GangChecks:
         self._quorums[uid] = known[1]
 
     def _counted(self, key: GroupKey) -> Iterator[tuple[str, bool]]:
-        """Yield the UIDs of members that have succeeded or have a node, and whether that was so before this cycle."""
+        """Yield the UIDs of members that have a node or have succeeded, and whether that was so before this cycle.
+
+        No pod may exist of those that have succeeded, so the core's number is taken, each under a name of its own.
+        """
         for pod in self.received.pods.values():
             uid = pod.metadata.uid
-            if group_key_of(pod) != key:
+            if group_key_of(pod) != key or pod.is_terminal:
                 continue
-            if pod.is_terminal:
-                if pod.status.phase == "Succeeded":
-                    yield uid, True
-            elif pod.metadata.deletion_timestamp is None and (pod.spec.node_name or uid in self.ledger.reservations):
+            if pod.metadata.deletion_timestamp is None and (pod.spec.node_name or uid in self.ledger.reservations):
                 yield uid, bool(pod.spec.node_name) or uid in self._placed
+        gang = self.context.queue.gangs.get(key)
+        for number in range(0 if gang is None else gang.succeeded):
+            yield f"succeeded {number}", True
 
     # -- binding ------------------------------------------------------------------------------------------------
 

@@ -60,6 +60,8 @@ from tests.simulation.simulation import run_seed
         pytest.param(1402257, id="read-fails-while-a-cycle-waits-for-an-extender"),
         pytest.param(1301021, id="new-revision-gates-members-whose-cycle-waits-for-an-extender"),
         pytest.param(2000251, id="tree-skips-a-domain-without-enough-capacity"),
+        pytest.param(2001107, id="bind-without-effect-displaces-the-write-of-a-nomination"),
+        pytest.param(2001459, id="succeeded-member-of-a-tree-is-collected"),
     ],
 )
 def test_a_fixed_bug_does_not_return(seed: int) -> None:

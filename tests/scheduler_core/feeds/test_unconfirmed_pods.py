@@ -242,3 +242,16 @@ async def test_a_deleted_member_does_not_count_again() -> None:
     made.add(member("train-2"))
     assert (sorted(gang_of(made).pods), made.queue.pop()) == (["uid-of-default-train-2"], None)
     made.queue.close()
+
+
+async def test_a_nomination_whose_write_a_bind_displaced_does_not_count() -> None:
+    """A pod that is queued again has the nomination of its status, not one that was never written."""
+    made = rig(defaults=default_plugins())
+    made.add(node("n0"), WEB)
+    made.queue.nominator.written(WEB.metadata.uid, "n1")
+    assert await made.attempt() == "n0"
+    made.clock.advance(20)
+    made.writer.pods["default/web"] = WEB
+    await settle(made)
+    assert made.place_of(WEB) == "active"
+    assert made.queue.nominator.node_of(WEB.metadata.uid) == ""
