@@ -140,7 +140,7 @@ class Examiner:
         found = Examination(pod)
         queued = self.queued(pod)
         rules = QueueingRules(instance.pre_enqueue, instance.registrations, instance.queue_sort.sort_key)
-        of_group = self._gangs.gate(queued.group)
+        of_group = self._gangs.gate(queued, places_gangs=instance.places_gangs)
         if of_group.is_success or pod.pod.spec.scheduling_gates:
             found.gate = rules.preview_gate(queued)
         found.gate = of_group if found.gate.is_success else found.gate

@@ -16,8 +16,9 @@ from scheduler_core.cycle.failure_handler import (
 )
 from scheduler_core.framework.queued_pod import Place, QueuedPod
 from scheduler_core.framework.status import GANG_SCHEDULING
+from scheduler_core.model.pod import PodCondition
 from scheduler_core.model.pod_group import GroupSource
-from scheduler_core.ports import Clock, ClusterWriter, Event, ObjectReference, Timer
+from scheduler_core.ports import Clock, ClusterWriter, Event, ObjectReference, PodStatusPatch, Timer
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 
 log = logging.getLogger(__name__)
@@ -27,7 +28,9 @@ _REPORTED_AT_ONCE = 256
 _NO_QUORUM = "waiting for minCount pods from a gang to appear in scheduling queue"
 
 FOREIGN_GANG = "ForeignGang"
-"""Reason of the event for a pod with a mark of another gang scheduler."""
+"""Reason of event and condition of a pod with a mark of another gang scheduler."""
+FOREIGN_GANG_CONDITION = "bayplan.dev/ForeignGang"
+"""Type of the condition of such a pod."""
 
 
 class GatedMembers:
@@ -57,10 +60,14 @@ class GatedMembers:
             self._timer = None
 
     def _warn(self, queued: QueuedPod, mark: str) -> None:
-        """Record an event for a pod that is scheduled alone, and that others would schedule with its gang."""
-        meta = queued.info.pod.metadata
+        """Report once a pod that is scheduled alone and that others would schedule with its gang."""
+        pod, meta = queued.info.pod, queued.info.pod.metadata
         regarding = ObjectReference("Pod", meta.name, meta.namespace, meta.uid)
         note = f"the pod is scheduled without its gang: {mark}"
+        condition = PodCondition(FOREIGN_GANG_CONDITION, "True", FOREIGN_GANG, note, meta.generation)
+        if any(condition.has_same_content(each) for each in pod.status.conditions):
+            return
+        self._writer.patch_pod_status(PodStatusPatch(meta.namespace, meta.name, meta.uid, condition))
         self._writer.record(
             Event(regarding, "Warning", FOREIGN_GANG, "Scheduling", note, reporting_controller=queued.profile)
         )

@@ -24,9 +24,8 @@ from collections.abc import Iterable
 
 from scheduler_core.errors import error_message
 from scheduler_core.framework.queued_pod import Place, QueuedGang, QueuedPod
-from scheduler_core.framework.status import GANG_SCHEDULING, Status, unresolvable
-from scheduler_core.model.foreign_gangs import foreign_gang
-from scheduler_core.model.pod_group import GroupKey, names_several_groups
+from scheduler_core.framework.status import GANG_SCHEDULING, Status
+from scheduler_core.model.pod_group import GroupKey
 from scheduler_core.ports import Clock
 from scheduler_core.queueing.gang_members import Gang, GangOutcome
 from scheduler_core.queueing.gang_registry import Gangs
@@ -43,11 +42,6 @@ GROUP_CHANGED = "PodGroupUpdate"
 
 _BACKOFF_FACTOR = 2.0
 """Minimum backoff of a failing gang, as a multiple of the time that one cycle of every failing gang takes."""
-
-_NOT_BY_PERMIT = (
-    "groups of groups are not supported by a profile that schedules gangs by Permit; disable its plugin, such as "
-    "Coscheduling, or create the PodGroup without spec.parentCompositePodGroupName"
-)
 
 _GROUPED, _IN_FLIGHT, _NOWHERE = Place.GROUPED, Place.IN_FLIGHT, Place.NOWHERE
 _ASIDE = (Place.UNSCHEDULABLE, Place.GATED)
@@ -88,16 +82,8 @@ class GangEntries:
 
     def gate(self, pod: QueuedPod) -> Status:
         """Return Success if the PodGroup that a pod names is known, or if it names none and has no foreign mark."""
-        status = self._gangs.gate(pod.group)
-        if pod.group is None and self.gates_strangers and not pod.info.pod.spec.node_name:
-            mark = foreign_gang(pod.info.pod.metadata)
-            status = unresolvable(mark).of(GANG_SCHEDULING) if mark else status
-        gang, rules = None if pod.group is None else self._gangs.get(pod.group), self._rules(pod.profile)
-        if gang is not None and gang.tree is not None and rules is not None and not rules.places_gangs:
-            status = unresolvable(_NOT_BY_PERMIT).of(GANG_SCHEDULING)
-        if status.is_success and gang is not None and names_several_groups(pod.info.pod):
-            conflict = self._gangs.conflict(pod.info.pod)
-            status = unresolvable(conflict).of(GANG_SCHEDULING) if conflict else status
+        rules = self._rules(pod.profile)
+        status = self._gangs.gate(pod, places_gangs=rules is None or rules.places_gangs)
         if not status.is_success and (pod.gated_by, pod.gate_reasons) != (status.plugin, status.reasons):
             self._gangs.report_gated(pod)
         return status

@@ -26,6 +26,7 @@ from scheduler_core.model.pod_group import (
     PodGroup,
     group_key_of,
     group_keys_of,
+    names_several_groups,
 )
 from scheduler_core.ports import Clock
 from scheduler_core.queueing.gang_members import Gang
@@ -33,6 +34,10 @@ from scheduler_core.queueing.group_trees import GroupForest
 
 log = logging.getLogger(__name__)
 
+_NOT_BY_PERMIT = (
+    "groups of groups are not supported by a profile that schedules gangs by Permit; disable its plugin, such as "
+    "Coscheduling, or create the PodGroup without spec.parentCompositePodGroupName"
+)
 _TIMESTAMP_SECONDS = 1.0
 """Resolution of a creation timestamp."""
 
@@ -141,13 +146,34 @@ class Gangs:
             return f"{waits}: {what} cannot be scheduled: {refused}, {remedy}"
         return f"{waits}: no valid {what} exists; create or correct it, {remedy}"
 
-    def gate(self, key: GroupKey | None) -> Status:
-        """Return Success if a PodGroup is known, or if *key* is None; else why its members are gated.
+    def gate(self, pod: QueuedPod, *, places_gangs: bool) -> Status:
+        """Return Success if a pod may be scheduled, alone or with its gang; else why it is gated, with the remedy.
 
-        All profiles have this gate, whether they schedule gangs in one cycle or by Permit.
+        Args:
+            pod: The pod.
+            places_gangs: Whether its profile schedules gangs in group cycles; all profiles have this gate.
         """
-        text = "" if key is None else self.obstacle(key)
+        key = pod.group
+        if key is None:
+            holds = self.foreign_gangs == "Hold" and not pod.info.pod.spec.node_name
+            text = self.foreign_mark(pod.info.pod) if holds else ""
+        else:
+            text, gang = self.obstacle(key), self._gangs.get(key)
+            if gang is not None and gang.tree is not None and not places_gangs:
+                text = _NOT_BY_PERMIT
+            elif not text and gang is not None and names_several_groups(pod.info.pod):
+                text = self.conflict(pod.info.pod)
         return unresolvable(text).of(GANG_SCHEDULING) if text else SUCCESS
+
+    def foreign_mark(self, pod: Pod) -> str:
+        """Return what the mark of another gang scheduler is that a pod without PodGroup has, with the remedy.
+
+        Returns:
+            The text; "" without a mark, or if marks are ignored.
+        """
+        if self.foreign_gangs == "Ignore" or self.key_of(pod) is not None:
+            return ""
+        return foreign_gang(pod.metadata)
 
     def conflict(self, pod: Pod) -> str:
         """Return why a pod that names several groups is gated, with the remedy; "" if it is in one gang.
@@ -319,7 +345,7 @@ class Gangs:
 
     def report_foreign(self, pod: QueuedPod) -> None:
         """Call :attr:`on_foreign` if a pod without a PodGroup has a mark of another gang scheduler."""
-        text = foreign_gang(pod.info.pod.metadata)
+        text = self.foreign_mark(pod.info.pod)
         if text:
             for each in self.on_foreign:
                 each(pod, text)

@@ -138,6 +138,9 @@ def _examined(scheduler: Scheduler, instance: FrameworkInstance, pod: Pod, optio
     known = scheduler.context.queue.find(info.uid)
     found = scheduler.cycles.examiner.examine(instance, info, 1 if known is None else known.attempts + 1)
     notices = [notice for notice in [extenders_skipped_notice(instance.config.extenders)] if notice]
+    mark = scheduler.context.queue.gangs.foreign_mark(pod)
+    if mark and found.gate.message != mark:
+        notices.append(f"the pod is scheduled without its gang: {mark}")
     misses: tuple[NearMiss, ...] = ()
     devices: DeviceFindings | None = None
     described: DeviceExplanation | None = None

@@ -37,7 +37,7 @@ def decoded(made: Rig, name: str, **metadata: Mapping[str, str]) -> Pod:
 
 @pytest.mark.parametrize(("kind", "key"), MARKS)
 async def test_marked_pods_are_scheduled_with_an_event(kind: str, key: str) -> None:
-    """By default a marked pod is scheduled, and an event names the mark and the remedy."""
+    """By default a marked pod is scheduled; its event and its condition name the mark and the remedy."""
     made = cluster("Warn")
     made.add(decoded(made, "a", **{kind: {key: "job-1", "other": "x"}}), decoded(made, "b", annotations={"other": "x"}))
     await settle(made)
@@ -45,6 +45,26 @@ async def test_marked_pods_are_scheduled_with_an_event(kind: str, key: str) -> N
     (event,) = (each for each in made.writer.events if each.reason == "ForeignGang")
     assert (event.type, event.regarding.name) == ("Warning", "a")
     assert f'{kind[:-1]} {key}="job-1"' in event.note
+    (patch,) = made.writer.patches
+    assert patch.name == "a"
+    assert patch.condition is not None
+    assert (patch.condition.type, patch.condition.status) == ("bayplan.dev/ForeignGang", "True")
+    assert patch.condition.message == event.note
+
+
+async def test_a_reported_mark_is_not_reported_again() -> None:
+    """A restarted scheduler reports a marked pod again only if the mark has changed."""
+    made = cluster("Warn")
+    marked = decoded(made, "a", labels={"pod-group-name": "job-1"})
+    made.add(marked)
+    condition = made.condition
+    status = msgspec.structs.replace(marked.status, conditions=(condition,))
+    for labels, count in (("job-1", 0), ("job-2", 1)):
+        restarted = cluster("Warn")
+        pod = msgspec.structs.replace(decoded(made, "a", labels={"pod-group-name": labels}), status=status)
+        restarted.add(pod)
+        assert len(restarted.writer.patches) == count
+        assert len(restarted.writer.events) == count
 
 
 @pytest.mark.parametrize(("kind", "key"), MARKS)

@@ -19,6 +19,7 @@ import asyncio
 import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from itertools import compress
 
 from bayplan.kube.backoff import delay_of_try
 from bayplan.kube.http.request_limits import TokenBucket
@@ -115,7 +116,7 @@ class ApiDispatcher:
         # The event at the head of the queue has scheduled a timer, which this event uses too.
         is_behind = write.rank is Rank.EVENT and bool(self._ready[Rank.EVENT])
         if write.rank is Rank.DELETION:
-            self._drop_patches(entry)  # the status of a pod that is being deleted is not needed
+            self._drop_patches(entry, is_deleted=True)  # the status of a pod that is being deleted is not needed
         elif write.rank is Rank.EVENT:
             self._drop_oldest_events()
             self._queued_events[write] = None
@@ -126,7 +127,7 @@ class ApiDispatcher:
             self.pump()
 
     async def hold(self, key: ObjectKey) -> None:
-        """Drop an object's queued status patches, wait for one in flight, and hold new ones until :meth:`release`.
+        """Drop an object's obsolete status patches, wait for one in flight, and hold new ones until :meth:`release`.
 
         The hold is in effect from the call, even if waiting is cancelled.
         """
@@ -343,14 +344,15 @@ class ApiDispatcher:
         except Exception:
             _logger.exception("The completion handler of a write to %s failed", write.key)
 
-    def _drop_patches(self, entry: _Object) -> None:
+    def _drop_patches(self, entry: _Object, *, is_deleted: bool = False) -> None:
         if not entry.pending:
             return
-        remaining = deque(write for write in entry.pending if write.rank is not Rank.PATCH)
-        if len(remaining) == len(entry.pending):
+        kept = [write.rank is not Rank.PATCH or (write.outlives_bind and not is_deleted) for write in entry.pending]
+        if all(kept):
             return
-        for write in entry.pending:
-            if write.rank is Rank.PATCH:
+        remaining = deque(compress(entry.pending, kept))
+        for write, is_kept in zip(entry.pending, kept, strict=True):
+            if not is_kept:
                 self._end(write, WriteDroppedError("The pod is being bound."))
         entry.pending = remaining
         if entry.retry is not None:

@@ -17,7 +17,7 @@ from bayplan.kube.http.connection import ApiConnection
 from bayplan.kube.writes.api_dispatcher import ApiDispatcher, DispatcherOptions
 from bayplan.kube.writes.binds import Binder, read_pod
 from bayplan.kube.writes.event_recorder import EventRecorder
-from bayplan.kube.writes.pod_writes import PodLookup, PodWrites, merged
+from bayplan.kube.writes.pod_writes import POD_SCHEDULED, PodLookup, PodWrites, merged
 from bayplan.kube.writes.queued_write import ObjectKey, Rank, Write, WriteDroppedError
 from bayplan.kube.writes.write_metrics import POD_STATUS_PATCH, WriteMetrics
 from scheduler_core.errors import NotFoundError, ServerUnavailableError
@@ -149,9 +149,10 @@ class _StatusWrite(Write):
         self._calls = calls
         self._pod_writes = pod_writes
         self.patch = patch
+        self.outlives_bind = patch.condition is not None and patch.condition.type != POD_SCHEDULED
 
     def absorb(self, later: Write) -> bool:
-        if not isinstance(later, _StatusWrite):
+        if not isinstance(later, _StatusWrite) or self.outlives_bind:
             return False
         both = merged(self.patch, later.patch)
         if both is None:

@@ -28,7 +28,7 @@ from scheduler_core.model.pod import Pod, PodCondition
 from scheduler_core.ports import Clock, PodDeletion, PodStatusPatch
 
 _REMEMBERED = 20_000
-_POD_SCHEDULED = "PodScheduled"
+POD_SCHEDULED = "PodScheduled"
 
 PodLookup = Callable[[str, str], Pod | None]
 """Maps namespace and name to the pod in the informer; None if it has none."""
@@ -69,10 +69,10 @@ class PodWrites:
             ClusterWriteError: See :meth:`ApiConnection.request`.
         """
         condition = patch.condition
-        denies = condition is not None and condition.type == _POD_SCHEDULED and condition.status == "False"
+        denies = condition is not None and condition.type == POD_SCHEDULED and condition.status == "False"
         answer = await self._patch(patch, JSON if denies else METADATA_ONLY)
         if denies and _BOUND.decode(answer).spec.node_name:
-            scheduled = PodCondition(_POD_SCHEDULED, "True")
+            scheduled = PodCondition(POD_SCHEDULED, "True")
             await self._patch(PodStatusPatch(patch.namespace, patch.name, patch.uid, scheduled), METADATA_ONLY)
 
     async def _patch(self, patch: PodStatusPatch, accept: str) -> bytes:

@@ -28,16 +28,18 @@ class Write(ABC):
         rank: Its priority.
         max_tries: Maximum number of failures; None for no limit.
         tries: Number of failures so far.
+        outlives_bind: Whether it is sent also if the pod is bound first; a bind makes other patches obsolete.
         queued_at: ``clock.now()`` when it, or the first write merged into it, was queued.
     """
 
-    __slots__ = ("key", "max_tries", "queued_at", "rank", "tries")
+    __slots__ = ("key", "max_tries", "outlives_bind", "queued_at", "rank", "tries")
 
     def __init__(self, key: ObjectKey, rank: Rank, max_tries: int | None) -> None:
         self.key = key
         self.rank = rank
         self.max_tries = max_tries
         self.tries = 0
+        self.outlives_bind = False
         self.queued_at = 0.0
 
     @abstractmethod

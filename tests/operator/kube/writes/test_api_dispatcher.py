@@ -308,6 +308,24 @@ async def test_patches_around_a_bind(make: Make, log: Log, pressure: Pressure, b
     assert dispatcher.queued == 0
 
 
+async def test_a_patch_that_outlives_the_bind(make: Make, log: Log, pressure: Pressure) -> None:
+    """A condition that a bind does not make obsolete is sent after it, but not after a deletion."""
+    dispatcher = make()
+    pressure.on = True
+    for name in ("bound", "deleted"):
+        write = RecordedWrite(log, f"patch of {name}", name)
+        write.outlives_bind = True
+        dispatcher.submit(write)
+    await dispatcher.hold(key("bound"))
+    dispatcher.submit(RecordedWrite(log, "deletion", "deleted", Rank.DELETION))
+    pressure.on = False
+    await settle()
+    assert "patch of bound" not in log.done
+    dispatcher.release(key("bound"), bound=True)
+    await settle()
+    assert sorted(log.done) == ["deletion", "patch of bound"]
+
+
 async def test_bind_waits_for_a_patch_in_flight(make: Make, log: Log) -> None:
     """A bind waits for the pod's patch in flight, and the patch is not sent again if it fails."""
     dispatcher = make()
