@@ -63,6 +63,7 @@ def extender(**fields: Any) -> Json:
     return {"extenders": [{**EXTENDER, **fields}]}
 
 
+PROFILE_LISTS: list[Any] = [None, [], {}, "x", [{}], [{}, {}]]
 ROWS: list[Json] = [
     {},
     *({"parallelism": value} for value in (0, -1, 1, "16", 1.5, None, 2**31)),
@@ -80,7 +81,7 @@ ROWS: list[Json] = [
     {"metadata": {"name": "x"}},
     {"kind": "KubeScheduler"},
     *({"apiVersion": f"kubescheduler.config.k8s.io/{version}"} for version in ("v1beta3", "v1alpha1", "v2")),
-    *({"profiles": value} for value in (None, [], {}, "x", [{}], [{}, {}])),
+    *({"profiles": given} for given in PROFILE_LISTS),
     {"profiles": [{"schedulerName": "a"}, {"schedulerName": "a"}]},
     {"profiles": [{"schedulerName": "a"}, {"schedulerName": "b"}]},
     *(profile(schedulerName=name) for name in ("", "a b", "a" * 300)),
