@@ -48,7 +48,6 @@ from scheduler_core.in_tree import default_plugins, in_tree_registry
 from scheduler_core.metrics.cycle_recorder import RecorderPool
 from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics, TimedPreemptions
 from scheduler_core.metrics.slow_cycles import SlowCycles
-from scheduler_core.model.pod_constraint_limit import COSTLY_DEMANDS
 from scheduler_core.ports import Clock, ClusterWriter
 from scheduler_core.queueing.scheduling_queue import FLUSH_INTERVAL_SECONDS, SchedulingQueue
 from scheduler_core.runtime.extender_lifecycle import ExtenderClients
@@ -129,7 +128,7 @@ class Scheduler:
             self.options.initial_backoff_seconds, self.options.max_backoff_seconds, metrics, timing
         )
         queue = SchedulingQueue(
-            self._rules.get, clock, self.options.max_unschedulable_seconds, self.options.foreign_gangs
+            self._rules.get, clock, self.options.max_unschedulable_seconds, self.options.foreign_gangs, steps
         )
         self.reservations = GangReservations(
             cache.columns, queue, clock, suspension.report, self.options.gang_reservation_seconds
@@ -350,6 +349,9 @@ class Scheduler:
                 self.cycles.errors.interrupted(queued, None, fault)
             if context.clock.now() >= deadline or self._binds_under_way >= self.options.max_binding:
                 break
+            if context.queue.wakeups.has_pending:
+                # The next pop evaluates more of them, after a turn of the event loop.
+                break
             if context.suspension.is_awaited:
                 # Tasks that wait for the end of the suspended cycle run before the next cycle.
                 break
@@ -362,21 +364,16 @@ class Scheduler:
 
     async def _cycle(self, queued: QueuedPod) -> None:
         """Run one cycle of a pod or a gang; awaits only for extenders and between slices."""
-        attempt, attempts = None, list[Attempt]()
+        attempt, attempts, steps = None, list[Attempt](), self.context.steps
+        steps.begin_attempt(queued.size)
         try:
             try:
                 if isinstance(queued, QueuedGang):
-                    with self.context.steps.live_attempt(len(queued.members)):
-                        attempts = await self.cycles.gangs.schedule(queued)
+                    attempts = await self.cycles.gangs.schedule(queued)
                 else:
                     instance = self.context.profiles.get(queued.profile)
-                    info = queued.info
-                    if info.pod.spec.resource_claims or info.scalars or info.demands > COSTLY_DEMANDS:
-                        # It may search devices, or compare all pods with many selectors.
-                        with self.context.steps.live_attempt():
-                            attempt = await self._schedule(queued, instance)
-                    elif instance is not None and instance.extenders:
-                        attempt = await self._schedule(queued, instance)
+                    if instance is not None and instance.extenders:
+                        attempt = await self.cycles.extended.schedule(queued)
                     else:
                         attempt = self.cycles.pods.schedule(queued)
             except Exception as fault:
@@ -390,13 +387,9 @@ class Scheduler:
                 except Exception as fault:
                     self.cycles.binding.interrupted(each, fault)
         finally:
+            steps.end_attempt()
             if self._slices.has_suspended:
                 try_twice(self._slices.cycle_ended)
-
-    async def _schedule(self, queued: QueuedPod, instance: FrameworkInstance | None) -> Attempt | None:
-        if instance is not None and instance.extenders:
-            return await self.cycles.extended.schedule(queued)
-        return self.cycles.pods.schedule(queued)
 
     @property
     def binding_count(self) -> int:

@@ -94,11 +94,19 @@ class StepCounter:
         Args:
             pods: Number of pods that are scheduled together; each one beyond the first raises the limit a little.
         """
-        self._begin(self.attempt_steps + (max(pods, 1) - 1) * (self.attempt_steps // _MEMBERS_PER_ATTEMPT))
+        self.begin_attempt(pods)
         try:
             yield
         finally:
-            self._limit = _NO_LIMIT
+            self.end_attempt()
+
+    def begin_attempt(self, pods: int = 1) -> None:
+        """Bound a live attempt until :meth:`end_attempt`; the arguments are those of :meth:`live_attempt`."""
+        self._begin(self.attempt_steps + (max(pods, 1) - 1) * (self.attempt_steps // _MEMBERS_PER_ATTEMPT))
+
+    def end_attempt(self) -> None:
+        """Count the steps of no attempt from now on."""
+        self._limit = _NO_LIMIT
 
     @contextmanager
     def dry_run(self, *, in_slices: bool = False) -> Iterator[None]:

@@ -10,7 +10,7 @@ import logging
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.filter_and_score import Feasible, NodeSelection
 from scheduler_core.cycle.gang_constraints import NodeReservations, ReservationRejections
-from scheduler_core.errors import PluginError
+from scheduler_core.errors import AttemptLimitError, PluginError
 from scheduler_core.framework.cycle_stages import CycleStage
 from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.status import Code
@@ -76,6 +76,8 @@ class NodeChoice:
         except Exception as error:
             recorder.interrupt()
             recorder.rewind(stages)
+            if isinstance(error, AttemptLimitError):
+                raise
             self._failed(attempt, error)
             return ""
         if found is None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from operator import attrgetter
 
-from scheduler_core.model.affinity import LabelSelector, NodeSelectorTerm, PodAffinity, PodAffinityTerm
+from scheduler_core.model.affinity import LabelSelector, NodeSelectorTerm, PodAffinity, PodAffinityTerm, Requirement
 from scheduler_core.model.pod import Container, PodSpec, Volume
 
 MAX_DEMANDS = 500
-COSTLY_DEMANDS = 50
-"""Number above which the steps of an attempt are bounded; see :mod:`scheduler_core.step_counter`."""
+_VALUES_OF_DEMAND = 50
+"""Listed values that together cost as much as a requirement."""
 
 _sources = attrgetter(
     *("claim", "ephemeral", "gce", "aws", "iscsi", "azure_disk", "azure_file", "cinder", "portworx", "vsphere")
@@ -23,7 +23,7 @@ _NO_SOURCES = _sources(Volume())
 
 
 def demand_count(spec: PodSpec) -> int:
-    """Return the number of label requirements, affinity terms, spread constraints, volumes and requested resources.
+    """Return the number of requirements, listed values, affinity terms, spread constraints, volumes and resources.
 
     Args:
         spec: The spec of a pod.
@@ -72,7 +72,7 @@ def _resource_count(containers: tuple[Container, ...]) -> int:
 
 
 def _of_node_terms(terms: Iterable[NodeSelectorTerm]) -> int:
-    return sum(1 + len(term.match_expressions) + len(term.match_fields) for term in terms)
+    return sum(1 + _of_requirements(term.match_expressions) + len(term.match_fields) for term in terms)
 
 
 def _of_pod_affinity(affinity: PodAffinity | None) -> int:
@@ -87,4 +87,8 @@ def _of_pod_term(term: PodAffinityTerm) -> int:
 
 
 def _of_selector(selector: LabelSelector | None) -> int:
-    return 0 if selector is None else len(selector.match_labels) + len(selector.match_expressions)
+    return 0 if selector is None else len(selector.match_labels) + _of_requirements(selector.match_expressions)
+
+
+def _of_requirements(requirements: Iterable[Requirement]) -> int:
+    return sum(1 + len(one.values) // _VALUES_OF_DEMAND for one in requirements)

@@ -37,6 +37,8 @@ LARGEST_REQUEST = LARGEST_CAPACITY + 1
 
 _QUALIFIED_NAME_LIMIT = 63
 _REQUESTS_PREFIX = "requests."
+_FEW = 16
+"""Number of resources up to which requests are cached: users must not control the scheduler's memory."""
 
 NanoUnits = dict[str, int]
 
@@ -89,7 +91,9 @@ def pod_requests(pod: Pod) -> PodRequests:
     plain = not (pod_level or spec.init_containers or spec.overhead)
     resized = _is_resized(pod)
     if plain and not resized and len(spec.containers) == 1:
-        return _single_container_requests(tuple(spec.containers[0].resources.requests.items()))
+        requests = spec.containers[0].resources.requests
+        single = _single_container_requests if len(requests) <= _FEW else _single_container_requests.__wrapped__
+        return single(tuple(requests.items()))
     fit = _requests(pod, use_status=False, missing={})
     accounted = _requests(pod, use_status=True, missing={}) if resized else fit
     scored = _requests(pod, use_status=resized, missing=_SCORING_DEFAULTS)

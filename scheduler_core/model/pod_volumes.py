@@ -6,6 +6,8 @@ because most pods have none of these. Whether the claims exist is not checked he
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from msgspec import Struct
 
 from scheduler_core.errors import StorageError
@@ -32,12 +34,6 @@ class DiskUse(Struct, gc=False, frozen=True):
 
     identities: tuple[DiskIdentity, ...]
     read_only: bool = False
-
-    def conflicts_with(self, other: DiskUse) -> bool:
-        """Return whether both cannot be used on the same node."""
-        if self.read_only and other.read_only:
-            return False
-        return any(identity in other.identities for identity in self.identities)
 
 
 class InlineVolume(Struct, gc=False, frozen=True):
@@ -98,6 +94,19 @@ def pod_volumes(pod: Pod) -> PodVolumes:
     if not (claims or disks or drivers):
         return NO_VOLUMES
     return PodVolumes(tuple(claims), tuple(disks), tuple(inline), tuple(drivers))
+
+
+def do_disks_conflict(some: Iterable[DiskUse], others: Iterable[DiskUse]) -> bool:
+    """Return whether a disk of one pod and one of another pod cannot be used on the same node."""
+    is_writable: dict[DiskIdentity, bool] = {}
+    for disk in others:
+        for identity in disk.identities:
+            is_writable[identity] = is_writable.get(identity, False) or not disk.read_only
+    return any(
+        identity in is_writable and (is_writable[identity] or not disk.read_only)
+        for disk in some
+        for identity in disk.identities
+    )
 
 
 def claim_reference(pod: Pod, volume: Volume) -> ClaimReference | None:

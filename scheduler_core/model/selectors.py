@@ -13,6 +13,7 @@ Follows ``k8s.io/apimachinery`` v0.37.1 ``labels/selector.go``, ``fields/selecto
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
@@ -46,6 +47,7 @@ _DNS_SUBDOMAIN = re.compile(rf"{_DNS_LABEL}(?:\.{_DNS_LABEL})*")
 _DNS_SUBDOMAIN_LIMIT = 253
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _INT64_LIMIT = 2**63
+_FEW_VALUES = 8
 
 
 def parse_int64(text: str) -> int | None:
@@ -93,9 +95,9 @@ class LabelRequirement(Struct, gc=False, frozen=True):
         """Return whether an object whose label has ``value`` (None: no such label) matches the condition."""
         operator = self.operator
         if operator == IN:
-            return value in self.values
+            return value in self.values if len(self.values) <= _FEW_VALUES else self._lists(value)
         if operator == NOT_IN:
-            return value not in self.values
+            return value not in self.values if len(self.values) <= _FEW_VALUES else not self._lists(value)
         if operator == EXISTS:
             return value is not None
         if operator == DOES_NOT_EXIST:
@@ -104,6 +106,13 @@ class LabelRequirement(Struct, gc=False, frozen=True):
         if number is None:
             return False
         return number > self.number if operator == GREATER_THAN else number < self.number
+
+    def _lists(self, value: str | None) -> bool:
+        """Return whether a long list has a value; a selector may list ten thousands."""
+        if value is None:
+            return False
+        found = bisect_left(self.values, value)
+        return found < len(self.values) and self.values[found] == value
 
 
 class LabelMatcher(Struct, gc=False, frozen=True):
@@ -136,13 +145,14 @@ def equality_matcher(labels: Mapping[str, str]) -> LabelMatcher:
     return LabelMatcher(_sorted(LabelRequirement(key, IN, (value,)) for key, value in labels.items()))
 
 
-def both(one: LabelMatcher, other: LabelMatcher) -> LabelMatcher:
-    """Return a matcher of the objects that both match."""
-    if one.nothing or other.nothing:
-        return MATCH_NOTHING
-    if not one.requirements or one == other:
-        return other
-    return LabelMatcher(_sorted({*one.requirements, *other.requirements})) if other.requirements else one
+def all_of(matchers: Iterable[LabelMatcher]) -> LabelMatcher:
+    """Return a matcher of the objects that all match."""
+    requirements: set[LabelRequirement] = set()
+    for matcher in matchers:
+        if matcher.nothing:
+            return MATCH_NOTHING
+        requirements.update(matcher.requirements)
+    return LabelMatcher(_sorted(requirements)) if requirements else MATCH_EVERYTHING
 
 
 def compile_label_selector(selector: LabelSelector | None) -> LabelMatcher:
@@ -168,13 +178,19 @@ def _sorted(requirements: Iterable[LabelRequirement]) -> tuple[LabelRequirement,
     return tuple(sorted(requirements, key=lambda one: (one.key, one.operator, one.values, one.number)))
 
 
-@lru_cache(maxsize=16_384)
 def compile_requirement(expression: Requirement) -> LabelRequirement:
     """Compile one expression on a label of a pod or node.
 
     Raises:
         SelectorError: The operator, key or a value is invalid, or the values do not suit the operator.
     """
+    if len(expression.values) <= _FEW_VALUES:
+        return _compiled_requirement(expression)
+    return _compiled_requirement.__wrapped__(expression)
+
+
+@lru_cache(maxsize=16_384)
+def _compiled_requirement(expression: Requirement) -> LabelRequirement:
     key, operator, values = expression.key, expression.operator, expression.values
     if not is_label_key(key):
         raise SelectorError(f'"{key}" is not a label key: write a name, or a DNS prefix, a slash and a name')
@@ -233,7 +249,19 @@ class NodeTerm(Struct, gc=False, frozen=True):
         )
 
 
-@lru_cache(maxsize=4096)
+def _is_short(terms: Sequence[NodeSelectorTerm]) -> bool:
+    """Return whether compiled terms are cached: users must not control the scheduler's memory by long ones."""
+    if len(terms) > _FEW_VALUES:
+        return False
+    for term in terms:
+        if len(term.match_fields) > _FEW_VALUES or len(term.match_expressions) > _FEW_VALUES:
+            return False
+        for expression in term.match_expressions:
+            if len(expression.values) > _FEW_VALUES:
+                return False
+    return True
+
+
 def compile_node_term(term: NodeSelectorTerm) -> NodeTerm | None:
     """Compile a term; None for an empty one, which matches no node."""
     if not (term.match_expressions or term.match_fields):
@@ -279,9 +307,14 @@ class NodeMatcher(Struct, gc=False, frozen=True):
         return any(term.matches(labels, name) for term in self.terms)
 
 
-@lru_cache(maxsize=4096)
 def compile_node_selector(selector: NodeSelector) -> NodeMatcher:
     """Compile a node selector; invalid terms keep their problems and match nothing."""
+    is_short = _is_short(selector.node_selector_terms)
+    return _compiled_selector(selector) if is_short else _compiled_selector.__wrapped__(selector)
+
+
+@lru_cache(maxsize=4096)
+def _compiled_selector(selector: NodeSelector) -> NodeMatcher:
     terms = (compile_node_term(term) for term in selector.node_selector_terms)
     return NodeMatcher(tuple(term for term in terms if term is not None))
 
@@ -305,13 +338,18 @@ class PreferredNodeTerm(Struct, gc=False, frozen=True):
     term: NodeTerm
 
 
-@lru_cache(maxsize=4096)
 def compile_preferred_terms(terms: tuple[PreferredSchedulingTerm, ...]) -> tuple[PreferredNodeTerm, ...]:
     """Compile preferred terms; those of weight 0 and empty ones are skipped without validation.
 
     Raises:
         SelectorError: All problems of all other terms.
     """
+    is_short = _is_short([preferred.preference for preferred in terms])
+    return _compiled_preferences(terms) if is_short else _compiled_preferences.__wrapped__(terms)
+
+
+@lru_cache(maxsize=4096)
+def _compiled_preferences(terms: tuple[PreferredSchedulingTerm, ...]) -> tuple[PreferredNodeTerm, ...]:
     compiled: list[PreferredNodeTerm] = []
     problems: list[str] = []
     for preferred in terms:

@@ -56,11 +56,10 @@ from scheduler_core.model.selectors import (
     RequiredNodeAffinity,
     compile_preferred_terms,
     compile_readable_node_selector,
-    required_node_affinity,
 )
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.node_selector_matching import NodeMatching
-from scheduler_core.snapshot.pod_info import PodInfo
+from scheduler_core.snapshot.pod_info import PodInfo, node_affinity_of
 
 _ENFORCED = 1
 _MISMATCH = 2
@@ -121,7 +120,7 @@ class NodeAffinity(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin):
         labels, name = new.metadata.labels, new.metadata.name
         if self._added is not None and not self._added.matches(labels, name):
             return Hint.SKIP
-        required = required_node_affinity(pod)
+        required = node_affinity_of(pod)
         if required.problems(labels, name):
             return Hint.QUEUE
         if not required.matches(labels, name):
@@ -135,7 +134,7 @@ class NodeAffinity(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin):
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
         """Compile the pod's required terms; restrict the nodes if every term names nodes."""
         del nodes
-        required = required_node_affinity(pod.pod)
+        required = pod.node_affinity
         if required.is_everything and self._added is None:
             return _SKIPPED
         state.write(_REQUIRED, required)
@@ -151,7 +150,7 @@ class NodeAffinity(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin):
         """Reject rows that the added affinity, or else the pod, excludes; None if neither has requirements."""
         required = state.get(_REQUIRED)
         if required is None:
-            required = required_node_affinity(pod.pod)
+            required = pod.node_affinity
         matching = self._matching_on(nodes)
         matched = matching.required(required, rows)
         codes: Codes | None = None

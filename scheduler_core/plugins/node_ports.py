@@ -27,7 +27,7 @@ from scheduler_core.framework.plugin import always
 from scheduler_core.framework.status import SKIP, unschedulable
 from scheduler_core.model.pod import Pod
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
-from scheduler_core.snapshot.pod_info import WILDCARD_IP, HostPort, PodInfo, host_ports
+from scheduler_core.snapshot.pod_info import WILDCARD_IP, HostPort, PodInfo, host_ports_of
 
 _TAKEN = 1
 _SKIPPED = PreFilterResult(SKIP)
@@ -76,12 +76,15 @@ def after_pod_deletion(pod: Pod, old: object | None, new: object | None) -> Hint
         return Hint.QUEUE
     if not (old.spec.node_name or old.status.nominated_node_name):
         return Hint.SKIP
-    return Hint.QUEUE if _conflict(host_ports(pod), host_ports(old)) else Hint.SKIP
+    return Hint.QUEUE if _conflict(host_ports_of(pod), host_ports_of(old)) else Hint.SKIP
 
 
-def _conflict(wanted: Iterable[HostPort], taken: Sequence[HostPort]) -> bool:
-    return any(
-        protocol == other_protocol and port == other_port and (address == other or WILDCARD_IP in (address, other))
-        for protocol, port, address in wanted
-        for other_protocol, other_port, other in taken
-    )
+def _conflict(wanted: Iterable[HostPort], taken: Iterable[HostPort]) -> bool:
+    addresses: dict[tuple[str, int], set[str]] = {}
+    for protocol, port, address in taken:
+        addresses.setdefault((protocol, port), set()).add(address)
+    for protocol, port, address in wanted:
+        others = addresses.get((protocol, port))
+        if others and (address == WILDCARD_IP or address in others or WILDCARD_IP in others):
+            return True
+    return False

@@ -10,7 +10,7 @@ finds the table early; Score works without it, where kube-scheduler fails the po
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -43,14 +43,17 @@ from scheduler_core.model.taints import (
     Taint,
     Toleration,
     TolerationIndex,
-    tolerated,
 )
 from scheduler_core.snapshot.interning import LoggedInterner
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
-from scheduler_core.snapshot.pod_info import PodInfo
-from scheduler_core.snapshot.table_bounds import DEFAULT_BOUNDS
+from scheduler_core.snapshot.pod_info import PodInfo, tolerations_of
+from scheduler_core.snapshot.table_bounds import DEFAULT_BOUNDS, BoundedTables, SnapshotBounds
+from scheduler_core.step_counter import StepCounter
 
 _Number = TypeVar("_Number", bound=np.generic)
+_TOLERATIONS_OF_STEP = 25
+_TAINTS_OF_STEP = 8
+_TAINTS_AT_ONCE = 400
 
 TaintLists = LoggedInterner[tuple[Taint, ...]]
 
@@ -76,13 +79,18 @@ class TolerationTable:
         self.counts_any = False
         self.position = 0
 
-    def refresh(self, taint_lists: TaintLists) -> None:
+    def refresh(self, taint_lists: TaintLists, steps: StepCounter) -> None:
         """Compare the tolerations with the taint lists that were added since the last call."""
         position = taint_lists.assigned.position
         numbers = taint_lists.assigned.since(self.position)
         self.codes, self.counts = _resized(self.codes, len(taint_lists)), _resized(self.counts, len(taint_lists))
+        compared = 0
         for number in range(len(taint_lists)) if numbers is None else set(numbers):
             taints = taint_lists.keys[number] or ()
+            compared += 1 + len(taints)
+            if compared >= _TAINTS_AT_ONCE:
+                steps.spend(compared // _TAINTS_OF_STEP)
+                compared = 0
             untolerated = [taint.effect for taint in taints if not self._tolerations.tolerates(taint)]
             self.codes[number] = any(effect in (NO_SCHEDULE, NO_EXECUTE) for effect in untolerated)
             self.counts[number] = untolerated.count(PREFER_NO_SCHEDULE)
@@ -93,27 +101,36 @@ class TolerationTable:
 
 
 class TolerationTables:
-    """Cache of tables by tolerations with at most ``limit`` entries, for the columns of the last call."""
+    """Cache of tables by tolerations, for the columns of the last call.
 
-    __slots__ = ("_tables", "_taint_lists", "limit")
+    Args:
+        bounds: Bounds of the number of tables and of the tolerations that they list.
+        steps: Counts the steps of comparisons; None for a counter without bounds.
+    """
 
-    def __init__(self, limit: int = DEFAULT_BOUNDS.toleration_tables) -> None:
-        self.limit = limit
+    __slots__ = ("_steps", "_tables", "_taint_lists")
+
+    def __init__(self, bounds: SnapshotBounds = DEFAULT_BOUNDS, steps: StepCounter | None = None) -> None:
+        self._steps = StepCounter() if steps is None else steps
         self._taint_lists: TaintLists | None = None
-        self._tables: dict[tuple[Toleration, ...], TolerationTable] = {}
+        self._tables: BoundedTables[tuple[Toleration, ...], TolerationTable] = BoundedTables(
+            bounds.toleration_tables, bounds.table_items
+        )
 
     def table(self, tolerations: tuple[Toleration, ...], taint_lists: TaintLists) -> TolerationTable:
         """Return the table of ``tolerations``, current for all of ``taint_lists``."""
         if taint_lists is not self._taint_lists:
             self._tables.clear()
             self._taint_lists = taint_lists
-        table = self._tables.get(tolerations)
-        if table is None:
-            if len(self._tables) >= self.limit:
-                del self._tables[next(iter(self._tables))]
-            table = self._tables[tolerations] = TolerationTable(tolerations)
+        table, is_dry = self._tables.get(tolerations), self._steps.is_dry
+        if table is None or (is_dry and table.position != taint_lists.assigned.position):
+            self._steps.spend(1 + len(tolerations) // _TOLERATIONS_OF_STEP)
+            table = TolerationTable(tolerations)
+            if not is_dry:
+                # A dry run must not change what a live attempt is charged for.
+                self._tables.store(tolerations, len(tolerations), table)
         if table.position != taint_lists.assigned.position:
-            table.refresh(taint_lists)
+            table.refresh(taint_lists, self._steps)
         return table
 
 
@@ -131,7 +148,7 @@ class TaintToleration(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin
 
     def __init__(self, args: Any, handle: Handle) -> None:
         super().__init__(args, handle)
-        self._tables = TolerationTables(handle.nodes.bounds.toleration_tables)
+        self._tables = TolerationTables(handle.nodes.bounds, handle.nodes.steps)
 
     def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
         """Return a check that holds while no new taint list occurs."""
@@ -179,16 +196,16 @@ def _resized(table: NDArray[_Number], length: int) -> NDArray[_Number]:
     return grown
 
 
-def has_untolerated_taint(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> bool:
+def has_untolerated_taint(taints: Iterable[Taint], tolerations: TolerationIndex) -> bool:
     """Return whether a NoSchedule or NoExecute taint is not tolerated."""
-    return any(taint.effect in (NO_SCHEDULE, NO_EXECUTE) and not tolerated(taint, tolerations) for taint in taints)
+    return any(taint.effect in (NO_SCHEDULE, NO_EXECUTE) and not tolerations.tolerates(taint) for taint in taints)
 
 
 def after_node_change(pod: Pod, old: object | None, new: object | None) -> Hint:
     """Queue if the node rejected the pod before and no longer does."""
     if not isinstance(new, Node) or not isinstance(old, Node | None):
         return Hint.QUEUE
-    tolerations = pod.spec.tolerations
+    tolerations = tolerations_of(pod)
     was_rejected = old is None or has_untolerated_taint(old.spec.taints, tolerations)
     return Hint.QUEUE if was_rejected and not has_untolerated_taint(new.spec.taints, tolerations) else Hint.SKIP
 

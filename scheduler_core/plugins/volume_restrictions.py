@@ -27,10 +27,10 @@ from scheduler_core.framework.extension_points import (
 from scheduler_core.framework.plugin import always
 from scheduler_core.framework.status import SKIP, SUCCESS, Status, unresolvable, unschedulable
 from scheduler_core.model.pod import Pod
-from scheduler_core.model.pod_volumes import pod_volumes
+from scheduler_core.model.pod_volumes import do_disks_conflict
 from scheduler_core.model.storage import READ_WRITE_ONCE_POD, PersistentVolumeClaim
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
-from scheduler_core.snapshot.pod_info import PodInfo
+from scheduler_core.snapshot.pod_info import PodInfo, volumes_of
 
 _DISK_TAKEN = 1
 _CLAIM_IN_USE = 2
@@ -133,8 +133,8 @@ def after_pod_deletion(pod: Pod, old: object | None, new: object | None) -> Hint
         return Hint.QUEUE
     if old.metadata.namespace != pod.metadata.namespace:
         return Hint.SKIP
-    wanted, held = pod_volumes(pod), pod_volumes(old)
-    if any(disk.conflicts_with(other) for disk in wanted.disks for other in held.disks):
+    wanted, held = volumes_of(pod), volumes_of(old)
+    if do_disks_conflict(wanted.disks, held.disks):
         return Hint.QUEUE
     shared = {claim.name for claim in wanted.mounted} & {claim.name for claim in held.mounted}
     return Hint.QUEUE if shared else Hint.SKIP
@@ -147,5 +147,5 @@ def after_claim_creation(pod: Pod, old: object | None, new: object | None) -> Hi
         return Hint.QUEUE
     if new.metadata.namespace != pod.metadata.namespace:
         return Hint.SKIP
-    names = {claim.name for claim in pod_volumes(pod).mounted}
+    names = {claim.name for claim in volumes_of(pod).mounted}
     return Hint.QUEUE if new.metadata.name in names else Hint.SKIP

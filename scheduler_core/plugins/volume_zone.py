@@ -30,7 +30,6 @@ from scheduler_core.framework.plugin import always
 from scheduler_core.framework.status import SKIP, SUCCESS, Code, Status, unresolvable
 from scheduler_core.model.csi_migration import BETA_REGION, BETA_ZONE, REGION, ZONE, ZONES_SEPARATOR
 from scheduler_core.model.pod import Pod
-from scheduler_core.model.pod_volumes import pod_volumes
 from scheduler_core.model.selectors import EXISTS, IN, LabelRequirement
 from scheduler_core.model.storage import (
     WAIT_FOR_FIRST_CONSUMER,
@@ -41,7 +40,7 @@ from scheduler_core.model.storage import (
 from scheduler_core.snapshot.indexes.storage_index import StorageIndex
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.node_selector_matching import NodeMatching
-from scheduler_core.snapshot.pod_info import PodInfo
+from scheduler_core.snapshot.pod_info import PodInfo, volumes_of
 
 _TOPOLOGY_KEYS = (BETA_ZONE, BETA_REGION, ZONE, REGION)
 _SUCCESSOR = {BETA_ZONE: ZONE, BETA_REGION: REGION}
@@ -198,7 +197,7 @@ def after_claim_change(pod: Pod, old: object | None, new: object | None) -> Hint
     del old
     if not isinstance(new, PersistentVolumeClaim):
         return Hint.QUEUE
-    return Hint.QUEUE if new.key in {claim.key for claim in pod_volumes(pod).mounted} else Hint.SKIP
+    return Hint.QUEUE if new.key in {claim.key for claim in volumes_of(pod).mounted} else Hint.SKIP
 
 
 def after_volume_change(pod: Pod, old: object | None, new: object | None) -> Hint:

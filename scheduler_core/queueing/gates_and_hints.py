@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any
@@ -64,13 +64,22 @@ class Interest:
         """Return whether the event can requeue any pod."""
         return self.is_wildcard or bool(self.registrations)
 
-    def evaluate(self, pod: QueuedPod, old: object | None, new: object | None) -> Requeue:
+    def may_concern(self, pod: QueuedPod) -> bool:
+        """Return whether the verdict on a pod may be another than Stay."""
+        rejected_by = pod.rejected_by
+        return not rejected_by or self.is_wildcard or not self.plugins.isdisjoint(rejected_by)
+
+    def evaluate(
+        self, pod: QueuedPod, old: object | None, new: object | None, infos: Iterable[PodInfo] | None = None
+    ) -> Requeue:
         """Return the verdict on a pod, by the hints of the plugins that rejected it.
 
         Args:
             pod: The waiting pod.
             old: The object before the event, None if it was added.
             new: The object after the event, None if it was deleted. A wildcard event with a pod concerns only that pod.
+            infos: Those of its members for which hints are called, if it is a gang; None for all. The verdict on a gang
+                is the furthest of those on its members.
         """
         if not pod.rejected_by:
             return Requeue.AFTER_BACKOFF
@@ -84,7 +93,8 @@ class Interest:
             if plugin not in pod.rejected_by:
                 continue
             if registration.hint is not None and not any(
-                _call_hint(plugin, registration, info, old, new) is Hint.QUEUE for info in pod.hint_pods
+                _call_hint(plugin, registration, info, old, new) is Hint.QUEUE
+                for info in (pod.hint_pods if infos is None else infos)
             ):
                 continue
             if plugin in pod.pending_on:
@@ -104,6 +114,7 @@ def _call_hint(
     plugin: str, registration: EventRegistration, info: PodInfo, old: object | None, new: object | None
 ) -> Hint:
     assert registration.hint is not None
+    info.make_findable()
     try:
         return registration.hint(info.pod, old, new)
     except Exception:

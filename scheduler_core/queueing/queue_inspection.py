@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from scheduler_core.framework.queued_pod import Place, QueuedGang, QueuedPod
+from scheduler_core.queueing.event_wakeups import EventWakeups
 from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.queueing.gang_registry import Gangs
 from scheduler_core.queueing.in_flight_events import InFlightEvents
@@ -26,12 +27,14 @@ class QueueReadings:
         gangs: All gangs.
         places: The places of the pods.
         in_flight: The attempts whose events are recorded.
+        wakeups: Evaluates events for waiting pods.
     """
 
-    def __init__(self, gangs: Gangs, places: Places, in_flight: InFlightEvents) -> None:
+    def __init__(self, gangs: Gangs, places: Places, in_flight: InFlightEvents, wakeups: EventWakeups) -> None:
         self._gangs = gangs
         self._places = places
         self._in_flight = in_flight
+        self._wakeups = wakeups
 
     # -- looking ------------------------------------------------------------------------------------------------
 
@@ -68,6 +71,8 @@ class QueueReadings:
     @property
     def is_idle(self) -> bool:
         """Whether no pod can be tried before a backoff ends or an event occurs."""
+        if self._wakeups.has_pending:
+            return False
         return not any(map(self._places.size, (Place.ACTIVE, Place.BACKOFF, Place.IN_FLIGHT)))
 
     @property

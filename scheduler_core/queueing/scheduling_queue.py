@@ -25,6 +25,7 @@ from scheduler_core.framework.queued_pod import Place, QueuedGang, QueuedPod
 from scheduler_core.framework.status import GANG_SCHEDULING
 from scheduler_core.model.foreign_gangs import ForeignGangs
 from scheduler_core.ports import Clock
+from scheduler_core.queueing.event_wakeups import EventWakeups, WaitingEvent
 from scheduler_core.queueing.gang_entries import GangEntries
 from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.queueing.gang_registry import Gangs
@@ -35,7 +36,7 @@ from scheduler_core.queueing.moves_and_backoff import ATTEMPT_FAILED, POD_ADDED,
 from scheduler_core.queueing.queue_inspection import QueueReadings
 from scheduler_core.queueing.sub_queues import QueueCounts
 from scheduler_core.snapshot.pod_info import PodInfo
-from scheduler_core.step_counter import STEP_SECONDS
+from scheduler_core.step_counter import STEP_SECONDS, StepCounter
 
 __all__ = ["FLUSH_INTERVAL_SECONDS", "QueueCounts", "RulesLookup", "SchedulingQueue"]
 
@@ -56,6 +57,7 @@ class SchedulingQueue:
         gangs: All gangs, waiting and scheduled ones.
         readings: What waits where, for status, metrics and explanations.
         nominator: Nominations.
+        wakeups: Evaluates events for pods that are unschedulable or gated.
         on_error: Called with a pod that an error in the queue delays, such as one of QueueSort, and the error.
         on_odd_key: Called with a pod whose sort key does not compare with those of other pods, and the reason.
         max_unschedulable_seconds: Seconds after which an unschedulable pod is tried again without an event.
@@ -68,6 +70,7 @@ class SchedulingQueue:
         clock: Clock,
         max_unschedulable_seconds: float = 300.0,
         foreign_gangs: ForeignGangs = "Ignore",
+        steps: StepCounter | None = None,
     ) -> None:
         self.max_unschedulable_seconds = max_unschedulable_seconds
         self.scheduled_after_flush = 0
@@ -82,11 +85,12 @@ class SchedulingQueue:
         self.gangs = gangs
         self._places = self._moves.places
         self._in_flight = InFlightEvents()
-        self.readings = QueueReadings(gangs, self._places, self._in_flight)
+        self._live: dict[str, QueueingRules] = {}
+        self.wakeups = EventWakeups(self._moves, self._live, StepCounter() if steps is None else steps)
+        self.readings = QueueReadings(gangs, self._places, self._in_flight, self.wakeups)
         self.nominator = self._moves.nominator
         self._ready = self._moves.ready
         self.on_error, self.on_odd_key = self._moves.on_error, self._moves.on_odd_key
-        self._live: dict[str, QueueingRules] = {}
 
     # -- coming and going ---------------------------------------------------------------------------------------
 
@@ -120,6 +124,8 @@ class SchedulingQueue:
         if pod is None:
             self._admit(info)
             return
+        if self.wakeups.has_pending:
+            self.wakeups.catch_up(pod)
         before, pod.info = pod.info.pod, info
         if pod.place is _IN_FLIGHT:
             if info.uid in self._in_flight:
@@ -176,12 +182,15 @@ class SchedulingQueue:
 
     def pop(self) -> QueuedPod | None:
         """Remove and return the next pod; it is in flight until :meth:`done` or :meth:`failed`."""
+        if self.wakeups.left < self.wakeups.budget:
+            self.wakeups.advance()
         pod = self._places.take_first(_ACTIVE)
         is_early = pod is None
         if pod is None:
             pod = self._places.take_first(_BACKOFF)
             if pod is None:
-                self._ready.clear()
+                if not self.wakeups.has_pending:
+                    self._ready.clear()
                 return None
         try:
             if is_early:
@@ -279,14 +288,8 @@ class SchedulingQueue:
         rules = self._rules(pod.profile)
         # Without a record (it was ended, or exceeded its limit) any event may have occurred.
         verdict = Requeue.AFTER_BACKOFF if events is None or not pod.rejected_by else Requeue.STAY
-        for seen in events or ():
-            if rules is None or (verdict is not Requeue.STAY and not pod.pending_on):
-                break
-            by_event = rules.evaluate(pod, seen.event, seen.old, seen.new)
-            if by_event is not Requeue.STAY:
-                verdict = by_event
-            if verdict is Requeue.AT_ONCE:
-                break
+        if events and rules is not None and verdict is Requeue.STAY:
+            verdict = self.wakeups.verdict_of_attempt(pod, rules, events)
         self._moves.requeue(pod, verdict, ATTEMPT_FAILED)
         if pod.place is _GATED and any(seen.event == PROFILE_SWAPPED for seen in events or ()):
             self._moves.withhold_nomination(pod)
@@ -353,30 +356,7 @@ class SchedulingQueue:
         ]
         self._in_flight.note(event, old, new)
         if pods:
-            self._wake(pods, event, old, new)
-
-    def _wake(self, pods: Sequence[QueuedPod], event: ClusterEvent, old: object | None, new: object | None) -> None:
-        label = event.name
-        interests = {name: rules.interest(event) for name, rules in self._live.items()}
-        # A plugin's registrations in any profile count for its gates in all profiles, as in kube-scheduler.
-        registered = frozenset[str]().union(*(interest.plugins for interest in interests.values()))
-        for pod in pods:
-            if pod.place not in _ASIDE:
-                # The gate of an earlier pod has moved it.
-                continue
-            interest = interests.get(pod.profile)
-            if interest is None:
-                continue
-            if pod.gated_by and not interest.is_wildcard and pod.gated_by not in registered:
-                # An event for which its gate is not registered cannot open the gate.
-                continue
-            try:
-                verdict = interest.evaluate(pod, old, new)
-                if verdict is not Requeue.STAY:
-                    self._places.take(pod)
-                    self._moves.requeue(pod, verdict, label)
-            except Exception as fault:
-                self._moves.delay_faulty(pod, fault)
+            self.wakeups.wake(pods, WaitingEvent(event, old, new, exclude, max_priority))
 
     def delay_faulty(self, pod: QueuedPod, fault: Exception) -> None:
         """Move a pod that an error left in flight, or in no place, into backoff, and report it."""
@@ -409,6 +389,7 @@ class SchedulingQueue:
         self._live.pop(profile, None)
         if rules is not None:
             self._live[profile] = rules
+        self.wakeups.rules_changed()
         self.gang_requeueing.profile_changed(profile)
         aside = [pod for pod in self._places.pods(*_ASIDE) if pod.profile == profile]
         parked = [pod for pod in self._places.pods(_PARKED) if pod.profile == profile]
@@ -439,6 +420,7 @@ class SchedulingQueue:
             rules = self._rules(name)
             if rules is not None:
                 self._live[name] = rules
+        self.wakeups.rules_changed()
         self._moves.reorder_all()
 
     def flush(self) -> None:
@@ -455,7 +437,8 @@ class SchedulingQueue:
             pod.was_flushed = True
             pod.flushed_at = self._clock.now()
         self._in_flight.note(UNSCHEDULABLE_TIMEOUT, None, None)
-        self._wake(late, UNSCHEDULABLE_TIMEOUT, None, None)
+        only = frozenset(pod.uid for pod in late)
+        self.wakeups.wake(late, WaitingEvent(UNSCHEDULABLE_TIMEOUT, None, None, only=only))
 
     def close(self) -> None:
         """Stop the timer."""

@@ -20,7 +20,7 @@ from scheduler_core.framework.status import Code, Status
 from scheduler_core.kernels.go_arithmetic import truncated_quotients
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.runtime.node_adapters import ScoreRunner
-from scheduler_core.runtime.result_checks import checked
+from scheduler_core.runtime.result_checks import as_plugin_error, checked
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo
 
@@ -64,10 +64,8 @@ def run_pre_scores(
     for plugin in instance.pre_score if among is None else among:
         try:
             status = checked(plugin.pre_score(state, pod, nodes, rows), Status, plugin.name, "preScore")
-        except PluginError:
-            raise
         except Exception as error:
-            raise PluginError(plugin.name, "preScore", f"raised {type(error).__name__}: {error}") from error
+            raise as_plugin_error(plugin.name, "preScore", error) from error
         left((plugin.name, status.code, now()))
         if status.is_skip:
             state.skip_score.add(plugin.name)
@@ -121,10 +119,8 @@ def add_scores(
         try:
             normalized = _normalized(plugin, raw, scoring)
             _check_shape(plugin.name, normalized, count)
-        except PluginError:
-            raise
         except Exception as error:
-            raise PluginError(plugin.name, "normalizeScore", f"raised {type(error).__name__}: {error}") from error
+            raise as_plugin_error(plugin.name, "normalizeScore", error) from error
         _check_range(plugin.name, normalized, scoring)
         weighted = normalized if weight == 1 else normalized * weight
         table.totals += weighted
@@ -144,10 +140,8 @@ def raw_scores(scoring: Scoring, plugin: ScoreRunner) -> Scores:
     scoring.state.evaluations.score[plugin.name] += scoring.nodes.count if isinstance(rows, slice) else len(rows)
     try:
         raw = plugin.score(scoring.state, scoring.pod, scoring.nodes, rows)
-    except PluginError:
-        raise
     except Exception as error:
-        raise PluginError(plugin.name, "score", f"raised {type(error).__name__}: {error}") from error
+        raise as_plugin_error(plugin.name, "score", error) from error
     _check_shape(plugin.name, raw, scoring.nodes.size if isinstance(rows, slice) else len(rows))
     return raw
 

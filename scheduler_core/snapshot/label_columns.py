@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 
 from scheduler_core.snapshot.interning import CountingInterner
 from scheduler_core.snapshot.table_bounds import DEFAULT_BOUNDS
+from scheduler_core.step_counter import StepCounter
 
 NO_VALUE = -1
+_ROWS_OF_STEP = 5
 
 
 class LabelColumn:
@@ -82,14 +84,19 @@ class LabelColumns:
     Args:
         labels: Returns the labels of the node of a row; None for an unused row.
         limit: Maximum number of columns.
+        steps: Counts the steps of new columns; None for a counter without bounds.
     """
 
-    __slots__ = ("_capacity", "_columns", "_labels", "_limit", "_made", "_size")
+    __slots__ = ("_capacity", "_columns", "_labels", "_limit", "_made", "_size", "_steps")
 
     def __init__(
-        self, labels: Callable[[int], Mapping[str, str] | None], limit: int = DEFAULT_BOUNDS.label_columns
+        self,
+        labels: Callable[[int], Mapping[str, str] | None],
+        limit: int = DEFAULT_BOUNDS.label_columns,
+        steps: StepCounter | None = None,
     ) -> None:
         self._labels = labels
+        self._steps = StepCounter() if steps is None else steps
         self._limit = limit
         self._made = 0
         self._columns: dict[str, LabelColumn] = {}
@@ -113,6 +120,7 @@ class LabelColumns:
         if column is None:
             while len(self._columns) >= self._limit:
                 del self._columns[next(iter(self._columns))]
+            self._steps.upkeep(1 + self._size // _ROWS_OF_STEP)
             # Versions must differ from those of an earlier, dropped column of this key.
             self._made += 1
             column = LabelColumn(key, self._capacity, self._made << 32)

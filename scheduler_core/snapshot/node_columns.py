@@ -111,7 +111,7 @@ class NodeColumns:
         self.images, self.host_ports = ImageIndex(), HostPortIndex()
         self.namespaces = NamespaceLabels()
         self.devices = devices or DeviceIndex()
-        steps = self.devices.hardware.steps
+        self.steps = steps = self.devices.hardware.steps
         self.storage, self.disruption_budgets = StorageIndex(self.row_of, steps), DisruptionBudgets(steps)
         self.workloads = WorkloadIndex(bounds.default_selectors)
         self.priorities = PriorityCounts()
@@ -123,7 +123,7 @@ class NodeColumns:
         self._rows: dict[str, int] = {}
         self._free: list[int] = []
         self._scalars = ScalarResources(self.resources)
-        self._labels = LabelColumns(self._labels_of, bounds.label_columns)
+        self._labels = LabelColumns(self._labels_of, bounds.label_columns, self.steps)
         self._capacity = 0
         self._allocate(_FIRST_CAPACITY, len(self.resources))
 

@@ -23,12 +23,14 @@ from scheduler_core.model.selectors import (
 )
 from scheduler_core.snapshot.label_columns import NO_VALUE, LabelColumn
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
+from scheduler_core.snapshot.table_bounds import BoundedTables
 
 Mask = NDArray[np.bool_]
 """bool per requested row."""
 
 # Up to this number of values, comparing each is faster than a table lookup per row.
 _FEW_VALUES = 3
+_VALUES_OF_STEP = 12
 
 
 class NodeMatching:
@@ -42,7 +44,9 @@ class NodeMatching:
 
     def __init__(self, nodes: NodeColumns) -> None:
         self.nodes = nodes
-        self._tables: dict[LabelRequirement, tuple[int, Mask]] = {}
+        self._tables: BoundedTables[LabelRequirement, tuple[int, Mask]] = BoundedTables(
+            nodes.bounds.selector_tables, nodes.bounds.table_items
+        )
 
     def required(self, required: RequiredNodeAffinity, rows: Rows) -> Mask | None:
         """Return where a pod's node selector and required affinity match.
@@ -125,10 +129,12 @@ class NodeMatching:
         cached = self._tables.get(requirement)
         if cached is not None and cached[0] == column.version:
             return cached[1]
+        values = len(requirement.values) or len(column.values)
+        self.nodes.steps.spend(1 + values // _VALUES_OF_STEP)
         table = _value_table(column, requirement)
-        if cached is None and len(self._tables) >= self.nodes.bounds.selector_tables:
-            del self._tables[next(iter(self._tables))]
-        self._tables[requirement] = (column.version, table)
+        if not self.nodes.steps.is_dry:
+            # A dry run must not change what a live attempt is charged for.
+            self._tables.store(requirement, len(requirement.values), (column.version, table))
         return table
 
 

@@ -6,15 +6,21 @@ derives from a pod in the cycle state, or in its own cache.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+from weakref import WeakValueDictionary
 
 from scheduler_core.model.affinity_terms import AffinityTerms, affinity_terms
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_requests import PodRequests, pod_requests
 from scheduler_core.model.pod_volumes import PodVolumes, pod_volumes
+from scheduler_core.model.selectors import RequiredNodeAffinity, required_node_affinity
+from scheduler_core.model.taints import TolerationIndex
 from scheduler_core.snapshot.interning import FIXED_RESOURCES, UNOFFERED_COLUMN, ResourceNames
 
 NO_ROW = -1
+K = TypeVar("K")
+T = TypeVar("T")
 
 # A host port that a pod takes: (protocol, port, host IP); the wildcard IP is 0.0.0.0.
 HostPort = tuple[str, int, str]
@@ -39,6 +45,8 @@ class PodInfo:
         row: The row of the node while it is counted there, else -1.
         is_cancelled: Whether a preemption has cancelled its attempt, which has not released it yet.
         demands: Number of its scheduling constraints, as :func:`demand_count` counts them; 0 if it is not known.
+        is_findable: Whether :func:`compiled_pod` finds it, because hints were called for it.
+        hint_cost: Cost of its queueing hints, as the queue estimates it; 0 until it is needed.
         class_key: The strict key of its pod class, and the version of the pod it is for; None until it is needed.
     """
 
@@ -46,13 +54,17 @@ class PodInfo:
         "__weakref__",
         "_accounted",
         "_fit",
+        "_node_affinity",
         "_resources",
+        "_tolerations",
         "_version",
         "class_key",
         "demands",
         "fit_names",
+        "hint_cost",
         "host_ports",
         "is_cancelled",
+        "is_findable",
         "key",
         "node_name",
         "pod",
@@ -85,9 +97,33 @@ class PodInfo:
         self.is_cancelled = False
         self.demands = 0
         self.class_key: tuple[Pod, bytes] | None = None
+        self.hint_cost = 0
+        self.is_findable = False
+        self._node_affinity: RequiredNodeAffinity | None = None
+        self._tolerations: TolerationIndex | None = None
 
     def __repr__(self) -> str:
         return f"PodInfo({self.key}, uid={self.uid}, node={self.node_name or None})"
+
+    @property
+    def node_affinity(self) -> RequiredNodeAffinity:
+        """Its node selector and required node affinity."""
+        if self._node_affinity is None:
+            self._node_affinity = required_node_affinity(self.pod)
+        return self._node_affinity
+
+    @property
+    def tolerations(self) -> TolerationIndex:
+        """Its tolerations."""
+        if self._tolerations is None:
+            self._tolerations = TolerationIndex(self.pod.spec.tolerations)
+        return self._tolerations
+
+    def make_findable(self) -> None:
+        """Let :func:`compiled_pod` find this by the decoded pod, from now on until it is dropped."""
+        if not self.is_findable:
+            self.is_findable = True
+            _findable[id(self.pod)] = self
 
     @property
     def is_leaving(self) -> bool:
@@ -131,6 +167,46 @@ class PodInfo:
         self._version = self._resources.version
 
 
+_findable: WeakValueDictionary[int, PodInfo] = WeakValueDictionary()
+
+
+def compiled_pod(pod: Pod) -> PodInfo | None:
+    """Return the compiled form of a waiting pod for which queueing hints are called; None if it is not known."""
+    info = _findable.get(id(pod))
+    return info if info is not None and info.pod is pod else None
+
+
+def compiled_once(read: Callable[[PodInfo], T], compute: Callable[[Pod], T]) -> Callable[[Pod], T]:
+    """Return a function of decoded pods for queueing hints, which are called for all waiting pods on each event.
+
+    Args:
+        read: Returns the form that a compiled pod stores.
+        compute: Computes the form of another pod, which is that of the event.
+    """
+    of_event = once_per_event(compute)
+
+    def form(pod: Pod) -> T:
+        info = compiled_pod(pod)
+        return of_event(pod) if info is None else read(info)
+
+    return form
+
+
+def once_per_event(compute: Callable[[K], T]) -> Callable[[K], T]:
+    """Return the function with a store of its last two results: for the object of an event before and after it."""
+    latest: list[tuple[K, T]] = []
+
+    def stored(key: K) -> T:
+        for other, found in latest:
+            if other is key:
+                return found
+        found = compute(key)
+        latest[:] = [(key, found), *latest[:1]]
+        return found
+
+    return stored
+
+
 def _ordered(amounts: Mapping[str, int]) -> tuple[str, ...]:
     names = [name for name in FIXED_RESOURCES if amounts.get(name)]
     if len(names) < len(amounts):
@@ -151,3 +227,11 @@ def host_ports(pod: Pod) -> tuple[HostPort, ...]:
         if port.host_port > 0
     ]
     return tuple(dict.fromkeys(ports)) if ports else ()
+
+
+terms_of = compiled_once(lambda info: info.terms, affinity_terms)
+requests_of = compiled_once(lambda info: info.requests, pod_requests)
+volumes_of = compiled_once(lambda info: info.volumes, pod_volumes)
+host_ports_of = compiled_once(lambda info: info.host_ports, host_ports)
+node_affinity_of = compiled_once(lambda info: info.node_affinity, required_node_affinity)
+tolerations_of = compiled_once(lambda info: info.tolerations, lambda pod: TolerationIndex(pod.spec.tolerations))

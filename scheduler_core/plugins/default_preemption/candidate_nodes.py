@@ -103,7 +103,14 @@ def dry_run(handle: Handle, state: CycleState, trial: Trial, walk: Walk, diagnos
     while tried < len(walk.rows):
         rows = walk.rows[tried : tried + in_step]
         tried += len(rows)
-        for row, outcome in _try(handle, state, trial, rows):
+        try:
+            outcomes = _try(handle, state, trial, rows)
+        except AttemptLimitError:
+            if not (without_violations or with_violations):
+                raise
+            # As if the rest had not been among the candidates, of which kube-scheduler tries a sample, too.
+            break
+        for row, outcome in outcomes:
             candidate = _candidate(outcome, trial.nodes.node_name(row), diagnosis)
             if isinstance(candidate, Status):
                 found.fail(candidate)

@@ -21,7 +21,7 @@ from scheduler_core.framework.extension_points import Codes
 from scheduler_core.framework.status import unresolvable, unschedulable
 from scheduler_core.kernels.domain_counts import DomainTable
 from scheduler_core.model.affinity_terms import PodQuery
-from scheduler_core.model.selectors import MATCH_EVERYTHING, MATCH_NOTHING, LabelMatcher, both
+from scheduler_core.model.selectors import MATCH_EVERYTHING, MATCH_NOTHING, all_of
 from scheduler_core.snapshot.indexes.namespace_labels import NamespaceLabels
 from scheduler_core.snapshot.indexes.pod_index import Counts, TermCounts, TermKind
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
@@ -140,9 +140,7 @@ def joined(queries: Iterable[PodQuery], namespaces: NamespaceLabels) -> PodQuery
     terms = list(queries)
     if not terms:
         return None
-    selector: LabelMatcher = MATCH_EVERYTHING
-    for query in terms:
-        selector = both(selector, query.selector)
+    selector = all_of(query.selector for query in terms)
     first = terms[0]
     if all(_same_namespaces(first, query) for query in terms):
         return PodQuery(selector, first.namespaces, first.namespace_selector)
@@ -180,6 +178,8 @@ def _summed(nodes: NodeColumns, terms: Iterable[TermCounts]) -> dict[str, Counts
     summed: dict[str, Counts] = {}
     for held in terms:
         key = held.term.topology_key
+        # Terms of other pods, which the pod is not charged for.
+        nodes.steps.upkeep()
         if key not in summed:
             summed[key] = np.zeros(nodes.size, dtype=np.int32)
         held.add_to(summed[key], 1)

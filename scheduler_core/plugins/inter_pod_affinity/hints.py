@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from scheduler_core.framework.cluster_events import Hint
-from scheduler_core.model.affinity_terms import AffinityTerm, affinity_terms
+from scheduler_core.model.affinity_terms import AffinityTerm
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
+from scheduler_core.snapshot.pod_info import terms_of
 
 _NO_LABELS: dict[str, str] = {}
 
@@ -26,7 +27,7 @@ def after_pod_change(pod: Pod, old: object | None, new: object | None) -> Hint:
         return Hint.QUEUE
     if _is_nowhere(old) or _is_nowhere(new):
         return Hint.SKIP
-    terms = affinity_terms(pod)
+    terms = terms_of(pod)
     if terms.problem:
         return Hint.QUEUE
     if old is not None and new is not None:
@@ -37,14 +38,14 @@ def after_pod_change(pod: Pod, old: object | None, new: object | None) -> Hint:
         return _queue_if(_matches_all(terms.required, new))
     if old is None or _matches_any(terms.required_anti, old):
         return Hint.QUEUE
-    return _queue_if(_matches_any(affinity_terms(old).required_anti, pod))
+    return _queue_if(_matches_any(terms_of(old).required_anti, pod))
 
 
 def after_node_change(pod: Pod, old: object | None, new: object | None) -> Hint:
     """Queue if a suitable node was added, or a node changed a label that the pod uses as topology key."""
     if not isinstance(new, Node) or not isinstance(old, Node | None):
         return Hint.QUEUE
-    terms = affinity_terms(pod)
+    terms = terms_of(pod)
     if terms.problem:
         return Hint.QUEUE
     now = new.metadata.labels

@@ -44,6 +44,7 @@ def weight_tables(pod: PodInfo, nodes: NodeColumns, args: InterPodAffinityArgs) 
         weighted = np.multiply(counts[:size], weight, dtype=np.int64)
         by_row[key] = np.add(by_row[key], weighted, out=by_row[key]) if key in by_row else weighted
     for key, weight, held in _parts_of_others(pod, nodes, args):
+        nodes.steps.upkeep()
         if key not in by_row:
             by_row[key] = np.zeros(size, dtype=np.int64)
         held.add_to(by_row[key], weight)

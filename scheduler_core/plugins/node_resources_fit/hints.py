@@ -16,8 +16,9 @@ from scheduler_core.framework.handle import Handle
 from scheduler_core.model.devices import DeviceClass
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
-from scheduler_core.model.pod_requests import PODS, in_units, pod_requests
+from scheduler_core.model.pod_requests import PODS, in_units
 from scheduler_core.model.quantity import nano, whole_units
+from scheduler_core.snapshot.pod_info import once_per_event, requests_of
 
 
 def after_pod_change(pod: Pod, old: object | None, new: object | None) -> Hint:
@@ -42,8 +43,8 @@ def after_pod_change(pod: Pod, old: object | None, new: object | None) -> Hint:
         return Hint.QUEUE if new.metadata.uid == pod.metadata.uid else Hint.SKIP
     if _is_elsewhere(new, pod):
         return Hint.SKIP
-    before, after = pod_requests(old).accounted, pod_requests(new).accounted
-    requested = pod_requests(pod).accounted
+    before, after = requests_of(old).accounted, requests_of(new).accounted
+    requested = requests_of(pod).accounted
     freed = any(amount and before.get(name, 0) > after.get(name, 0) for name, amount in requested.items())
     return Hint.QUEUE if freed else Hint.SKIP
 
@@ -99,7 +100,7 @@ class FitHints:
             return Hint.SKIP if new is None else Hint.QUEUE
         if pod.has_deferred_resize and new.metadata.name != pod.spec.node_name:
             return Hint.SKIP
-        requested = {name: amount for name, amount in pod_requests(pod).fit.items() if amount}
+        requested = {name: amount for name, amount in requests_of(pod).fit.items() if amount}
         room, places = _room(new)
         resolve = self._handle.nodes.devices.class_of_resource
         by_devices = {name for name in requested if not room.get(name, 0) and resolve(name) is not None}
@@ -119,7 +120,7 @@ def after_class_change(pod: Pod, old: DeviceClass | None, new: DeviceClass | Non
     """Return whether a device class that was added or changed may serve an extended resource of the pod."""
     if new is None:
         return Hint.SKIP
-    requested, resource = pod_requests(pod).fit, new.spec.extended_resource_name
+    requested, resource = requests_of(pod).fit, new.spec.extended_resource_name
     if old is not None and (old.spec.extended_resource_name or "") == (resource or ""):
         return Hint.SKIP
     if old is None and new.implicit_resource_name in requested:
@@ -130,6 +131,7 @@ def after_class_change(pod: Pod, old: DeviceClass | None, new: DeviceClass | Non
 _FREED = ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE | Action.UPDATE_POD_SCALE_DOWN)
 
 
+@once_per_event
 def _room(node: Node) -> tuple[Mapping[str, int], int]:
     quantities = {name: nano(quantity) for name, quantity in node.status.allocatable.items()}
     return in_units(quantities), whole_units(quantities.get(PODS, 0))

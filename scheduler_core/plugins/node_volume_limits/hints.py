@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, EventRegistration, Hint, Resource
 from scheduler_core.model.pod import Pod
-from scheduler_core.model.pod_volumes import pod_volumes
 from scheduler_core.model.storage import CsiNode, PersistentVolumeClaim, VolumeAttachment
+from scheduler_core.snapshot.pod_info import volumes_of
 
 
 def registrations() -> tuple[EventRegistration, ...]:
@@ -39,7 +39,7 @@ def after_pod_deletion(pod: Pod, old: object | None, new: object | None) -> Hint
         return Hint.QUEUE
     if not (old.spec.node_name or old.status.nominated_node_name):
         return Hint.SKIP
-    volumes = pod_volumes(old)
+    volumes = volumes_of(old)
     return Hint.QUEUE if volumes.claims or volumes.drivers else Hint.SKIP
 
 
@@ -48,7 +48,7 @@ def after_claim_creation(pod: Pod, old: object | None, new: object | None) -> Hi
     del old
     if not isinstance(new, PersistentVolumeClaim):
         return Hint.QUEUE
-    return Hint.QUEUE if new.key in {claim.key for claim in pod_volumes(pod).claims} else Hint.SKIP
+    return Hint.QUEUE if new.key in {claim.key for claim in volumes_of(pod).claims} else Hint.SKIP
 
 
 def after_attachment_deletion(pod: Pod, old: object | None, new: object | None) -> Hint:
@@ -56,7 +56,7 @@ def after_attachment_deletion(pod: Pod, old: object | None, new: object | None) 
     del new
     if not isinstance(old, VolumeAttachment):
         return Hint.QUEUE
-    volumes = pod_volumes(pod)
+    volumes = volumes_of(pod)
     is_unreadable = any(inline.problem for inline in volumes.inline)
     if volumes.mounted or is_unreadable or old.spec.attacher in volumes.drivers:
         return Hint.QUEUE

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from scheduler_core.config.plugin_args import PodTopologySpreadArgs
 from scheduler_core.errors import SelectorError
@@ -51,7 +52,7 @@ from scheduler_core.plugins.pod_topology_spread.filtering import REASONS, REQUIR
 from scheduler_core.plugins.pod_topology_spread.scoring import PREFERRED, SpreadScoring
 from scheduler_core.snapshot.indexes.workload_index import WorkloadIndex
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
-from scheduler_core.snapshot.pod_info import PodInfo
+from scheduler_core.snapshot.pod_info import PodInfo, compiled_pod
 
 __all__ = ["PodTopologySpread"]
 
@@ -73,7 +74,8 @@ class PodTopologySpread(PreFilterPlugin, PreFilterExtensions, FilterPlugin, PreS
         checked: PodTopologySpreadArgs = PodTopologySpreadArgs() if args is None else args
         self._defaults = constraints_of(checked)
         self._is_system_defaulted = is_system_defaulted(checked)
-        self._inclusion = NodeInclusion(handle.nodes.bounds)
+        self._inclusion = NodeInclusion(handle.nodes.bounds, handle.nodes.steps)
+        self._compiled: WeakKeyDictionary[PodInfo, Constraints] = WeakKeyDictionary()
 
     def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
         """Return a check for a pod without constraints; it holds until default constraints may apply. Else None."""
@@ -100,7 +102,7 @@ class PodTopologySpread(PreFilterPlugin, PreFilterExtensions, FilterPlugin, PreS
         if not isinstance(old, Pod | None) or not isinstance(new, Pod | None):
             return Hint.QUEUE
         try:
-            constraints = self._constraints(pod, self.handle.nodes.workloads, DO_NOT_SCHEDULE)
+            constraints = self._constraints_for_hint(pod)
         except SelectorError:
             return Hint.QUEUE
         return hints.after_pod_change(pod, constraints, old, new)
@@ -110,10 +112,22 @@ class PodTopologySpread(PreFilterPlugin, PreFilterExtensions, FilterPlugin, PreS
         if not isinstance(old, Node | None) or not isinstance(new, Node | None):
             return Hint.QUEUE
         try:
-            constraints = self._constraints(pod, self.handle.nodes.workloads, DO_NOT_SCHEDULE)
+            constraints = self._constraints_for_hint(pod)
         except SelectorError:
             return Hint.QUEUE
         return hints.after_node_change(constraints, old, new)
+
+    def _constraints_for_hint(self, pod: Pod) -> Constraints:
+        """Return the required constraints; those of a waiting pod's spec are compiled once, not at each event."""
+        info = compiled_pod(pod)
+        if info is None or not pod.spec.topology_spread_constraints:
+            return self._constraints(pod, self.handle.nodes.workloads, DO_NOT_SCHEDULE)
+        found = self._compiled.get(info)
+        if found is None:
+            found = self._compiled[info] = compiled(
+                pod.spec.topology_spread_constraints, pod.metadata.labels, DO_NOT_SCHEDULE
+            )
+        return found
 
     def _constraints(self, pod: Pod, workloads: WorkloadIndex, action: str) -> Constraints:
         """Return the pod's constraints with this action or, if the pod has no constraints at all, the defaults."""

@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 
 from scheduler_core.kernels.domain_counts import DomainIds
 from scheduler_core.model.pod import Pod, TopologySpreadConstraint
-from scheduler_core.model.selectors import LabelMatcher, both, compile_label_selector, equality_matcher
-from scheduler_core.model.selectors import required_node_affinity as required_affinity_of
+from scheduler_core.model.selectors import LabelMatcher, all_of, compile_label_selector, equality_matcher
 from scheduler_core.plugins.taint_toleration import TolerationTables
 from scheduler_core.snapshot.label_columns import NO_VALUE
 from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns
 from scheduler_core.snapshot.node_selector_matching import NodeMatching
 from scheduler_core.snapshot.pod_info import PodInfo
 from scheduler_core.snapshot.table_bounds import DEFAULT_BOUNDS, SnapshotBounds
+from scheduler_core.step_counter import StepCounter
 
 DO_NOT_SCHEDULE = "DoNotSchedule"
 SCHEDULE_ANYWAY = "ScheduleAnyway"
@@ -73,7 +73,7 @@ def _compiled(constraint: TopologySpreadConstraint, labels: Mapping[str, str]) -
     selector = compile_label_selector(constraint.label_selector)
     matched = {key: labels[key] for key in constraint.match_label_keys if key in labels}
     if matched:
-        selector = both(equality_matcher(matched), selector)
+        selector = all_of((equality_matcher(matched), selector))
     return SpreadConstraint(
         constraint.max_skew,
         constraint.topology_key,
@@ -94,8 +94,8 @@ class NodeInclusion:
 
     __slots__ = ("_matching", "_tolerations")
 
-    def __init__(self, bounds: SnapshotBounds = DEFAULT_BOUNDS) -> None:
-        self._tolerations = TolerationTables(bounds.toleration_tables)
+    def __init__(self, bounds: SnapshotBounds = DEFAULT_BOUNDS, steps: StepCounter | None = None) -> None:
+        self._tolerations = TolerationTables(bounds, steps)
         self._matching: NodeMatching | None = None
 
     def counted_ids(
@@ -116,7 +116,7 @@ class NodeInclusion:
         keyed = with_all_keys(nodes, constraints) if all_keys else None
         allowed = tolerated = None
         if any(constraint.honors_affinity for constraint in constraints):
-            allowed = self._allowed(pod.pod, nodes)
+            allowed = self._allowed(pod, nodes)
         if any(constraint.honors_taints for constraint in constraints):
             tolerated = self._tolerated(pod.pod, nodes)
         found: list[DomainIds] = []
@@ -134,7 +134,7 @@ class NodeInclusion:
         """Return the rows that a constraint's policies include, bool[row], with or without its key."""
         mask: Mask | None = None
         if constraint.honors_affinity:
-            mask = self._allowed(pod.pod, nodes)
+            mask = self._allowed(pod, nodes)
         if constraint.honors_taints:
             mask = _met(mask, self._tolerated(pod.pod, nodes))
         return nodes.alive if mask is None else mask & nodes.alive
@@ -143,8 +143,8 @@ class NodeInclusion:
         """Return the rows whose taints a pod tolerates, bool[row]; None for all."""
         return self._tolerated(pod.pod, nodes)
 
-    def _allowed(self, pod: Pod, nodes: NodeColumns) -> Mask | None:
-        required = required_affinity_of(pod)
+    def _allowed(self, pod: PodInfo, nodes: NodeColumns) -> Mask | None:
+        required = pod.node_affinity
         if required.is_everything:
             return None
         matching = self._matching

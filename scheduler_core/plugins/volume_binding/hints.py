@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, EventRegistration, Hint, Resource
 from scheduler_core.model.pod import Pod
-from scheduler_core.model.pod_volumes import pod_volumes
 from scheduler_core.model.quantity import value
 from scheduler_core.model.storage import (
     MIGRATED_PLUGINS,
@@ -17,6 +16,7 @@ from scheduler_core.model.storage import (
     PersistentVolumeClaim,
     StorageClass,
 )
+from scheduler_core.snapshot.pod_info import volumes_of
 
 _CHANGED = Action.ADD | Action.UPDATE
 
@@ -47,7 +47,7 @@ def after_claim_change(pod: Pod, old: object | None, new: object | None) -> Hint
     del old
     if not isinstance(new, PersistentVolumeClaim):
         return Hint.QUEUE
-    return Hint.QUEUE if new.key in {claim.key for claim in pod_volumes(pod).claims} else Hint.SKIP
+    return Hint.QUEUE if new.key in {claim.key for claim in volumes_of(pod).claims} else Hint.SKIP
 
 
 def after_csi_node_change(pod: Pod, old: object | None, new: object | None) -> Hint:

@@ -16,7 +16,7 @@ from scheduler_core.model.pod import Pod
 from scheduler_core.model.selectors import (
     MATCH_EVERYTHING,
     LabelMatcher,
-    both,
+    all_of,
     compile_label_selector,
     equality_matcher,
 )
@@ -97,7 +97,7 @@ class WorkloadIndex:
         added = MATCH_EVERYTHING
         if owner_type is not None:
             added = _readable(self._selectors.get((owner_type, namespace, owner.name)))
-        return both(equality_matcher(pairs), added)
+        return all_of((equality_matcher(pairs), added))
 
     def _service_pairs(self, pod: Pod) -> dict[str, str]:
         labels = pod.metadata.labels

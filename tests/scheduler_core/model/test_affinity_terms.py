@@ -18,7 +18,7 @@ from scheduler_core.model.selectors import (
     MATCH_EVERYTHING,
     MATCH_NOTHING,
     LabelMatcher,
-    both,
+    all_of,
     compile_label_selector,
     equality_matcher,
 )
@@ -146,7 +146,7 @@ def test_a_term_equals_the_plain_form(
 
 @given(one=_SELECTORS, other=_SELECTORS, labels=_LABELS)
 def test_both_selectors(one: LabelSelector | None, other: LabelSelector | None, labels: dict[str, str]) -> None:
-    """both() matches labels that both selectors match."""
-    joined = both(compile_label_selector(one), compile_label_selector(other))
+    """all_of() matches labels that both selectors match."""
+    joined = all_of((compile_label_selector(one), compile_label_selector(other)))
     assert joined.matches(labels) is (plain_selects(one, labels) and plain_selects(other, labels))
-    assert joined == both(compile_label_selector(other), compile_label_selector(one))
+    assert joined == all_of((compile_label_selector(other), compile_label_selector(one)))

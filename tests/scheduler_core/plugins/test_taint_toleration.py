@@ -139,7 +139,7 @@ def test_tables_are_not_shared_between_columns() -> None:
 def test_tables_are_bounded() -> None:
     """The oldest table is dropped beyond the limit, and rebuilt when it is needed."""
     lists = columns([node("a", taints=["x:NoSchedule"])]).taint_sets
-    tables = TolerationTables(limit=2)
+    tables = TolerationTables(SnapshotBounds(toleration_tables=2))
     first = tables.table((), lists)
     assert tables.table((), lists) is first
     for key in ("a", "b"):
