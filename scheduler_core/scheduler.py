@@ -24,7 +24,7 @@ from scheduler_core.cycle.cycle_context import CycleContext
 from scheduler_core.cycle.cycle_report import CycleRecording
 from scheduler_core.cycle.cycle_slices import CycleSlices
 from scheduler_core.cycle.idle_binds import IdleBinds
-from scheduler_core.cycle.internal_errors import try_twice
+from scheduler_core.cycle.internal_errors import RepeatedTimers, try_twice
 from scheduler_core.cycle.percentage_of_nodes import NodeOrder
 from scheduler_core.cycle.plugin_handle import PluginHandle, PluginServices, PluginWriters, ReportedDeletions
 from scheduler_core.cycle.profile_queueing_rules import ProfileQueueingRules
@@ -106,7 +106,7 @@ class Scheduler:
         *,
         ports: SchedulerPorts | None = None,
     ) -> None:
-        ports = ports or SchedulerPorts()
+        ports, clock = ports or SchedulerPorts(), RepeatedTimers(clock)
         self.options = options or SchedulerOptions()
         self.registry = registry or in_tree_registry()
         self._defaults = defaults or default_plugins(deferred_resizes=self.options.deferred_resizes)
@@ -336,6 +336,8 @@ class Scheduler:
         context, decided = self.context, self.cycles.decided
         await context.queue.wait()
         await self._until_binds_drain()
+        if context.cache.columns.is_broken:
+            context.cache.columns.rebuild()
         deadline = context.clock.now() + _SLICE_SECONDS
         for _ in range(_SLICE_PODS):
             queued = context.queue.pop()
@@ -430,10 +432,17 @@ class Scheduler:
             self._bind_ended.set()
 
     async def _flush(self) -> None:
+        queue, suspension = self.context.queue, self.context.suspension
+        failed = 0
         while True:
             await self.context.clock.sleep(FLUSH_INTERVAL_SECONDS)
             try:
-                self.context.queue.flush()
+                queue.flush()
+                if suspension.failed != failed:
+                    failed = suspension.failed
+                    # A change that an exception interrupted may have requeued only some of the pods that it helps.
+                    for profile in self.context.profiles:
+                        queue.profile_changed(profile.name)
             except Exception as fault:
                 self._survived("the flush of the queue", fault)
 

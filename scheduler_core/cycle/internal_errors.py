@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ParamSpec
 
 from scheduler_core.cycle.assume_and_reserve import AssumedPods
@@ -21,11 +22,12 @@ from scheduler_core.cycle.failure_handler import Failure, failed_scheduling, pat
 from scheduler_core.errors import error_message
 from scheduler_core.framework.queued_pod import Place, QueuedGang, QueuedPod
 from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics
-from scheduler_core.ports import ClusterWriter
+from scheduler_core.ports import Clock, ClusterWriter, Timer
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 
 log = logging.getLogger(__name__)
 P = ParamSpec("P")
+_FIRST_DELAY_SECONDS, _LONGEST_DELAY_SECONDS = 1.0, 60.0
 _FAILED = "a step that must not fail raised: %s"
 
 
@@ -54,6 +56,29 @@ def try_all(*steps: tuple[Any, ...]) -> None:
                 log.exception(_FAILED, getattr(step, "__qualname__", step))
             else:
                 break
+
+
+class RepeatedTimers:
+    """Clock whose timers run again if they raise, after 1 s, 2 s, and so on up to a minute.
+
+    Args:
+        clock: The clock.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.now, self.wall, self.sleep = clock.now, clock.wall, clock.sleep
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        """Run ``callback`` after ``seconds``, and again later if it raises."""
+        return self._clock.call_later(seconds, partial(self._run, callback, _FIRST_DELAY_SECONDS))
+
+    def _run(self, callback: Callable[[], None], delay: float) -> None:
+        try:
+            callback()
+        except Exception:
+            log.exception("a timer failed in the scheduler itself; it runs again in %g s", delay)
+            self._clock.call_later(delay, partial(self._run, callback, min(2 * delay, _LONGEST_DELAY_SECONDS)))
 
 
 class InternalErrors:

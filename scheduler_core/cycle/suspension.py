@@ -30,13 +30,14 @@ class Suspension:
         is_on: Whether a cycle is suspended now: no state that cycles read may change, and no dry run may start.
         is_midway: Whether the cycle is between two slices, perhaps within a dry run: columns may be hypothetical.
         reported: Number of changes that were applied.
+        failed: Number of exceptions that interrupted a change.
         on_error: Called if a change that is reported now is buffered and fails when it is applied; None for nothing.
     """
 
     def __init__(self) -> None:
         self.is_on = False
         self.is_midway = False
-        self.reported = 0
+        self.reported = self.failed = 0
         self.on_error: Callable[[], None] | None = None
         self._deferred: deque[tuple[Callable[[], None], Callable[[], None] | None]] = deque()
         self._over = asyncio.Event()
@@ -53,7 +54,11 @@ class Suspension:
             self._deferred.append((partial(take, *args, **kwargs), self.on_error))
         else:
             self.reported += 1
-            take(*args, **kwargs)
+            try:
+                take(*args, **kwargs)
+            except Exception:
+                self.failed += 1
+                raise
 
     @contextmanager
     def of_cycle(self) -> Iterator[None]:
@@ -98,6 +103,7 @@ class Suspension:
                 take()
             except Exception:
                 log.exception("a change that arrived while a cycle was suspended could not be applied; it is repeated")
+                self.failed += 1
                 self._repeat(take, on_error)
         self._over.set()
 

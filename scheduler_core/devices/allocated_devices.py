@@ -141,18 +141,29 @@ class AllocatedDevices:
             if not any(changes.values()):
                 return
             use = self._claims[uid] = _ClaimUse()
-        before = use.effective
-        if "stored" in changes:
-            use.stored = changes["stored"]
-        if "in_flight" in changes:
-            use.in_flight = changes["in_flight"]
-        after = use.effective
+        before, old = use.effective, (use.stored, use.in_flight)
+        use.stored, use.in_flight = changes.get("stored", use.stored), changes.get("in_flight", use.in_flight)
+        try:
+            after = use.effective
+            if after is not before:
+                self.revision += 1
+                self._count(before, -1)
+                self._count(after, 1)
+        except Exception:
+            use.stored, use.in_flight = old
+            self._recount()
+            raise
         if use.stored is None and use.in_flight is None:
             del self._claims[uid]
-        if after is not before:
-            self.revision += 1
-            self._count(before, -1)
-            self._count(after, 1)
+
+    def _recount(self) -> None:
+        """Count all claims again, after an exception interrupted a change."""
+        self.revision += 1
+        pools, self._pools = self._pools, {}
+        for use in self._claims.values():
+            self._count(use.effective, 1)
+        for key in pools:
+            self._on_change(key)
 
     def _count(self, allocation: AllocationResult | None, sign: int) -> None:
         if allocation is None:

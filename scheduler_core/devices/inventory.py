@@ -10,6 +10,7 @@ the slices of a pool state different counts, the first by name decides; there, t
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain, count
 from weakref import WeakValueDictionary
@@ -127,13 +128,15 @@ class DeviceInventory:
         if self.features.device_taint_rules:
             previous = self._rules.get(rule.metadata.name)
             self._rules[rule.metadata.name] = rule
-            self._apply(rule.spec.device_selector, previous.spec.device_selector if previous is not None else None)
+            with self._repaired():
+                self._apply(rule.spec.device_selector, previous.spec.device_selector if previous is not None else None)
 
     def remove_taint_rule(self, name: str) -> None:
         """Remove a taint rule; unknown names are ignored."""
         previous = self._rules.pop(name, None)
         if previous is not None:
-            self._apply(previous.spec.device_selector)
+            with self._repaired():
+                self._apply(previous.spec.device_selector)
 
     def hold(self, source: str, selectors: tuple[DeviceTaintSelector, ...]) -> None:
         """Show no device of the pools that selectors match; without selectors, end this for the source."""
@@ -141,7 +144,8 @@ class DeviceInventory:
         if selectors:
             self._held[source] = selectors
         if before != selectors:
-            self._apply(*before, *selectors)
+            with self._repaired():
+                self._apply(*before, *selectors)
 
     def remove_node(self, name: str) -> None:
         """Release what is stored for a deleted node; its slices stay until they are removed."""
@@ -281,6 +285,24 @@ class DeviceInventory:
             self._invalidate(key)
         self.revision += 1
 
+    @contextmanager
+    def _repaired(self) -> Iterator[None]:
+        """Compute the indexes again from the slices if an exception interrupts a change of them."""
+        try:
+            yield
+        except Exception:
+            for index in (self._pools, self._by_node, self._network, self._views):
+                index.clear()
+            self._skipping = {name for name, pooled in self._slices.items() if pooled.skips_operations}
+            for pooled in self._slices.values():
+                pooled.is_stale = True
+                self._change(pooled, pooled)
+            self._network_revision += 1
+            self.shared_changes += 1
+            self.revision += 1
+            self.changed.append_all()
+            raise
+
     def _refresh(self, pooled: PooledSlice) -> None:
         if pooled.is_stale:
             self._steps.upkeep(1 + len(pooled.names) // _DEVICES_PER_STEP)
@@ -289,15 +311,16 @@ class DeviceInventory:
 
     def _replace(self, name: str, replacement: PooledSlice | None) -> None:
         previous = self._slices.pop(name, None)
-        if replacement is not None and replacement.skips_operations:
-            self._skipping.add(name)
-        elif name in self._skipping:
-            self._skipping.remove(name)
-        for one in (previous, replacement):
-            if one is not None:
-                self._change(one, None if one is previous else one)
         if replacement is not None:
             self._slices[name] = replacement
+        with self._repaired():
+            if replacement is not None and replacement.skips_operations:
+                self._skipping.add(name)
+            elif name in self._skipping:
+                self._skipping.remove(name)
+            for one in (previous, replacement):
+                if one is not None:
+                    self._change(one, None if one is previous else one)
         self.revision += 1
 
     def _change(self, pooled: PooledSlice, replacement: PooledSlice | None) -> None:

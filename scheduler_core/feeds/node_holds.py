@@ -36,8 +36,10 @@ class NodeHolds:
         columns = self._columns
         if columns.held.is_empty:
             return
-        node_name = columns.release_node(source)
+        node_name = columns.held.held_only_by(source)
         row = columns.row_of(node_name) if node_name else NO_ROW
-        if row != NO_ROW and not columns.held.reason(node_name):
+        if row != NO_ROW:
             self._queue.on_event(NODE_ADD, None, columns.nodes[row])
             self._room.node_changed(node_name)
+        # Last: a release that an exception interrupted is repeated.
+        columns.release_node(source)

@@ -43,6 +43,7 @@ from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 log = logging.getLogger(__name__)
 P = ParamSpec("P")
 
+_UNREAD = "node(s) had a pod that could not be read"
 _EVENTS = (
     "AssignedPodAdd",
     "AssignedPodUpdate",
@@ -255,6 +256,11 @@ class PodAndNodeFeed:
             take(pod if pod.spec.node_name else given)
         except SchedulerCoreError as error:
             self._reject_invalid(pod, error)
+        except Exception:
+            if pod.spec.node_name and self._cache.get(pod.metadata.uid) is None and not pod.is_terminal:
+                # Until it is delivered again.
+                self._holds.hold(pod.spec.node_name, _source_of_pod(pod), _UNREAD)
+            raise
         else:
             self.invalid_pods.remove(pod.metadata.uid)
             if not self._cache.columns.held.is_empty:
@@ -277,7 +283,7 @@ class PodAndNodeFeed:
             log.error("pod %s is ignored: %s; correct the pod", pod.key, error, extra={"pod": pod.key})
             if self._cache.get(uid) is None:
                 # How much room it takes is not known.
-                self._holds.hold(pod.spec.node_name, _source_of_pod(pod), "node(s) had a pod that could not be read")
+                self._holds.hold(pod.spec.node_name, _source_of_pod(pod), _UNREAD)
             return
         self._queue.remove(uid)
         self.invalid_pods.add(pod, str(error))

@@ -29,6 +29,8 @@ class GroupFeed:
     def __init__(self, queue: SchedulingQueue, suspension: Suspension, room: FreedCapacity) -> None:
         self._room = room
         self._queue = queue
+        self._unfinished = set[GroupKey | GroupSource]()
+        """What an exception interrupted: it is delivered again, and must not be skipped then because it is known."""
         self._report = suspension.report
 
     def serve(self, source: GroupSource) -> None:
@@ -37,9 +39,11 @@ class GroupFeed:
 
     def _serve(self, source: GroupSource) -> None:
         queue = self._queue
-        if queue.gangs.unread(source) is not None:
+        if queue.gangs.unread(source) is not None or source in self._unfinished:
+            self._unfinished.add(source)
             queue.gangs.serve(source)
             queue.gang_requeueing.source_changed(source)
+            self._unfinished.discard(source)
 
     def withhold(self, source: GroupSource, reason: str) -> None:
         """Mark the PodGroups of a source as unknown: their members are gated until :meth:`serve` is called.
@@ -54,11 +58,13 @@ class GroupFeed:
 
     def _withhold(self, source: GroupSource, reason: str) -> None:
         queue = self._queue
-        if queue.gangs.unread(source) != reason:
+        if queue.gangs.unread(source) != reason or source in self._unfinished:
+            self._unfinished.add(source)
             queue.gangs.withhold(source, reason)
             queue.gang_requeueing.source_changed(source)
             for gang in [gang for gang in queue.gangs if gang.depends_on(source)]:
                 self._end_nominations(gang)
+            self._unfinished.discard(source)
 
     def ignore(self, source: GroupSource) -> None:
         """Ignore the labels and fields of a source; call this before any pod is reported."""
@@ -74,45 +80,53 @@ class GroupFeed:
     def _composite_changed(self, composite: CompositePodGroup) -> None:
         gangs = self._queue.gangs
         before = gangs.forest.get(composite.key)
-        if before == composite:
+        if before == composite and composite.key not in self._unfinished:
             return
         if before is not None and before.uid != composite.uid:
             # It was deleted and created again, and the watch did not deliver the deletion.
             self._group_deleted(composite.key)
-        for gang in gangs.composite_changed(composite):
+        was_interrupted = composite.key in self._unfinished
+        self._unfinished.add(composite.key)
+        changed = gangs.composite_changed(composite)
+        for gang in list(gangs) if was_interrupted else changed:
             self._queue.group_changed(gang)
             self._update_nominations(gang)
+        self._unfinished.discard(composite.key)
 
     def _group_changed(self, group: PodGroup) -> None:
         queue = self._queue
         known = queue.gangs.get(group.key)
         before = None if known is None else known.group
-        if before == group or queue.gangs.run_recorded(group):
+        if group.key not in self._unfinished and (before == group or queue.gangs.run_recorded(group)):
             return
         if before is not None and before.uid != group.uid:
             # It was deleted and created again, and the watch did not deliver the deletion.
             self._group_deleted(group.key)
             before = None
+        self._unfinished.add(group.key)
         gang = queue.gangs.group_changed(group)
         queue.group_changed(gang)
         self._update_nominations(gang)
         action = Action.ADD if before is None else Action.UPDATE_OTHER
         queue.on_event(ClusterEvent(Resource.POD_GROUP, action), before, group)
+        self._unfinished.discard(group.key)
 
     def group_deleted(self, key: GroupKey) -> None:
         """Handle a deleted group; its members are gated until it is created again."""
         self._report(self._group_deleted, key)
 
     def _group_deleted(self, key: GroupKey) -> None:
-        queue = self._queue
+        queue, was_interrupted = self._queue, key in self._unfinished
+        self._unfinished.add(key)
         if key.source is GroupSource.COMPOSITE:
             changed = queue.gangs.composite_deleted(key)
         else:
             gang = queue.gangs.group_deleted(key)
             changed = [] if gang is None else [gang]
-        for gang in changed:
+        for gang in list(queue.gangs) if was_interrupted else changed:
             queue.group_changed(gang)
             self._end_nominations(gang)
+        self._unfinished.discard(key)
 
     def group_refused(self, key: GroupKey, problems: Iterable[Problem]) -> None:
         """Handle an object whose spec is invalid and never was valid: its members are gated with the reason.

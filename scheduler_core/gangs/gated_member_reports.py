@@ -14,6 +14,7 @@ from scheduler_core.cycle.failure_handler import (
     failed_scheduling,
     patch_status,
 )
+from scheduler_core.cycle.internal_errors import try_twice
 from scheduler_core.framework.queued_pod import Place, QueuedPod
 from scheduler_core.framework.status import GANG_SCHEDULING
 from scheduler_core.model.pod import PodCondition
@@ -83,24 +84,26 @@ class GatedMembers:
     def _report_some(self) -> None:
         self._timer = None
         for uid in list(islice(self._pending, _REPORTED_AT_ONCE)):
-            pod = self._pending.pop(uid)
-            if self._queue.find(uid) is not pod or pod.info.pod.metadata.deletion_timestamp is not None:
-                continue
-            if pod.gated_by == GANG_SCHEDULING:
-                self._report(pod)
-            elif pod.place is Place.GROUPED and pod.is_reported:
-                # Its gate is open, or a member that it names is gone; without a quorum no attempt corrects it.
-                gang = self._queue.gangs.of_uid(uid)
-                if gang is not None and gang.unit.entry is not None and gang.unit.entry.place is not Place.NOWHERE:
-                    continue  # there is a quorum, and its attempt writes another condition
-                if gang is not None and gang.is_held:
-                    text = gang.why_held
-                else:
-                    text = _NO_QUORUM if gang is None or gang.tree is None else gang.tree.lacks_quorum
-                failure = Failure(text, nominated_node=None, is_gated=True)
-                patch_status(self._writer, pod.info.pod, failure, queued=pod)
+            try_twice(self._report_if_gated, self._pending.pop(uid))
         if self._pending:
             self._timer = self._clock.call_later(0.0, self._report_some)
+
+    def _report_if_gated(self, pod: QueuedPod) -> None:
+        if self._queue.find(pod.uid) is not pod or pod.info.pod.metadata.deletion_timestamp is not None:
+            return
+        if pod.gated_by == GANG_SCHEDULING:
+            self._report(pod)
+        elif pod.place is Place.GROUPED and pod.is_reported:
+            # Its gate is open, or a member that it names is gone; without a quorum no attempt corrects it.
+            gang = self._queue.gangs.of_uid(pod.uid)
+            if gang is not None and gang.unit.entry is not None and gang.unit.entry.place is not Place.NOWHERE:
+                return  # there is a quorum, and its attempt writes another condition
+            if gang is not None and gang.is_held:
+                text = gang.why_held
+            else:
+                text = _NO_QUORUM if gang is None or gang.tree is None else gang.tree.lacks_quorum
+            failure = Failure(text, nominated_node=None, is_gated=True)
+            patch_status(self._writer, pod.info.pod, failure, queued=pod)
 
     def _report(self, queued: QueuedPod) -> None:
         pod, message = queued.info.pod, ", ".join(queued.gate_reasons)

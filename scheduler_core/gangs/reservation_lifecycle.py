@@ -275,7 +275,7 @@ class GangReservations:
 
     def _time_out(self, gang: Gang, timeout: float) -> None:
         """Report a timed-out gang and move it behind its peers."""
-        last = gang.outcome or GangOutcome(TIMED_OUT, "")
+        last, since = gang.outcome or GangOutcome(TIMED_OUT, ""), gang.first_failure
         text = f"the group was not placed within its scheduleTimeoutSeconds of {timeout:g}; its turn is over and it"
         text += " waits behind its peers"
         if last.message:
@@ -284,6 +284,11 @@ class GangReservations:
         gang.first_failure = None
         self._hopeless.pop(gang.key, None)
         self._awaiting_turn.pop(gang.key, None)
-        self._queue.move_gang_behind_peers(gang)
-        self.end(gang.key)
-        self._queue.gangs.changed(gang)
+        try:
+            self._queue.move_gang_behind_peers(gang)
+            self.end(gang.key)
+            self._queue.gangs.changed(gang)
+        except Exception:
+            # The timer runs again.
+            gang.first_failure = since
+            raise

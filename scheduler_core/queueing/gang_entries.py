@@ -254,9 +254,12 @@ class GangEntries:
 
         If that raises, the gang is reviewed again at the next flush, and no other gang or pod is affected.
         """
+        before = gang.was_known, gang.was_whole, gang.has_lost_member
         try:
             self._review(gang, label)
         except Exception as fault:
+            # The next review acts on the same differences.
+            gang.was_known, gang.was_whole, gang.has_lost_member = before
             self._note_faulty(gang, fault)
 
     def _note_faulty(self, gang: Gang, fault: Exception) -> None:

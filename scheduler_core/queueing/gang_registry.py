@@ -317,9 +317,14 @@ class Gangs:
                     others.discard(uid)
                     if not others:
                         self._named_besides.pop(other, None)
-            gang.lost(uid)
-            self._drop_if_empty(gang)
-            self.changed(gang)
+            try:
+                gang.lost(uid)
+                self._drop_if_empty(gang)
+                self.changed(gang)
+            except Exception:
+                # It is repeated.
+                self._key_of[uid] = gang.key
+                raise
         return gang
 
     def assumed(self, uid: str) -> None:

@@ -104,10 +104,15 @@ class SchedulingQueue:
     def _admit(self, info: PodInfo) -> None:
         pod = QueuedPod(info, self._clock.now(), next(self._sequence))
         self._places.register(pod)
-        self._gang_entries.assign_gang(pod)
-        if pod.group is None and self.gangs.foreign_gangs == "Warn":
-            self.gangs.report_foreign(pod)
-        self._moves.enter(pod, POD_ADDED)
+        try:
+            self._gang_entries.assign_gang(pod)
+            if pod.group is None and self.gangs.foreign_gangs == "Warn":
+                self.gangs.report_foreign(pod)
+            self._moves.enter(pod, POD_ADDED)
+        except Exception:
+            # It is added again. A pod in no place would be updated then, which checks no gates.
+            self.remove(info.uid)
+            raise
 
     def update(self, info: PodInfo, events: Sequence[ClusterEvent] = (), old: object | None = None) -> None:
         """Handle an updated pod.

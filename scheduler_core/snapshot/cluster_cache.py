@@ -78,12 +78,12 @@ class ClusterCache:
         """
         columns = self.columns
         name = node.metadata.name
-        if columns.row_of(name) != NO_ROW:
-            columns.update_node(node)
-            return
-        row = columns.add_node(node)
-        for info in self._without_node.pop(name, {}).values():
-            columns.add_pod(info, row)
+        row = columns.update_node(node) if columns.row_of(name) != NO_ROW else columns.add_node(node)
+        pods = self._without_node.get(name)
+        while pods:
+            columns.add_pod(next(iter(pods.values())), row)
+            del pods[next(iter(pods))]
+        self._without_node.pop(name, None)
 
     def update_node(self, node: Node) -> None:
         """Update a node; an unknown node is added."""
@@ -175,6 +175,7 @@ class ClusterCache:
         """
         uid = pod.metadata.uid
         placed = self._placed.get(uid)
+        old: PodInfo | None = None
         if placed is not None:
             self._unconfirmed.pop(uid, None)
             placed.placement = Placement.ADDED
@@ -187,12 +188,21 @@ class ClusterCache:
             if same_node and _count_equally(placed.info, info):
                 placed.info.pod = pod
                 return placed.info
-            self._detach(placed.info)
+            old = placed.info
+            self._detach(old)
             placed.info = info
         else:
             info = self.columns.compile_pod(pod)
-            self._placed[uid] = PlacedPod(info, Placement.ADDED)
-        self._attach(info, pod.spec.node_name)
+            placed = self._placed[uid] = PlacedPod(info, Placement.ADDED)
+        try:
+            self._attach(info, pod.spec.node_name)
+        except BaseException:
+            del self._placed[uid]
+            if old is not None:
+                # Its last version counts until this one is added again.
+                self._attach(old, old.node_name)
+                placed.info, self._placed[uid] = old, placed
+            raise
         return info
 
     def remove_pod(self, uid: str) -> PodInfo | None:
@@ -207,10 +217,15 @@ class ClusterCache:
 
     def replace_pod(self, info: PodInfo, pod: Pod) -> None:
         """Replace the pod of a scheduled pod's PodInfo by a version that is being deleted."""
-        node_name = info.node_name
+        node_name, old = info.node_name, info.pod
         self._detach(info)
         info.pod = pod
-        self._attach(info, node_name)
+        try:
+            self._attach(info, node_name)
+        except BaseException:
+            info.pod = old
+            self._attach(info, node_name)
+            raise
 
     def _replace_equal(self, info: PodInfo, pod: Pod) -> None:
         """Replace the pod of a PodInfo by another version that compiles to the same."""

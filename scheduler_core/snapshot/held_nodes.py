@@ -59,6 +59,11 @@ class HeldNodes:
             self._verdicts = None
         return node_name
 
+    def held_only_by(self, source: str) -> str:
+        """Return the node that a source holds alone; "" if it holds none, or others hold it too."""
+        node_name = self._nodes.get(source, "")
+        return node_name if len(self._by_node.get(node_name, ())) == 1 else ""
+
     def reason(self, node_name: str) -> str:
         """Return why a node is held; "" if it is not."""
         return next(iter(self._by_node.get(node_name, {}).values()), "")

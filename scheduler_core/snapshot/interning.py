@@ -108,6 +108,11 @@ class LoggedInterner(CountingInterner[K]):
             self.assigned.append(number)
         return number
 
+    def clear(self) -> None:
+        """Release all numbers."""
+        self._ids, self._counts, self._free, self.keys = {}, [], [], []
+        self.assigned.append_all()
+
 
 class ResourceNames:
     """Columns of the resources that nodes offer.
@@ -149,6 +154,16 @@ class ResourceNames:
         nodes = self._offers[name] = self._offers.get(name, 0) + 1
         return nodes == 1 and self._assign(name)
 
+    def clear(self) -> None:
+        """Remove all nodes and release all columns but the fixed ones."""
+        self._offers.clear()
+        for name in self.keys:
+            if name not in FIXED_RESOURCES:
+                self._ids.pop(name, None)
+        self._free = []
+        del self.keys[UNOFFERED_COLUMN + 1 :]
+        self.version += 1
+
     def hold(self, name: str) -> bool:
         """Count one more node for a resource if any node offers it; return whether one does."""
         if name not in self._offers:
@@ -162,7 +177,7 @@ class ResourceNames:
         Returns:
             The column that is free now; None if there is none.
         """
-        self._offers[name] -= 1
+        self._offers[name] = self._offers.get(name, 1) - 1
         if self._offers[name]:
             return None
         del self._offers[name]

@@ -109,6 +109,10 @@ class LabelColumns:
         for column in self._columns.values():
             column.resize(capacity, size)
 
+    def clear(self) -> None:
+        """Drop all columns; they are created again when they are used."""
+        self._columns.clear()
+
     def assign(self, row: int, labels: Mapping[str, str]) -> None:
         """Set the labels of a row in all columns."""
         for key, column in self._columns.items():

@@ -87,6 +87,7 @@ class NodeColumns:
         changes: Log of changed rows.
         version: Incremented when a Node object is added, changed or removed, also by a dry run.
         dry_run_changes: How many of these changes were made, and undone, by dry runs.
+        is_broken: Whether a :meth:`rebuild` raised, so that nothing here can be relied on until it is repeated.
         alive: bool[row], whether the row has a node.
         allocatable: int64[resource, row], CPU in millicores, the rest in whole units, 0 to ``LARGEST_CAPACITY``.
         requested: int64[resource, row], sum over pods, 0 to ``LARGEST_REQUEST``; see :meth:`exact_requested`.
@@ -102,6 +103,7 @@ class NodeColumns:
     def __init__(self, bounds: SnapshotBounds = DEFAULT_BOUNDS, devices: DeviceIndex | None = None) -> None:
         self.bounds = bounds
         self.size = self.count = self.version = self.dry_run_changes = 0
+        self.is_broken = False
         self.names: list[str | None] = []
         self.nodes: list[Node | None] = []
         self.pods: list[dict[str, PodInfo]] = []
@@ -112,7 +114,7 @@ class NodeColumns:
         self.namespaces = NamespaceLabels()
         self.devices = devices or DeviceIndex()
         self.steps = steps = self.devices.hardware.steps
-        self.storage, self.disruption_budgets = StorageIndex(self.row_of, steps), DisruptionBudgets(steps)
+        self.storage, self.disruption_budgets = StorageIndex(self.row_of, steps, self.pods), DisruptionBudgets(steps)
         self.workloads = WorkloadIndex(bounds.default_selectors)
         self.priorities = PriorityCounts()
         self.pod_index = PodIndex(self.namespaces, bounds, steps)
@@ -213,13 +215,20 @@ class NodeColumns:
             self.nodes.append(None)
             self.pods.append({})
             self._show()
+        # First what :meth:`rebuild` reads, so that it can complete a change that an exception interrupted.
         self._rows[name] = row
-        self.names[row] = name
-        self._alive[row] = True
-        self._name_hashes[row] = int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little")
+        self.names[row], self.nodes[row] = name, node
         self.count += 1
-        self._fill(row, node, parts)
-        self.storage.use.node_moved(name)
+        try:
+            self._name_hashes[row] = int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little")
+            self._taint_set_ids[row] = self.taint_sets.acquire(())
+            self._fill(row, node, parts)
+            self.storage.use.node_moved(name)
+        except Exception:
+            log.exception("the change of node %s was interrupted; everything is computed again", node.metadata.name)
+            self.rebuild()
+            if not self._alive[row]:
+                raise
         return row
 
     def update_node(self, node: Node) -> int:
@@ -234,8 +243,15 @@ class NodeColumns:
         if row is None or old is None:
             raise CacheError(f'node "{node.metadata.name}" is not in the columns; add it first')
         parts = _parts(node)
-        self.images.remove_node(row, old.status.images)
-        self._fill(row, node, parts)
+        self.nodes[row] = node
+        try:
+            self.images.remove_node(row, old.status.images)
+            self._fill(row, node, parts)
+        except Exception:
+            log.exception("the change of node %s was interrupted; everything is computed again", node.metadata.name)
+            self.rebuild()
+            if not self._alive[row]:
+                raise
         return row
 
     def remove_node(self, name: str) -> list[PodInfo]:
@@ -247,31 +263,38 @@ class NodeColumns:
         Raises:
             CacheError: There is no node of that name.
         """
-        row = self._rows.pop(name, None)
+        row = self._rows.get(name)
         node = None if row is None else self.nodes[row]
         if row is None or node is None:
             raise CacheError(f'node "{name}" is not in the columns')
         pods = list(self.pods[row].values())
         for info in pods:
             self.remove_pod(info)
-        self.storage.use.node_moved(name)
         self.devices.hardware.inventory.remove_node(name)
-        self.images.remove_node(row, node.status.images)
-        self._labels.assign(row, {})
+        # First what :meth:`rebuild` reads, as in :meth:`add_node`.
+        del self._rows[name]
         self.names[row] = self.nodes[row] = None
-        self._offer(row, ())
-        self.taint_sets.release(int(self._taint_set_ids[row]))
-        self._alive[row] = False
-        self._allocatable[:, row] = 0
-        self._allowed_pods[row] = 0
-        self._unschedulable[row] = False
-        self._taint_set_ids[row] = 0
         self._free.append(row)
         self.count -= 1
-        self._touch_node(row)
+        try:
+            self.storage.use.node_moved(name)
+            self.images.remove_node(row, node.status.images)
+            self._labels.assign(row, {})
+            self._offer(row, ())
+            self.taint_sets.release(int(self._taint_set_ids[row]))
+            self._alive[row] = False
+            self._allocatable[:, row] = 0
+            self._allowed_pods[row] = 0
+            self._unschedulable[row] = False
+            self._taint_set_ids[row] = 0
+            self._touch_node(row)
+        except Exception:
+            log.exception("the removal of node %s was interrupted; everything is computed again", name)
+            self.rebuild()
         return pods
 
     def _fill(self, row: int, node: Node, parts: _NodeParts) -> None:
+        """Set the columns of a row, whose previous taints are released."""
         amounts, allowed_pods = parts
         self._offer(row, tuple([name for name in amounts if name not in FIXED_RESOURCES]))
         self._allocatable[:, row] = 0
@@ -282,12 +305,11 @@ class NodeColumns:
         self._allowed_pods[row] = allowed_pods
         self._unschedulable[row] = node.spec.unschedulable
         taint_set = self.taint_sets.acquire(node.spec.taints)
-        if self.nodes[row] is not None:
-            self.taint_sets.release(int(self._taint_set_ids[row]))
+        self.taint_sets.release(int(self._taint_set_ids[row]))
         self._taint_set_ids[row] = taint_set
         self.images.add_node(row, node.status.images)
         self._labels.assign(row, node.metadata.labels)
-        self.nodes[row] = node
+        self._alive[row] = True
         self._touch_node(row)
 
     @property
@@ -347,41 +369,103 @@ class NodeColumns:
         return info
 
     def add_pod(self, info: PodInfo, row: int) -> None:
-        """Count a pod on a row."""
-        self._account(info, row, 1)
+        """Count a pod on a row; if that raises, the pod is not counted."""
+        # First what a new count reads, so that it can undo a change that an exception interrupted.
         self.pods[row][info.uid] = info
         info.row = row
-        if info.scalars:
-            self._scalars.add_pod(info)
-        if info.host_ports:
-            self.host_ports.add(row, info.host_ports)
-        if info.volumes is not NO_VOLUMES:
-            self.storage.use.add_pod(row, info.volumes)
-        self.priorities.add(row, info.priority)
-        self.pod_index.add(info, row)
-        self.changes.append(row)
+        try:
+            self._account(info, row, 1)
+            if info.scalars:
+                self._scalars.add_pod(info)
+            if info.host_ports:
+                self.host_ports.add(row, info.host_ports)
+            if info.volumes is not NO_VOLUMES:
+                self.storage.use.add_pod(row, info.volumes)
+            self.priorities.add(row, info.priority)
+            self.pod_index.add(info, row)
+            self.changes.append(row)
+        except Exception:
+            del self.pods[row][info.uid]
+            info.row = NO_ROW
+            self._recount()
+            raise
 
     def remove_pod(self, info: PodInfo) -> None:
         """Remove a pod from the row that it is counted on."""
         row = info.row
         del self.pods[row][info.uid]
-        self._account(info, row, -1)
         info.row = NO_ROW
-        if info.scalars:
-            self._scalars.remove_pod(info)
-        if info.host_ports:
-            self.host_ports.remove(row, info.host_ports)
-        if info.volumes is not NO_VOLUMES:
-            self.storage.use.remove_pod(row, info.volumes)
-        self.priorities.remove(row, info.priority)
-        self.pod_index.remove(info, row)
-        self.changes.append(row)
+        try:
+            self._account(info, row, -1)
+            if info.scalars:
+                self._scalars.remove_pod(info)
+            if info.host_ports:
+                self.host_ports.remove(row, info.host_ports)
+            if info.volumes is not NO_VOLUMES:
+                self.storage.use.remove_pod(row, info.volumes)
+            self.priorities.remove(row, info.priority)
+            self.pod_index.remove(info, row)
+            self.changes.append(row)
+        except Exception:
+            log.exception("the removal of pod %s from its node was interrupted; all pods are counted again", info.key)
+            self._recount()
 
     def relabel_pod(self, info: PodInfo, pod: Pod) -> None:
         """Replace a pod on a row by another version that differs only in labels."""
-        self.pod_index.relabel(info, pod, info.row)
-        info.pod = pod
-        self.changes.append(info.row)
+        try:
+            self.pod_index.relabel(info, pod, info.row)
+            info.pod = pod
+            self.changes.append(info.row)
+        except Exception:
+            log.exception("a change of the labels of pod %s was interrupted; all pods are counted again", info.key)
+            info.pod = pod
+            self._recount()
+
+    # -- after an exception -------------------------------------------------------------------------------------
+
+    def rebuild(self) -> None:
+        """Compute everything again from the nodes and the pods on them; a node that cannot be read is not alive."""
+        self.is_broken = True
+        self._rows = {name: row for row, name in enumerate(self.names) if name is not None}
+        self._free = [row for row, name in enumerate(self.names) if name is None]
+        self.count = len(self._rows)
+        self._show()
+        self._alive[:] = self._unschedulable[:] = False
+        self._allocatable[:] = self._allowed_pods[:] = 0
+        self._scalars.clear()
+        self.taint_sets.clear()
+        self._taint_set_ids[:] = self.taint_sets.acquire(())
+        self.images.clear()
+        self._labels.clear()
+        for name, row in self._rows.items():
+            node = self.nodes[row]
+            self._taint_set_ids[row] = self.taint_sets.acquire(())
+            try:
+                assert node is not None
+                self._fill(row, node, _parts(node))
+            except Exception:
+                log.exception("node %s could not be read; it accepts no pods until its next version", name)
+                self._alive[row] = False
+        self.images.drop_unused()
+        self._recount()
+
+    def _recount(self) -> None:
+        """Count all pods again."""
+        self.is_broken = True
+        self._requested[:] = self._nonzero_requested[:] = self._pod_count[:] = 0
+        self._exact = ExactSums()
+        for counts in (self._scalars, self.host_ports, self.priorities, self.pod_index):
+            counts.clear_pods()
+        for row, pods in enumerate(self.pods):
+            for info in pods.values():
+                self._account(info, row, 1)
+                self._scalars.add_pod(info)
+                self.host_ports.add(row, info.host_ports)
+                self.priorities.add(row, info.priority)
+                self.pod_index.add(info, row)
+        self.storage.rebuild()
+        self.changes.append_all()
+        self.is_broken = False
 
     def _account(self, info: PodInfo, row: int, sign: int) -> None:
         requested, nonzero, clamp = self._requested, self._nonzero_requested, self._exact.clamp
@@ -418,7 +502,7 @@ class NodeColumns:
                 self._touch_node(row)
 
     def _allocate(self, capacity: int, resources: int) -> None:
-        old_capacity, self._capacity = self._capacity, capacity
+        old_capacity = self._capacity
 
         def grown(name: str, shape: Iterable[int], dtype: type[np.generic]) -> NDArray[np.generic]:
             array = np.zeros(tuple(shape), dtype=dtype)
@@ -438,6 +522,8 @@ class NodeColumns:
         self._unschedulable = grown("_unschedulable", (capacity,), np.bool_).view(np.bool_)
         self.priorities.resize(capacity)
         self.pod_index.resize(capacity, self.pods)
+        # Last, so that a growth that an exception interrupted is repeated.
+        self._capacity = capacity
         self._show()
 
     def _show(self) -> None:

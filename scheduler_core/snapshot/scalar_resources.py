@@ -62,6 +62,16 @@ class ScalarResources:
         """Return the rows of the nodes that offer a resource."""
         return [row for row, names in self._offered.items() if name in names]
 
+    def clear(self) -> None:
+        """Remove all nodes and pods, and with the nodes the columns."""
+        self._offered.clear()
+        self._names.clear()
+        self.clear_pods()
+
+    def clear_pods(self) -> None:
+        """Remove all pods."""
+        self._users.clear()
+
     def add_pod(self, info: PodInfo) -> None:
         """Add a pod that was added to a node."""
         for name in info.scalars:

@@ -1,13 +1,16 @@
-"""Documents leave no trace: explain, status, page and metrics change nothing that decisions, metrics or records read.
+"""Documents leave no trace: they change nothing that decisions, metrics or records read.
 
-In simulated cluster lifetimes with faults, all documents of the running operator are built at random moments. Each
-leaves the state of the scheduler as it was, and the record of every process replays equally.
+In simulated cluster lifetimes with faults, all documents of the running operator are built at random moments: explain,
+status, page, metrics, and the commands that decide in memory what the operator decides (simulate, diff, explain without
+an operator). Each leaves the state of the scheduler as it was, and the record of every process replays equally.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import random
+import re
 import traceback
 from collections import Counter
 from collections.abc import Iterator
@@ -19,6 +22,7 @@ from bayplan.serving.deferred_server import Listener
 
 from scheduler_core.model.pod_group import GroupSource, PodGroup
 from tests.simulation import operator_process
+from tests.simulation.command_documents import command_documents
 from tests.simulation.pod_groups import Group, PodGroups
 from tests.simulation.records import Records, replay_process
 from tests.simulation.served_documents import ServedDocuments
@@ -64,11 +68,12 @@ class Observer:
         self._count(process)
         at = simulation.loop.virtual_now
         documents = ServedDocuments(process, lambda: at, self._listener, random.Random(self._rng.random()))
-        before = scheduler_state(scheduler)
-        for path in documents.build():
+        before = scheduler_state(scheduler), random.getstate()
+        for path in itertools.chain(documents.build(), command_documents(process, self._rng)):
             self.built[path.partition("?")[0]] += 1
+            self.built.update(re.findall(r"&api=[^&]*", path))
             simulation.loop.virtual_now = at
-            after = scheduler_state(scheduler)
+            after = scheduler_state(scheduler), random.getstate()
             differences = changed(before, after)
             if differences:
                 self.failures.append(f"{path} at {at:.3f} s changed {'; '.join(differences)}")

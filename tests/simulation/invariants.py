@@ -31,8 +31,17 @@ def all_places(queue: SchedulingQueue) -> dict[str, list[str]]:
     return found
 
 
-def check_now(supervisor: OperatorSupervisor, network: Network, server: ApiServer) -> Iterator[str]:
-    """Yield the problems at this moment, between two cycles."""
+def check_now(
+    supervisor: OperatorSupervisor, network: Network, server: ApiServer, *, may_feeds_raise: bool = False
+) -> Iterator[str]:
+    """Yield the problems at this moment, between two cycles.
+
+    Args:
+        supervisor: Starts and stops the operator.
+        network: The network.
+        server: The API server.
+        may_feeds_raise: Whether exceptions are injected: what a feed did not handle is delivered again soon.
+    """
     yield from supervisor.problems
     supervisor.problems.clear()
     for uid in network.double_binds:
@@ -44,8 +53,10 @@ def check_now(supervisor: OperatorSupervisor, network: Network, server: ApiServe
     if process.fault:
         yield f"the scheduler's loop has ended: {process.fault}"
         return
+    if may_feeds_raise and any(len(informer.undelivered) for _, informer in process.informers):
+        return
     for path, informer in process.informers:
-        if informer.sink_errors:
+        if informer.sink_errors and not may_feeds_raise:
             yield f"the feed of {path} raised {informer.sink_errors} times"
     yield from _queue_problems(process, server)
     now = network.loop.virtual_now
@@ -154,6 +165,9 @@ def check_idle(supervisor: OperatorSupervisor, server: ApiServer, groups: PodGro
 
 
 def _informer_problems(process: OperatorProcess, server: ApiServer) -> Iterator[str]:
+    for path, informer in process.informers:
+        if informer.undelivered.keys:
+            yield f"the feed of {path} has not handled {', '.join(informer.undelivered.keys)}"
     for path, informer in ((PODS, process.informers.pods), (NODES, process.informers.nodes)):
         known = {each.metadata.name: each.metadata.resource_version for each in informer.known.values()}
         there = {name: each.metadata.resource_version for name, each in server.collection(path).objects.items()}

@@ -10,6 +10,7 @@ import itertools
 import random
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 
 from bayplan.gangs.accepted_groups import AcceptedGroups
 
@@ -24,6 +25,7 @@ _MAXIMUM_EVENT_SECONDS = 0.6
 _LATE_LIST_SECONDS = 8.0
 _SOURCES = (GroupSource.BAYPLAN, GroupSource.NATIVE)
 _TICK_SECONDS = 1e-6
+_RETRY_SECONDS = 0.2
 
 Group = PodGroup | CompositePodGroup
 
@@ -110,9 +112,10 @@ class GroupWatch:
         seconds = max([*dues, self._loop.virtual_now]) - self._loop.virtual_now + _TICK_SECONDS
         rng = self._rng_of(source)
         if rng.random() < 0.3:
-            self._clock.call_later(seconds, lambda: self._feed.withhold(source, "the list is forbidden"))
+            withhold = partial(self._feed.withhold, source, "the list is forbidden")
+            self._clock.call_later(seconds, lambda: self._handle(withhold))
             seconds += _LATE_LIST_SECONDS * rng.random()
-        self._clock.call_later(seconds + _TICK_SECONDS, lambda: self._feed.serve(source))
+        self._clock.call_later(seconds + _TICK_SECONDS, lambda: self._handle(partial(self._feed.serve, source)))
 
     def _rng_of(self, source: GroupSource) -> random.Random:
         return self._tree_rng if source is GroupSource.COMPOSITE else self._rng
@@ -134,10 +137,14 @@ class GroupWatch:
         if group is None and key in there and self._relist_rng.random() < 0.5:
             # A relist delivers the new object and not the deletion of the old one.
             return
-        if group is None:
-            self._accepted.delete(key)
-        else:
-            self._accepted.update(group)
+        self._handle(lambda: self._accepted.delete(key) if group is None else self._accepted.update(group))
+
+    def _handle(self, handle: Callable[[], None]) -> None:
+        """Handle a change, again after an exception, as the sources of PodGroups do."""
+        try:
+            handle()
+        except Exception:  # noqa: BLE001 - any exception
+            self._clock.call_later(_RETRY_SECONDS, lambda: self._handle(handle))
 
 
 class ReceivedGroups(GroupFeed):
@@ -175,8 +182,9 @@ class ReceivedGroups(GroupFeed):
 
     def group_deleted(self, key: GroupKey) -> None:
         """Receive the deletion of a group."""
-        self._report(self._remove, key)
+        # Afterwards: a change that raises is delivered again, and counts until then.
         super().group_deleted(key)
+        self._report(self._remove, key)
 
     def _store(self, group: PodGroup) -> None:
         known = self.groups.get(group.key)

@@ -57,8 +57,9 @@ class ReceivedFeed(PodAndNodeFeed):
 
     def pod_deleted(self, pod: Pod) -> None:
         """Receive the deletion of a pod."""
-        self._report(self._remove_pod, pod)
+        # Afterwards: a change that raises is delivered again, and counts until then.
         super().pod_deleted(pod)
+        self._report(self._remove_pod, pod)
 
     def node_added(self, node: Node) -> None:
         """Receive a new node."""
@@ -72,8 +73,8 @@ class ReceivedFeed(PodAndNodeFeed):
 
     def node_deleted(self, node: Node) -> None:
         """Receive the deletion of a node."""
-        self._report(self._remove_node, node)
         super().node_deleted(node)
+        self._report(self._remove_node, node)
 
     def _record_added(self, pod: Pod) -> None:
         known = self.pods.get(pod.key)

@@ -168,13 +168,14 @@ class ServedDocuments:
         }
 
     def _subjects(self) -> tuple[list[tuple[str, str]], tuple[str, ...]]:
-        """Return some pods, most of them waiting, and some gangs."""
+        """Return some pods, most of them waiting, and a gang of each API; it may belong to a tree."""
         queue, rng = self._process.scheduler.context.queue, self._rng
         waiting = [(pod.info.pod.metadata.namespace, pod.info.pod.metadata.name) for _, pod in queue.readings.places()]
         known = [(key.partition("/")[0], key.partition("/")[2]) for key in self._process.informers.pods.known]
         pods = rng.sample(waiting, min(2, len(waiting))) + rng.sample(known, min(1, len(known)))
-        gangs = [gang.key for gang in queue.gangs if gang.waiting] or [gang.key for gang in queue.gangs]
-        chosen = rng.sample(gangs, min(1, len(gangs)))
+        gangs = [gang.key for gang in sorted(queue.gangs, key=lambda gang: bool(gang.waiting))]
+        rng.shuffle(gangs)
+        chosen = {key.source: key for key in gangs}.values()
         names = tuple(f"namespace={key.namespace}&podgroup={key.name}&api={key.source.value}" for key in chosen)
         return pods, names
 

@@ -232,7 +232,7 @@ class Simulation:
                 # An exception ends the profile function that raised it.
                 self._errors.arm()
             await asyncio.sleep(min(_CHECK_INTERVAL_SECONDS, at - self.loop.virtual_now))
-            self._check(check_now(self.supervisor, self.network, self.server))
+            self._check(self._check_now())
             self._check(check_gangs_now(self.supervisor))
             self._check(check_trees_now(self.supervisor))
 
@@ -251,7 +251,7 @@ class Simulation:
         before: tuple[object, ...] = ()
         for _ in range(int(_IDLE_TIMEOUT_SECONDS / _IDLE_CHECK_INTERVAL_SECONDS)):
             await asyncio.sleep(_IDLE_CHECK_INTERVAL_SECONDS)
-            self._check(check_now(self.supervisor, self.network, self.server))
+            self._check(self._check_now())
             self._check(check_gangs_now(self.supervisor))
             self._check(check_trees_now(self.supervisor))
             if self._outcome.problems:
@@ -267,6 +267,10 @@ class Simulation:
                 self._check(check_idle_devices(self.supervisor.process, known))
                 return
         self._report_problem(f"the cluster still changes after {_IDLE_TIMEOUT_SECONDS:g} s: {before}")
+
+    def _check_now(self) -> Iterable[str]:
+        may_feeds_raise = self._errors is not None
+        return check_now(self.supervisor, self.network, self.server, may_feeds_raise=may_feeds_raise)
 
     def _fingerprint(self) -> tuple[object, ...]:
         """Return a value that changes while the cluster or the scheduler changes."""

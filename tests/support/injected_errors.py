@@ -31,6 +31,10 @@ _CALLERS = (
     "framework/",
     "metrics/",
     "explain/",
+    "feeds/",
+    "snapshot/",
+    "devices/",
+    "cel/",
 )
 """Where calls are made at which exceptions are injected."""
 PRIMITIVES = {
@@ -47,9 +51,14 @@ _ROOTS = frozenset(
         "scheduler.py:Scheduler._flush",
         "scheduler.py:Scheduler._settle",
         "queueing/moves_and_backoff.py:Moves._end_backoffs",
+        "runtime/reserve_and_permit.py:_TimeOut.__call__",
+        "gangs/reservation_lifecycle.py:GangReservations._due",
+        "gangs/gated_member_reports.py:GatedMembers._report_some",
+        "plugins/coscheduling/__init__.py:Coscheduling._backoff_over",
     )
 )
-"""Loops, tasks and timers of the scheduler: exceptions are raised only at calls inside of them."""
+"""Loops, tasks and timers of the scheduler: exceptions are raised only at calls inside of them, or of a feed."""
+_FEEDS = "feeds/"
 _RECOVERY = frozenset({"cycle/internal_errors.py:try_twice", "cycle/internal_errors.py:try_all"})
 _SUSPENDABLE = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
@@ -59,6 +68,9 @@ FINAL = {
     "cycle/binding_cycle.py:BindingCycle._bind": "one member fails after the binds of its gang were sent, as by a 403",
 }
 """Functions at whose calls no exception is injected, with the reason."""
+
+_BEFORE_A_CHANGE = frozenset({"feeds/pod_and_node_feed.py:EventHandling.take", "cycle/suspension.py:Suspension.report"})
+"""What a feed calls before it handles anything of a change: the same as a change that is delivered later."""
 
 Site = tuple[str, str, int]
 """A call: the called function, the calling function, and the line of the call."""
@@ -79,15 +91,19 @@ class InjectedErrors:
 
     Attributes:
         choose: Returns the exception for a call by its number and site; None to let it pass.
-        roots: Names of functions; exceptions are raised only at calls inside one of them.
+        roots: Names of functions; exceptions are raised only at calls inside one of them, or inside a feed.
         injected: The exceptions that were raised.
         calls: Number of calls so far.
+        is_single: Whether only one exception is raised.
+        is_over: Whether no further exception will be raised.
     """
 
     choose: Callable[[int, Site], type[BaseException] | None]
     roots: frozenset[str] = _ROOTS
     injected: list[Injection] = field(default_factory=list)
     calls: int = 0
+    is_single: bool = False
+    is_over: bool = False
     _eligible: dict[tuple[CodeType, CodeType], bool] = field(default_factory=dict)
 
     @contextmanager
@@ -101,7 +117,8 @@ class InjectedErrors:
 
     def arm(self) -> None:
         """Count calls from now on; an exception that is raised ends that."""
-        sys.setprofile(self._profile)
+        if not self.is_over:
+            sys.setprofile(self._profile)
 
     def _profile(self, frame: FrameType, event: str, _argument: Any) -> None:
         if event != "call" or frame.f_back is None:
@@ -118,6 +135,7 @@ class InjectedErrors:
         if kind is None or not self._is_inside(frame):
             return
         self.injected.append(Injection(self.calls, site, kind.__name__))
+        self.is_over = self.is_single
         raise kind("injected")
 
     def _is_inside(self, frame: FrameType) -> bool:
@@ -127,7 +145,8 @@ class InjectedErrors:
         while above is not None:
             names.append(_name(above.f_code))
             above = above.f_back
-        return not self.roots.isdisjoint(names) and _RECOVERY.isdisjoint(names)
+        is_inside = not self.roots.isdisjoint(names) or any(map(_is_of_feed, names))
+        return is_inside and _RECOVERY.isdisjoint(names)
 
 
 def _path(code: CodeType) -> str:
@@ -138,9 +157,15 @@ def _name(code: CodeType) -> str:
     return f"{_path(code)}:{code.co_qualname}"
 
 
+def _is_of_feed(name: str) -> bool:
+    return name.startswith(_FEEDS) and not name.endswith("__init__")
+
+
 def _is_eligible(code: CodeType, caller: CodeType) -> bool:
     called, calling = _path(code), _path(caller)
     if not called or not calling or code.co_flags & _SUSPENDABLE or code.co_name.startswith("<"):
+        return False
+    if _name(code) in _BEFORE_A_CHANGE or _name(caller) == "cycle/suspension.py:Suspension.report":
         return False
     return calling.startswith(_CALLERS) and calling not in PRIMITIVES and _name(caller) not in FINAL
 
@@ -162,3 +187,17 @@ def now_and_then(seed: object, calls: int) -> Callable[[int, Site], type[BaseExc
 def at(number: int, kind: type[BaseException]) -> Callable[[int, Site], type[BaseException] | None]:
     """Choose one call."""
     return lambda call, _site: kind if call == number else None
+
+
+def at_site(site: Site, occurrence: int, kind: type[BaseException]) -> InjectedErrors:
+    """Return one exception, at the n-th call of a site; calls of other sites may differ between two runs (caches)."""
+    left = [occurrence]
+
+    def choose(_number: int, called: Site) -> type[BaseException] | None:
+        if called != site:
+            return None
+        left[0] -= 1
+        # The next one if that one is not inside a root.
+        return kind if left[0] <= 0 else None
+
+    return InjectedErrors(choose, is_single=True)

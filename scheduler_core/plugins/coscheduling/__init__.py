@@ -222,7 +222,12 @@ class Coscheduling(QueueSortPlugin, PreEnqueuePlugin, PreFilterPlugin, PostFilte
         record = self._records.find(key)
         if record is not None:
             held, record.held = record.held, {}
-            self.handle.activate(held.values())
+            try:
+                self.handle.activate(held.values())
+            except Exception:
+                # The timer runs again.
+                record.held = held | record.held
+                raise
 
     def _reject_siblings(self, view: GroupView, pod: PodInfo, reason: str) -> None:
         for member in view.assigned():

@@ -85,7 +85,7 @@ class ClaimTable:
     def assign(self, claim: ResourceClaim) -> bool:
         """Set a claim; return False, and change nothing, if a newer version of the same claim is stored."""
         stored = self._claims.get(claim.key)
-        if stored is not None and stored.metadata.uid == claim.metadata.uid and _is_older(claim, stored):
+        if self.is_outdated(claim):
             return False
         if stored is not None:
             self._unindex(stored)
@@ -94,6 +94,11 @@ class ClaimTable:
             for owner in claim.metadata.owner_references:
                 self._for_resources.setdefault(owner.uid, {})[claim.key] = claim
         return True
+
+    def is_outdated(self, claim: ResourceClaim) -> bool:
+        """Return whether a newer version of the same claim is stored."""
+        stored = self._claims.get(claim.key)
+        return stored is not None and stored.metadata.uid == claim.metadata.uid and _is_older(claim, stored)
 
     def remove(self, claim: ResourceClaim) -> bool:
         """Remove a claim; return False if the stored claim of that name has another UID, or there is none."""
@@ -176,8 +181,11 @@ class DeviceIndex:
         """Remove an object."""
         match gone:
             case ResourceClaim():
-                if self.claims.remove(gone):
+                # The devices first, in each of these methods: a change that raises is repeated, and finds the claim.
+                stored = self.claims.get(gone.key)
+                if stored is not None and stored.metadata.uid == gone.metadata.uid:
                     self.hardware.allocated.remove_claim(gone.metadata.uid)
+                    self.claims.remove(gone)
             case DeviceClass():
                 self.classes.pop(gone.metadata.name, None)
                 self._map_resources()
@@ -249,12 +257,13 @@ class DeviceIndex:
         for result in () if allocation is None else allocation.devices.results:
             for quantity in result.consumed_capacity.values():
                 nano(quantity)
-        stored = self.claims.get(claim.key)
-        if not self.claims.assign(claim):
+        if self.claims.is_outdated(claim):
             return
+        stored = self.claims.get(claim.key)
         if stored is not None and stored.metadata.uid != claim.metadata.uid:
             self.hardware.allocated.remove_claim(stored.metadata.uid)
         self.hardware.allocated.put_claim(claim)
+        self.claims.assign(claim)
 
     def claim_written(self, claim: ResourceClaim) -> None:
         """Set a claim as a write returned it, unless a watch has reported its deletion before the response."""
@@ -305,8 +314,8 @@ class DeviceIndex:
             stored = self.claims.get(claim.key)
             if stored is not None and stored.metadata.uid == uid and stored.status.allocation is not None:
                 return
-            held = self._in_flight[uid] = InFlightAllocation(claim, allocation, group)
             self.hardware.allocated.put_in_flight(uid, allocation)
+            held = self._in_flight[uid] = InFlightAllocation(claim, allocation, group)
         held.sharers.add(pod_uid)
 
     def end_allocation(self, uid: str, pod_uid: str) -> None:
@@ -319,8 +328,9 @@ class DeviceIndex:
 
     def written(self, uid: str) -> None:
         """End an allocation in flight: only what is written to the claim counts from now on."""
-        if self._in_flight.pop(uid, None) is not None:
+        if uid in self._in_flight:
             self.hardware.allocated.remove_in_flight(uid)
+            del self._in_flight[uid]
 
     def allocations(self) -> Iterator[tuple[ResourceClaim, AllocationResult]]:
         """Yield the allocated claims with their allocation, written or in flight."""

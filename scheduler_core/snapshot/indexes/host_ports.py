@@ -45,6 +45,10 @@ class HostPortIndex:
             else:
                 holders[row] -= 1
 
+    def clear_pods(self) -> None:
+        """Remove the ports of all pods."""
+        self._use.clear()
+
     def hide(self, row: int, ports: Iterable[HostPort]) -> None:
         """Treat ports of a row as free although pods use them, during a dry run."""
         for port in ports:

@@ -65,6 +65,17 @@ class ImageIndex:
                     state = self._states[name] = ImageState(image.size_bytes)
                 state.add(row)
 
+    def clear(self) -> None:
+        """Remove all nodes; the images keep their sizes until :meth:`drop_unused` is called."""
+        for state in self._states.values():
+            for row in list(state.rows):
+                state.discard(row)
+
+    def drop_unused(self) -> None:
+        """Drop the images that no node has."""
+        self._states = {name: state for name, state in self._states.items() if state.rows}
+        self.version += 1
+
     def remove_node(self, row: int, images: Iterable[ContainerImage]) -> None:
         """Remove the images of a node."""
         for image in images:

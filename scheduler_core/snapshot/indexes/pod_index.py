@@ -190,6 +190,19 @@ class PodIndex:
         """Count a pod that was removed from a row."""
         self._count(info, row, -1)
 
+    def clear_pods(self) -> None:
+        """Remove all pods; the arrays of queries stay, because attempts in progress have them."""
+        self._pod_count = 0
+        self._dry_queries.clear()
+        self._terms.clear()
+        self._term_buckets = {kind: NamespaceBuckets() for kind in TermKind}
+        self.terms_version += 1
+        self._query_buckets = NamespaceBuckets()
+        for query, counts in self._queries.items():
+            counts.total[:] = counts.ending[:] = 0
+            counts.version += 1
+            self._query_buckets.add(_namespaces_of(query), query.selector, query)
+
     def relabel(self, info: PodInfo, pod: Pod, row: int) -> None:
         """Update the counts for a pod that differs only in labels.
 

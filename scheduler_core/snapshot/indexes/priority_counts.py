@@ -53,6 +53,10 @@ class PriorityCounts:
         if column.total == 0:
             del self._columns[priority]
 
+    def clear_pods(self) -> None:
+        """Remove all pods."""
+        self._columns.clear()
+
     def below(self, priority: int, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
         """Return whether a pod of a lower priority runs on each of ``rows``, bool per row."""
         found = np.zeros(len(rows), dtype=np.bool_)

@@ -95,10 +95,11 @@ class NamespaceBuckets(Generic[T]):
             self._wide.remove(selector, thing)
             return
         for namespace in () if selector.nothing else namespaces:
-            buckets = self._by_namespace[namespace]
-            buckets.remove(selector, thing)
-            if not buckets:
-                del self._by_namespace[namespace]
+            buckets = self._by_namespace.get(namespace)
+            if buckets is not None:
+                buckets.remove(selector, thing)
+                if not buckets:
+                    del self._by_namespace[namespace]
 
     def candidates(self, namespace: str, labels: Mapping[str, str]) -> Iterator[T]:
         """Yield the objects for a namespace whose selector may match ``labels``."""

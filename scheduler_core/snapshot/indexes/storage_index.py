@@ -13,11 +13,12 @@ Follows kube-scheduler v1.37.1, ``plugins/volumebinding/passive_assume_cache.go`
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
-from scheduler_core.errors import SelectorError, StorageError
+from scheduler_core.errors import SchedulerCoreError, SelectorError, StorageError
 from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.quantity import nano, value
 from scheduler_core.model.selectors import NodeMatcher, compile_label_selector, compile_node_selector
@@ -34,6 +35,7 @@ from scheduler_core.model.storage import (
     VolumeNodeAffinity,
 )
 from scheduler_core.snapshot.indexes.volume_use import VolumeUse
+from scheduler_core.snapshot.pod_info import PodInfo
 from scheduler_core.step_counter import StepCounter
 
 
@@ -170,13 +172,17 @@ class StorageIndex:
         use: Volumes in use by row.
     """
 
-    def __init__(self, row_of: Callable[[str], int], steps: StepCounter) -> None:
+    def __init__(
+        self, row_of: Callable[[str], int], steps: StepCounter, pods: Sequence[Mapping[str, PodInfo]] = ()
+    ) -> None:
         """Create an empty index.
 
         Args:
             row_of: Returns the row of a node by name, negative if there is none.
             steps: Counts the steps of applying changes of volumes in use.
+            pods: Pods of each row by UID, owned by the columns.
         """
+        self._pods = pods
         self.volumes: ObjectTable[PersistentVolume] = ObjectTable()
         self.claims: ObjectTable[PersistentVolumeClaim] = ObjectTable()
         self.classes: ObjectTable[StorageClass] = ObjectTable()
@@ -232,54 +238,77 @@ class StorageIndex:
             QuantityError: A quantity is invalid; nothing was changed.
         """
         key = object_key(shown.metadata)
-        match shown:
-            case PersistentVolume():
-                _size(shown)
-                self.volumes.assign(key, shown)
-                self._index_volume(key)
-                self.use.volume_changed(key)
-            case PersistentVolumeClaim():
-                self.claims.assign(key, shown)
-                self.use.claim_changed(key)
-            case StorageClass():
-                self.classes.assign(key, shown)
-                self.use.class_changed(key)
-            case CsiNode():
-                self.csi_nodes.assign(key, shown)
-            case CsiDriver():
-                self.drivers.assign(key, shown)
-            case CsiStorageCapacity():
-                if shown.volume_limit is not None:
-                    nano(shown.volume_limit)
-                self._drop_capacity(self.capacities.assign(key, shown))
-                self._capacities_of.setdefault(shown.storage_class_name, {})[key] = shown
-            case VolumeAttachment():
-                self.attachments.assign(key, shown)
-                self.use.attachment_changed(key)
+        with self._repaired():
+            match shown:
+                case PersistentVolume():
+                    _size(shown)
+                    self.volumes.assign(key, shown)
+                    self._index_volume(key)
+                    self.use.volume_changed(key)
+                case PersistentVolumeClaim():
+                    self.claims.assign(key, shown)
+                    self.use.claim_changed(key)
+                case StorageClass():
+                    self.classes.assign(key, shown)
+                    self.use.class_changed(key)
+                case CsiNode():
+                    self.csi_nodes.assign(key, shown)
+                case CsiDriver():
+                    self.drivers.assign(key, shown)
+                case CsiStorageCapacity():
+                    if shown.volume_limit is not None:
+                        nano(shown.volume_limit)
+                    self._drop_capacity(self.capacities.assign(key, shown))
+                    self._capacities_of.setdefault(shown.storage_class_name, {})[key] = shown
+                case VolumeAttachment():
+                    self.attachments.assign(key, shown)
+                    self.use.attachment_changed(key)
 
     def remove(self, gone: StorageObject) -> None:
         """Remove an object."""
         key = object_key(gone.metadata)
-        match gone:
-            case PersistentVolume():
-                self.volumes.remove(key)
-                self._index_volume(key)
-                self.use.volume_changed(key)
-            case PersistentVolumeClaim():
-                self.claims.remove(key)
-                self.use.claim_changed(key)
-            case StorageClass():
-                self.classes.remove(key)
-                self.use.class_changed(key)
-            case CsiNode():
-                self.csi_nodes.remove(key)
-            case CsiDriver():
-                self.drivers.remove(key)
-            case CsiStorageCapacity():
-                self._drop_capacity(self.capacities.remove(key))
-            case VolumeAttachment():
-                self.attachments.remove(key)
-                self.use.attachment_changed(key)
+        with self._repaired():
+            match gone:
+                case PersistentVolume():
+                    self.volumes.remove(key)
+                    self._index_volume(key)
+                    self.use.volume_changed(key)
+                case PersistentVolumeClaim():
+                    self.claims.remove(key)
+                    self.use.claim_changed(key)
+                case StorageClass():
+                    self.classes.remove(key)
+                    self.use.class_changed(key)
+                case CsiNode():
+                    self.csi_nodes.remove(key)
+                case CsiDriver():
+                    self.drivers.remove(key)
+                case CsiStorageCapacity():
+                    self._drop_capacity(self.capacities.remove(key))
+                case VolumeAttachment():
+                    self.attachments.remove(key)
+                    self.use.attachment_changed(key)
+
+    @contextmanager
+    def _repaired(self) -> Iterator[None]:
+        """Compute the indexes again if an unexpected exception interrupts their change."""
+        try:
+            yield
+        except SchedulerCoreError:
+            raise
+        except Exception:
+            self.rebuild()
+            raise
+
+    def rebuild(self) -> None:
+        """Compute all indexes again from the objects and the pods on nodes."""
+        for index in (self._known, self._free, self._reserved, self._capacities_of):
+            index.clear()
+        for volume in self.volumes:
+            self._index_volume(volume.metadata.name)
+        for capacity in self.capacities:
+            self._capacities_of.setdefault(capacity.storage_class_name, {})[object_key(capacity.metadata)] = capacity
+        self.use.rebuild(self._pods)
 
     def _drop_capacity(self, old: CsiStorageCapacity | None) -> None:
         if old is not None:
@@ -297,13 +326,15 @@ class StorageIndex:
             StorageError: The volume does not exist, or has another version.
         """
         name = changed.metadata.name
-        self.volumes.assume(name, changed)
-        self._index_volume(name)
+        with self._repaired():
+            self.volumes.assume(name, changed)
+            self._index_volume(name)
 
     def restore_volume(self, changed: PersistentVolume) -> None:
         """Drop an assumed volume if it still has that version."""
-        if self.volumes.restore(changed.metadata.name, changed):
-            self._index_volume(changed.metadata.name)
+        with self._repaired():
+            if self.volumes.restore(changed.metadata.name, changed):
+                self._index_volume(changed.metadata.name)
 
     def assume_claim(self, changed: PersistentVolumeClaim) -> None:
         """Assume a claim.

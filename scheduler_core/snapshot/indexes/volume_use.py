@@ -17,7 +17,7 @@ latter is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,11 +25,12 @@ from numpy.typing import NDArray
 
 from scheduler_core.errors import StorageError
 from scheduler_core.model.csi_migration import in_tree_plugin, in_tree_plugin_named, translated_handle
-from scheduler_core.model.pod_volumes import CsiVolume, DiskIdentity, PodVolumes
+from scheduler_core.model.pod_volumes import NO_VOLUMES, CsiVolume, DiskIdentity, PodVolumes
 from scheduler_core.step_counter import StepCounter
 
 if TYPE_CHECKING:
     from scheduler_core.snapshot.indexes.storage_index import StorageIndex
+    from scheduler_core.snapshot.pod_info import PodInfo
 
 _Rows = dict[int, int]
 """Counts by row; rows with 0 are left out."""
@@ -156,7 +157,36 @@ class VolumeUse:
             count = len(volumes.claims) + len(volumes.inline) + sum(len(disk.identities) for disk in volumes.disks)
             self._steps.upkeep(1 + count // _VOLUMES_PER_STEP)
             del self._changes[row, id(volumes)]
-            self._count_pod(row, volumes, sign)
+            try:
+                self._count_pod(row, volumes, sign)
+            except Exception:
+                self._storage.rebuild()
+                raise
+
+    def rebuild(self, pods: Iterable[Mapping[str, PodInfo]]) -> None:
+        """Compute the tables again from the pods of each row and the attachments."""
+        for table in (
+            self._changes,
+            self._mounted,
+            self._disks,
+            self._claims,
+            self._volume_of,
+            self._depends,
+            self._dependencies,
+            self._holders,
+            self._counts,
+            self._places,
+            self._attached,
+            self._attachment_keys,
+            self._attachment_places,
+        ):
+            table.clear()
+        for row, of_row in enumerate(pods):
+            for info in of_row.values():
+                if info.volumes is not NO_VOLUMES:
+                    self.add_pod(row, info.volumes)
+        for attachment in self._storage.attachments:
+            self.attachment_changed(attachment.metadata.name)
 
     def _count_pod(self, row: int, volumes: PodVolumes, sign: int) -> None:
         for claim in volumes.claims:

@@ -61,8 +61,13 @@ class WorkloadIndex:
             return
         self._file_service(key, add=False)
         self._selectors[key] = selector
-        self._file_service(key, add=True)
-        self._touch()
+        try:
+            self._file_service(key, add=True)
+            self._touch()
+        except Exception:
+            # It is assigned again, and must not be skipped as unchanged then.
+            del self._selectors[key]
+            raise
 
     def remove(self, workload: Workload) -> None:
         """Remove a workload."""
@@ -103,7 +108,7 @@ class WorkloadIndex:
         labels = pod.metadata.labels
         pairs: dict[str, str] = {}
         for name in self._service_buckets.candidates(pod.metadata.namespace, labels):
-            selector = self._selectors[Service, pod.metadata.namespace, name]
+            selector = self._selectors.get((Service, pod.metadata.namespace, name))
             if isinstance(selector, dict) and selector.items() <= labels.items():
                 pairs.update(selector)
         return pairs
