@@ -78,8 +78,10 @@ class WaitingEvent(Struct):
 
     def interest_of(self, pod: QueuedPod) -> Interest | None:
         """Return the registrations of a pod's profile; None if they cannot requeue the pod."""
-        interest = self.interests.get(pod.profile)
-        if interest is None or not interest.may_concern(pod):
+        interest, rejected_by = self.interests.get(pod.profile), pod.rejected_by
+        if interest is None:
+            return None
+        if rejected_by and not interest.is_wildcard and interest.plugins.isdisjoint(rejected_by):
             return None
         if pod.gated_by and not interest.is_wildcard and pod.gated_by not in self.registered:
             # An event for which its gate is not registered cannot open the gate.
@@ -138,7 +140,7 @@ class EventWakeups:
         """Whether events must still be evaluated."""
         return bool(self._behind)
 
-    def wake(self, pods: Sequence[QueuedPod], happened: WaitingEvent) -> None:
+    def requeue(self, pods: Sequence[QueuedPod], happened: WaitingEvent) -> None:
         """Evaluate an event for the waiting pods that it concerns; they fall behind when the budget is used up."""
         happened.prepare(self._live)
         behind, is_logged = self._behind, False
@@ -149,11 +151,15 @@ class EventWakeups:
                 continue
             entry = behind.get(pod.uid) if behind else None
             if entry is None or entry.pod is not pod or entry.is_over:
-                cost = happened.cost + cost_of_hints(pod)
+                info = pod.info
+                is_known = info.is_findable and info.hint_cost and type(pod) is not QueuedGang
+                cost = happened.cost + (info.hint_cost if is_known else cost_of_hints(pod))
                 if cost <= self.left:
                     self.left -= cost
                     try:
-                        self._move(pod, interest.evaluate(pod, happened.old, happened.new), happened.event)
+                        verdict = interest.evaluate(pod, happened.old, happened.new)
+                        if verdict is not _STAY:
+                            self._move(pod, verdict, happened.event)
                     except Exception as fault:
                         self._moves.delay_faulty(pod, fault)
                     continue
@@ -204,7 +210,7 @@ class EventWakeups:
         verdict, spent = _STAY, 0
         for seen in events:
             interest = rules.interest(seen.event)
-            if not interest.may_concern(pod):
+            if pod.rejected_by and not interest.is_wildcard and interest.plugins.isdisjoint(pod.rejected_by):
                 continue
             of_objects = _cost_of_object(seen.old) + _cost_of_object(seen.new)
             for info in pod.hint_pods:
@@ -269,10 +275,9 @@ class EventWakeups:
         return verdict
 
     def _move(self, pod: QueuedPod, verdict: Requeue, event: ClusterEvent) -> None:
-        if verdict is not _STAY:
-            self.left -= _COST_OF_MOVE
-            self._moves.places.take(pod)
-            self._moves.requeue(pod, verdict, event.name)
+        self.left -= _COST_OF_MOVE
+        self._moves.places.take(pod)
+        self._moves.requeue(pod, verdict, event.name)
 
     def _drop(self, count: int) -> None:
         del self._log[:count]

@@ -64,11 +64,6 @@ class Interest:
         """Return whether the event can requeue any pod."""
         return self.is_wildcard or bool(self.registrations)
 
-    def may_concern(self, pod: QueuedPod) -> bool:
-        """Return whether the verdict on a pod may be another than Stay."""
-        rejected_by = pod.rejected_by
-        return not rejected_by or self.is_wildcard or not self.plugins.isdisjoint(rejected_by)
-
     def evaluate(
         self, pod: QueuedPod, old: object | None, new: object | None, infos: Iterable[PodInfo] | None = None
     ) -> Requeue:

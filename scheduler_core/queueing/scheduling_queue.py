@@ -361,7 +361,7 @@ class SchedulingQueue:
         ]
         self._in_flight.note(event, old, new)
         if pods:
-            self.wakeups.wake(pods, WaitingEvent(event, old, new, exclude, max_priority))
+            self.wakeups.requeue(pods, WaitingEvent(event, old, new, exclude, max_priority))
 
     def delay_faulty(self, pod: QueuedPod, fault: Exception) -> None:
         """Move a pod that an error left in flight, or in no place, into backoff, and report it."""
@@ -443,7 +443,7 @@ class SchedulingQueue:
             pod.flushed_at = self._clock.now()
         self._in_flight.note(UNSCHEDULABLE_TIMEOUT, None, None)
         only = frozenset(pod.uid for pod in late)
-        self.wakeups.wake(late, WaitingEvent(UNSCHEDULABLE_TIMEOUT, None, None, only=only))
+        self.wakeups.requeue(late, WaitingEvent(UNSCHEDULABLE_TIMEOUT, None, None, only=only))
 
     def close(self) -> None:
         """Stop the timer."""
