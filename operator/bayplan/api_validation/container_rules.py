@@ -50,12 +50,6 @@ class PodParts:
     """What the rules of a container need of its pod.
 
     Attributes:
-        volumes: The valid volumes by name.
-        claims: Names of the pod's resource claims.
-        restart_policy: Restart policy of the pod.
-        grace_seconds: Termination grace period of the pod.
-        has_host_users: Whether the pod runs in the user namespace of the host.
-        is_template: Whether the pod is the template of a workload.
         host_network: Whether the pod uses the network of the host, so that host ports have defaults.
     """
 

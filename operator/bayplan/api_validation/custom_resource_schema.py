@@ -38,11 +38,6 @@ def schema_problems(value: Any, schema: Schema, path: str) -> Iterator[Problem]:
 
     Args:
         value: Plain JSON types.
-        schema: A structural schema.
-        path: Field path of the value.
-
-    Yields:
-        Every problem, with its field path.
     """
     kind = schema.get("type")
     if schema.get(_INT_OR_STRING):

@@ -11,11 +11,7 @@ _SHOWN = 64
 
 
 class FieldErrors:
-    """Problems of one object, in the order of the rules.
-
-    Attributes:
-        problems: The problems.
-    """
+    """Problems of one object, in the order of the rules."""
 
     def __init__(self) -> None:
         self.problems: list[Problem] = []
@@ -112,12 +108,7 @@ def texts(value: Mapping[str, Any], field: str) -> list[str]:
 
 
 def other_problems(found: Sequence[Problem], structural: Sequence[Problem]) -> list[Problem]:
-    """Return the problems of rules that do not result from an invalid part, which the rules do not see.
-
-    Args:
-        found: Problems of the rules.
-        structural: Problems of the structure.
-    """
+    """Return the problems of rules that do not result from an invalid part, which the rules do not see."""
     places = [problem.path for problem in structural]
     return [
         problem

@@ -32,9 +32,6 @@ def metadata_problems(
     """Validate an object's metadata.
 
     Args:
-        found: Gets the problems.
-        metadata: The metadata.
-        name_format: Checks the object's name.
         standard_finalizers: Whether a finalizer without a domain must be one of Kubernetes' own.
         checks_prefix: Whether generateName must have the format of a name, and not only the name made of it.
     """

@@ -40,12 +40,7 @@ FREE_TYPES = frozenset(
 class OpenApiSchema:
     """Schema of Kubernetes' objects.
 
-    Args:
-        document: Content of the file.
-
     Attributes:
-        kubernetes: Version of the API server that served it.
-        types: Schemas by the names of their types.
         served: All kinds that the API server serves, by apiVersion, for the versions of the objects that are read.
     """
 

@@ -73,9 +73,6 @@ def requirement_problems(
     """Validate requests and limits, and references to claims.
 
     Args:
-        found: Gets the problems.
-        requirements: Requests, limits and claims.
-        path: Their field path.
         claims: Names of the pod's claims; None if there are no references.
         of_pod: Whether they are those of the pod rather than of a container.
     """

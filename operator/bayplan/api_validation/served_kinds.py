@@ -27,7 +27,6 @@ def version_problem(api_version: str, kind: str, known: Iterable[str]) -> Proble
 
     Args:
         api_version: Its apiVersion; "" if it has none.
-        kind: Its kind.
         known: The apiVersions in which the kind is read; none for another kind.
     """
     served = kubernetes_schema().served

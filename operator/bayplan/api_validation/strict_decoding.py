@@ -36,7 +36,6 @@ def strictly_decoded(body: Mapping[str, Any], type_name: str) -> tuple[Mapping[s
 
     Args:
         body: The object, parsed from YAML or JSON.
-        type_name: Name of its type in the schema.
 
     Returns:
         The object without its invalid parts, which is the same object if there are none, and all problems.

@@ -42,13 +42,7 @@ def volume_problems(found: FieldErrors, volumes: list[tuple[int, Value]], path: 
     """Validate the volumes of a pod.
 
     Args:
-        found: Gets the problems.
-        volumes: The volumes with their indices.
-        path: Their field path.
         pod_name: Name of the pod; "" in a template.
-
-    Returns:
-        The valid volumes by name.
     """
     created = {
         f"{pod_name}-{text(each, 'name')}" for _, each in volumes if pod_name and each.get("ephemeral") is not None
@@ -149,9 +143,6 @@ def claim_problems(found: FieldErrors, spec: Value, path: str, *, drops_source: 
     """Validate the spec of a PersistentVolumeClaim.
 
     Args:
-        found: Gets the problems.
-        spec: The spec.
-        path: Its field path.
         drops_source: Whether the API server drops a data source that is neither a claim nor a snapshot, as it does
             except in templates.
     """

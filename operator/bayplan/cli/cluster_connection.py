@@ -24,8 +24,6 @@ class ClusterChoice:
     """Selected API server; None selects what kubectl would select.
 
     Attributes:
-        kubeconfig: Path of the kubeconfig.
-        context: Context of the kubeconfig.
         namespace: Namespace of the stored revisions, as specified.
     """
 

@@ -111,7 +111,6 @@ def as_table(comparison: Comparison, *, every: bool) -> str:
     """Return the summary, the figures and the pods that differ.
 
     Args:
-        comparison: The comparison.
         every: Whether to list all pods instead of the first :data:`SHORT_LIST` of each kind.
     """
     sections: list[RenderableType] = [Text(printable_record(summary(comparison))), _figure_table(comparison)]
@@ -128,7 +127,6 @@ def as_html(comparison: Comparison, documents: ReportDocuments) -> str:
 
     Args:
         comparison: Its summary, figures, all pods that differ, and notices are the tables.
-        documents: Documents of both profiles.
     """
     sections: list[RenderableType] = [
         Text(summary(comparison)),

@@ -43,7 +43,6 @@ def from_operator(server: str, target: PodName | GroupName) -> AnyExplanation:
 
     Args:
         server: Scheme, host and port of the operator.
-        target: The pod or PodGroup.
 
     Raises:
         NotFoundError: The pod or PodGroup does not exist.
@@ -65,11 +64,6 @@ def from_operator(server: str, target: PodName | GroupName) -> AnyExplanation:
 
 def from_api_server(choice: ClusterChoice, target: PodName | GroupName, options: SimulationOptions) -> AnyExplanation:
     """Read the cluster from its API server, and explain in memory.
-
-    Args:
-        choice: The cluster.
-        target: The pod or PodGroup.
-        options: Settings of the scheduler.
 
     Raises:
         ConfigError: The kubeconfig cannot be used.
@@ -126,9 +120,6 @@ def from_files(
     """Explain in memory.
 
     Args:
-        cluster: The cluster of the files.
-        target: The pod or PodGroup.
-        options: Settings of the scheduler.
         others_placed: Whether all other pending pods are scheduled first, as in ``bayplan simulate``, except the
             members of the explained gang.
 

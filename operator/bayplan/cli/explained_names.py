@@ -49,7 +49,6 @@ def explained_name(namespace: str, text: str) -> PodName | GroupName:
     """Parse the argument of the command.
 
     Args:
-        namespace: Namespace of the pod or PodGroup.
         text: Argument, such as ``web-0`` or ``podgroup/train``.
 
     Raises:

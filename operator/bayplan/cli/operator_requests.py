@@ -55,8 +55,6 @@ class OperatorRequest:
 
     Attributes:
         server: Host and port of the operator; HTTPS is tried before HTTP unless there is a scheme.
-        path: Path of the request.
-        params: Query parameters.
         remedy: What else the user can do if there is no response, such as ``, or use --offline``.
         follows_leader: Whether the request is sent to the leader if the server is a standby on this host.
     """
@@ -70,9 +68,6 @@ class OperatorRequest:
 
 def send_to_operator(request: OperatorRequest) -> bytes:
     """Send a request to the operator, and to the leader if the server is a standby.
-
-    Returns:
-        The body.
 
     Raises:
         NotFoundError: The requested object does not exist.

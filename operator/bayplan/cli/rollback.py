@@ -74,8 +74,6 @@ async def report_written(connection: ApiConnection, written: Body, seconds: floa
     """Print what to do after an edit of a profile, and its condition when it is live.
 
     Args:
-        connection: The API server.
-        written: The profile, as it was written.
         seconds: Longest wait in seconds; None for no wait.
     """
     click.echo("note: if the profile is applied from a repository, change it there too", err=True)

@@ -69,7 +69,6 @@ def as_document(result: SimulationResult, claims: ExplainedPods | None = None) -
     """Return a result as plain JSON types; CPU in millicores, everything else in whole units.
 
     Args:
-        result: The result.
         claims: Explanations of pods whose claims cannot be allocated.
     """
     return {
@@ -166,7 +165,6 @@ def as_table(result: SimulationResult, lists: Lists | None = None, claims: Expla
     """Return a summary, and tables of pods, gangs and nodes if they are short or requested.
 
     Args:
-        result: The result.
         lists: Lists to print even if they are long; none by default.
         claims: Explanations of pods whose claims cannot be allocated.
 

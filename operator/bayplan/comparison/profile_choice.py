@@ -25,7 +25,6 @@ class ProfileReference:
     """A profile as the user named it.
 
     Attributes:
-        text: The whole argument.
         file: Path of the file; "" for a profile of the cluster.
         name: Name of the profile; "" for the only one in the file.
         revision: Number of the stored revision; None for the present spec.
@@ -61,11 +60,6 @@ def parse_reference(text: str) -> ProfileReference:
 
 def find_profile(reference: ProfileReference, cluster: AdmittedCluster, history: History) -> ComparedProfile:
     """Find a profile.
-
-    Args:
-        reference: How the user named it.
-        cluster: The cluster with its profiles.
-        history: Reads stored revisions.
 
     Raises:
         ConfigError: There is no such profile, or the file has several.

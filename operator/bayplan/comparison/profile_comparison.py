@@ -36,8 +36,6 @@ class ComparedProfile:
     """One of the two profiles.
 
     Attributes:
-        title: How the user named it.
-        profile: The SchedulerProfile object.
         plugin_configs: PluginConfigs that take precedence over those of the cluster with the same names.
     """
 
@@ -95,7 +93,6 @@ class PodDifference:
     """A pod on which the profiles decide differently.
 
     Attributes:
-        change: The kind of the difference.
         runs_on: Node on which the pod runs now; "" for none.
         before: Decision of the first profile.
         after: Decision of the second profile.
@@ -114,12 +111,9 @@ class Side:
     """Results of one profile.
 
     Attributes:
-        title: How the user named the profile.
         placed: Number of the compared pods that have a node.
         unplaced: Number of the compared pods that have none.
         moved: Number of running pods that it places on another node than now, or on none.
-        packing: Figures at the end.
-        notices: Notices of the simulation.
     """
 
     title: str
@@ -137,11 +131,8 @@ class Comparison:
     Attributes:
         before: Results of the first profile.
         after: Results of the second profile.
-        pending: Number of pending pods of the profile.
         rescheduled: Number of running pods that were decided again.
-        nodes: Number of nodes.
         differences: The pods that are decided differently, by kind, namespace and name.
-        notices: Notices about the comparison.
     """
 
     before: Side
@@ -172,11 +163,6 @@ def compare(
     profiles of the cluster decide their pending pods in both runs.
 
     Args:
-        cluster: Objects of the cluster, with its profiles.
-        profiles: The profiles.
-        selection: Running pods that are decided again.
-        options: Settings of both runs.
-        registry: Available plugins.
         inspect: Called at the end of each run, of the first profile first.
 
     Raises:
@@ -216,8 +202,6 @@ def with_profile(cluster: AdmittedCluster, profile: ComparedProfile, served: Com
     """Return the cluster with one profile in the place of the profile that serves the compared pods.
 
     Args:
-        cluster: The cluster.
-        profile: The profile that decides.
         served: The profile whose pods it decides; the decider gets its name and scheduler name.
     """
     body = profile.profile.object

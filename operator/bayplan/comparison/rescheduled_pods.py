@@ -38,9 +38,7 @@ class PodSelection:
     """Selects running pods.
 
     Attributes:
-        state: State from which they are decided again.
         namespace: Namespace of the pods; "" for all.
-        labels: Matches the labels of the pods.
     """
 
     state: Reschedule
@@ -55,7 +53,6 @@ class RescheduledPods:
     Attributes:
         cluster: The cluster, in which the pods have no node if they are decided from the empty state.
         restarts: The pods that are restarted one after the other, with the members of a gang in one entry.
-        chosen: The pods that are decided again, with their nodes.
         notices: Why other selected pods stay.
     """
 
@@ -70,11 +67,6 @@ def choose_pods(cluster: AdmittedCluster, scheduler_name: str, selection: PodSel
 
     Pods of DaemonSets, static pods and pods with resource claims stay: the first two are not placed freely, and devices
     that are allocated stay allocated.
-
-    Args:
-        cluster: The cluster.
-        scheduler_name: schedulerName of the pods.
-        selection: Selected pods.
     """
     if selection.state is Reschedule.NO:
         return RescheduledPods(cluster, (), (), ())

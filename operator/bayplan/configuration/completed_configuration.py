@@ -62,7 +62,6 @@ def completed_configuration(configuration: RunConfiguration, scheduler: Schedule
     """Print a configuration with its defaults.
 
     Args:
-        configuration: The parsed file.
         scheduler: Builds the profiles, which validates them.
 
     Returns:

@@ -36,7 +36,6 @@ class RunConfiguration(Struct, frozen=True):
     """Parsed configuration and its source.
 
     Attributes:
-        path: The file, for messages.
         configuration: Its content with defaults.
     """
 
@@ -158,10 +157,6 @@ def _names(entries: Any) -> list[str]:
 def build_profiles(scheduler: Scheduler, configuration: RunConfiguration) -> list[FrameworkInstance]:
     """Build an instance of each profile; they are not live yet.
 
-    Args:
-        scheduler: Builds the instances.
-        configuration: The parsed file.
-
     Returns:
         The instances, in the order of the file.
 
@@ -197,8 +192,6 @@ def configured_settings(configuration: RunConfiguration, settings: Settings, fla
     """Merge the file with the settings of the operator.
 
     Args:
-        configuration: The parsed file.
-        settings: Flags and settings file, merged.
         flags: The flags by field name, ``leader_elect`` among them; None means not given.
 
     Returns:

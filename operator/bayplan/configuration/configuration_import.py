@@ -39,12 +39,7 @@ _Shared = Mapping[tuple[str, str], str]
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """Object to apply.
-
-    Attributes:
-        document: The object.
-        notices: Notes for the reader of the manifest.
-    """
+    """Object to apply."""
 
     document: dict[str, Any]
     notices: tuple[str, ...] = ()
@@ -79,11 +74,7 @@ def import_configuration(configuration: RunConfiguration, scheduler: Scheduler) 
     """Convert a file.
 
     Args:
-        configuration: The parsed file.
         scheduler: Builds the profiles, which validates them.
-
-    Returns:
-        The objects, the settings and the notices.
 
     Raises:
         ConfigError: A profile cannot be built, or the custom resources do not support a value; with every problem.

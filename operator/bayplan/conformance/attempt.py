@@ -31,7 +31,6 @@ class CaseOutcome:
     """Result of a case.
 
     Attributes:
-        examination: The attempt.
         left_out: Plugins that the case's profile enables and that Bayplan does not have.
     """
 
@@ -43,8 +42,6 @@ def attempt_case(case: Case, registry: Registry, defaults: Plugins) -> CaseOutco
     """Dry-run one attempt for the case's pod.
 
     Args:
-        case: The case.
-        registry: The installed plugins.
         defaults: The default plugin set.
 
     Raises:
@@ -69,9 +66,6 @@ def scheduler_of(case: Case, scheduler: Scheduler, registry: Registry, defaults:
     """Activate a case's profiles in a new scheduler, and load the cluster of the case without its pod.
 
     Args:
-        case: The case.
-        scheduler: The scheduler.
-        registry: Its registry of plugins.
         defaults: Its default plugin set.
 
     Raises:

@@ -15,15 +15,7 @@ _ENCODER = msgspec.json.Encoder()
 
 
 def result_document(name: str, found: Examination) -> dict[str, Any]:
-    """Convert a result to plain JSON types.
-
-    Args:
-        name: The case's name.
-        found: The attempt.
-
-    Returns:
-        A document with every field of the format.
-    """
+    """Convert a result to plain JSON types."""
     rejected_as_a_whole = not found.pre_filter.is_success
     names = found.pre_filter_nodes
     nodes, totals = found.feasible, found.totals.tolist()

@@ -76,11 +76,7 @@ def run_cases(source: str, workers: int = 1) -> Iterator[CaseResults]:
 
 
 def answer(lines: Iterable[tuple[int, bytes]]) -> CaseResults:
-    """Run some lines in this process.
-
-    Args:
-        lines: Line numbers and texts.
-    """
+    """Run some lines in this process."""
     registry, defaults = _plugins()
     output: list[bytes] = []
     problems: list[tuple[int, str, str]] = []

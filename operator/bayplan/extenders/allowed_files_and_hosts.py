@@ -51,7 +51,6 @@ def read_file(path: str, field: str, bounds: AllowedFilesAndHosts | None) -> str
     """Read a PEM file.
 
     Args:
-        path: Path of the file.
         field: Field of ``tlsConfig``, for messages. The content of the file is never in a message.
         bounds: Bounds of the path; None for no bounds.
 

@@ -33,7 +33,6 @@ class CircuitOptions(Struct, frozen=True):
     Attributes:
         failures: Number of failures in a row after which it opens.
         initial_seconds: First time that it stays open, before jitter.
-        maximum_seconds: Maximum time that it stays open.
         seed: Seed of the jitter; None for a random one.
     """
 
@@ -47,12 +46,10 @@ class Circuit:
     """A circuit, closed at first.
 
     Args:
-        clock: Clock.
         options: When it opens and for how long.
         on_change: Called after each change of the state.
 
     Attributes:
-        state: Whether calls are allowed.
         since: When the state last changed; None if it never did.
         until: End of the time that it stays open, while it is open.
         last_error: Reason of the last failure; it stays after a success.

@@ -40,12 +40,6 @@ class ClusterObjects:
 
     Args:
         connection: Connection to the API server.
-        nodes: The informer of nodes.
-        pods: The informer of pods.
-
-    Attributes:
-        raw_nodes: JSON of nodes.
-        raw_pods: JSON of pods.
     """
 
     def __init__(self, connection: ApiConnection, nodes: Informer[Node], pods: Informer[Pod]) -> None:
@@ -101,9 +95,6 @@ class ExtenderClients:
     """Factory and registry of the clients.
 
     Args:
-        objects: The objects to send to extenders.
-        clock: Clock.
-        circuits: Options of their circuits.
         bounds: The files that they may use and the hosts that they may be on; None for no bounds.
         on_change: Called when the state of an extender has changed.
         write_fence: Called before an extender binds a pod; raises if this process does not lead.
@@ -133,10 +124,6 @@ class ExtenderClients:
 
     def make(self, scheduler_name: str, extender: Extender) -> HttpExtender:
         """Make a client for one instance of a profile.
-
-        Args:
-            scheduler_name: Scheduler name of the pods that it is called for.
-            extender: Its configuration.
 
         Raises:
             ConfigError: Its URL or its certificates cannot be used; paths from the extender's root.

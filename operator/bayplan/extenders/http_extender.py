@@ -77,8 +77,6 @@ class ExtenderState(Struct, frozen=True):
     """State of an extender for its profile's status.
 
     Attributes:
-        url_prefix: The extender.
-        state: State of its circuit.
         last_error: Reason of the last failed call.
         since: When the circuit's state last changed; None if it never did.
     """
@@ -93,12 +91,6 @@ class ExtenderParts(Struct, frozen=True):
     """The parts of a client.
 
     Attributes:
-        transport: Its connections.
-        circuit: Allows its calls.
-        objects: Objects to send.
-        tally: Counts its calls.
-        clock: Clock.
-        on_close: Called when the client is closed.
         write_fence: Raises if this process must not bind pods because it does not lead.
     """
 
@@ -112,12 +104,7 @@ class ExtenderParts(Struct, frozen=True):
 
 
 class HttpExtender:
-    """Implementation of :class:`scheduler_core.ports.ExtenderClient`.
-
-    Args:
-        extender: Its configuration.
-        parts: Its parts.
-    """
+    """Implementation of :class:`scheduler_core.ports.ExtenderClient`."""
 
     def __init__(self, extender: Extender, parts: ExtenderParts) -> None:
         self._extender = extender
@@ -312,9 +299,7 @@ class _Call(Struct, frozen=True):
     """A call.
 
     Attributes:
-        point: Extension point, for counts.
         verb: Path after the URL prefix.
-        body: Makes the request body.
         repeat: Whether the call may be sent twice.
     """
 
@@ -326,9 +311,6 @@ class _Call(Struct, frozen=True):
 
 def extenders_skipped_notice(extenders: Sequence[Extender]) -> str:
     """Return the notice that extenders are not called outside the running operator.
-
-    Args:
-        extenders: The extenders of a profile.
 
     Returns:
         A sentence; empty without extenders.

@@ -101,7 +101,6 @@ class ChosenVictims(Struct, frozen=True):
     """Victims on a node in a response.
 
     Attributes:
-        uids: UIDs of the pods.
         violations: Number of victims whose disruption budgets are violated.
     """
 
@@ -113,22 +112,12 @@ class ChosenVictims(Struct, frozen=True):
 
 
 def names_body(pod: bytes, node_names: Sequence[str]) -> bytes:
-    """Encode a filter or prioritize call to an extender with its own node cache.
-
-    Args:
-        pod: JSON of the pod.
-        node_names: The candidate nodes.
-    """
+    """Encode a filter or prioritize call to an extender with its own node cache."""
     return msgspec.json.encode(_NodeArguments(Raw(pod), None, node_names))
 
 
 def nodes_body(pod: bytes, nodes: Sequence[bytes]) -> bytes:
-    """Encode a filter or prioritize call to an extender without a node cache.
-
-    Args:
-        pod: JSON of the pod.
-        nodes: JSON of the candidate nodes.
-    """
+    """Encode a filter or prioritize call to an extender without a node cache."""
     return msgspec.json.encode(_NodeArguments(Raw(pod), _NodeList([Raw(node) for node in nodes] or None), None))
 
 
@@ -136,7 +125,6 @@ def uid_victims_body(pod: bytes, victims: Mapping[str, SentVictims]) -> bytes:
     """Encode a preempt call to an extender with its own cache.
 
     Args:
-        pod: JSON of the pod.
         victims: By node name, pods as UIDs.
     """
     encoded = {
@@ -150,7 +138,6 @@ def victims_body(pod: bytes, victims: Mapping[str, SentVictims]) -> bytes:
     """Encode a preempt call to an extender without a cache.
 
     Args:
-        pod: JSON of the pod.
         victims: By node name, pods as JSON.
     """
     encoded = {
@@ -160,12 +147,7 @@ def victims_body(pod: bytes, victims: Mapping[str, SentVictims]) -> bytes:
 
 
 def on_node(pod: bytes, node_name: str) -> bytes:
-    """Set the node of a pod whose bind may still be in flight, as in kube-scheduler's own cache.
-
-    Args:
-        pod: JSON of the pod.
-        node_name: Node of the bind.
-    """
+    """Set the node of a pod whose bind may still be in flight, as in kube-scheduler's own cache."""
     fields = _REQUIRED_FIELDS.decode(pod)
     spec = _REQUIRED_FIELDS.decode(fields.get("spec", _EMPTY))
     if "nodeName" in spec:

@@ -66,7 +66,6 @@ class Subscription(Generic[T]):
     """The objects that a client needs.
 
     Args:
-        matches: Returns whether an object is needed.
         field_selector: The same in the API's syntax, as far as it can express it; empty selects all.
     """
 
@@ -87,11 +86,6 @@ class RawObjects(Generic[T]):
 
     Args:
         connection: Connection to the API server.
-        resource: What to store.
-        informer: Informer of all objects of the resource.
-
-    Attributes:
-        stored_bytes: Size of the stored JSON.
     """
 
     def __init__(self, connection: ApiConnection, resource: RawResource, informer: Informer[T]) -> None:

@@ -38,7 +38,6 @@ class Transport:
     """Keep-alive connections to one extender; certificate files that are renewed in place are read again each minute.
 
     Args:
-        extender: Its configuration.
         bounds: The files that it may use and the hosts that it may be on; None for no bounds.
 
     Raises:
@@ -66,7 +65,6 @@ class Transport:
 
         Args:
             verb: Path after the URL prefix.
-            body: JSON.
             repeat: Whether to send it again if the extender has closed the idle connection.
 
         Returns:

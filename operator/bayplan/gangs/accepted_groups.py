@@ -60,10 +60,7 @@ class ObservedGroup(Struct, frozen=True):
     """Metadata and status of a PodGroup object as the API server returns it, without its spec.
 
     Attributes:
-        key: Key of the group.
-        uid: UID of the object.
         generation: ``metadata.generation``.
-        status: Status of the object.
         version: Version of the API in which it was read; "" for the newest one.
     """
 
@@ -78,7 +75,6 @@ class AcceptedGroups:
     """Accepted groups of one API.
 
     Args:
-        sink: Receives the accepted groups.
         observer: Notified of every validated object, after the sink, and of deleted objects.
     """
 

@@ -25,12 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class BayplanGroups:
-    """PodGroups of Bayplan's own API; receives watch events and lists of them, and PriorityClasses.
-
-    Args:
-        sink: Receives the accepted groups.
-        observer: Notified of every validated object.
-    """
+    """PodGroups of Bayplan's own API; receives watch events and lists of them, and PriorityClasses."""
 
     def __init__(self, sink: GroupSink, observer: GroupObserver | None = None) -> None:
         self._sink = sink

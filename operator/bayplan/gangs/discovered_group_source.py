@@ -50,16 +50,8 @@ T = TypeVar("T", bound=GroupObject)
 class ServedGroups(Generic[T]):
     """Groups of one API, which may be served only later.
 
-    Args:
-        api: The API.
-        connection: Connection to the API server.
-        informers: Informers that watch the objects.
-        sink: Receives the accepted groups.
-        clock: Source of time.
-
     Attributes:
         version: Version that is read; empty while none is served.
-        resource: Name of its informer.
         settled: Set when the objects are listed for the first time, or when it is known why they cannot be.
     """
 

@@ -10,13 +10,7 @@ from scheduler_core.queueing.gang_registry import Gangs
 
 
 class GangAttempts:
-    """Adds the attempts of gangs to the history.
-
-    Args:
-        gangs: Gangs of the scheduler.
-        history: Receives the attempts.
-        clock: Time.
-    """
+    """Adds the attempts of gangs to the history."""
 
     def __init__(self, gangs: Gangs, history: AttemptHistory, clock: Clock) -> None:
         self._gangs = gangs

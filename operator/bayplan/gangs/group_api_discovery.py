@@ -42,8 +42,6 @@ class GroupApi(Struct, Generic[T], frozen=True):
     """API of PodGroups.
 
     Attributes:
-        source: API group, or resource and API group.
-        kind: Type that its objects are decoded to, in every version.
         translations: Translates an object of each supported version to the core's model, or raises ConfigError; newest
             version first. The first one that is served is read.
         remedy: What to do if pods name its groups and the API is not served.
@@ -114,7 +112,6 @@ async def find_versions(connection: ApiConnection, api: GroupApi[Any]) -> FoundV
     """Look up the versions in which the PodGroups of an API are served.
 
     Args:
-        connection: Connection to the API server.
         api: The API; its versions are in order of preference.
 
     Returns:
@@ -135,12 +132,7 @@ async def find_versions(connection: ApiConnection, api: GroupApi[Any]) -> FoundV
 
 
 def why_absent(api: GroupApi[Any], found: FoundVersions) -> str:
-    """Return why no PodGroup of an API can be read, and what to do.
-
-    Args:
-        api: The API.
-        found: Versions that the API server serves.
-    """
+    """Return why no PodGroup of an API can be read, and what to do."""
     group, kind, read = api.source.api_group, api.source.kind, " or ".join(api.translations)
     if found.others:
         return (
@@ -151,12 +143,7 @@ def why_absent(api: GroupApi[Any], found: FoundVersions) -> str:
 
 
 def why_refused(api: GroupApi[Any], error: ClusterWriteError) -> str:
-    """Return why it cannot be determined whether an API is served, and what to do.
-
-    Args:
-        api: The API.
-        error: Error of the request.
-    """
+    """Return why it cannot be determined whether an API is served, and what to do."""
     text = f"cannot determine whether {api.source.value} is served: {error}"
     return f"{text}; allow this account to read discovery (ClusterRole system:discovery)" if is_refused(error) else text
 

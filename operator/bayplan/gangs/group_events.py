@@ -61,8 +61,6 @@ def group_event(group: ObjectReference, verdict: Verdict, last: RecordedEvent | 
     """Return the event for a verdict.
 
     Args:
-        group: The PodGroup.
-        verdict: Verdict on the gang.
         last: Last event of the group, or None.
 
     Returns:

@@ -33,10 +33,6 @@ _PLURAL = PodGroup.definition.plural
 async def list_groups(connection: ApiConnection, sink: GroupSink) -> list[str]:
     """List PodGroups; pods that name one of an API that cannot be read are gated.
 
-    Args:
-        connection: Connection to the API server.
-        sink: Receives the groups.
-
     Returns:
         Notices about what could not be read.
     """

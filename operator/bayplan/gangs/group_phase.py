@@ -50,7 +50,6 @@ class Verdict(Struct, frozen=True):
     """Phase of a gang with the reason for it.
 
     Attributes:
-        phase: Phase of the gang.
         reason: Reason, one word in CamelCase.
         message: Message; it stays the same while nothing changes.
         is_failure: Whether an attempt has failed; False if the gang only waits.
@@ -75,11 +74,6 @@ class Tally(Struct, frozen=True):
     Attributes:
         alive: By UID, members that have not terminated and are not being deleted.
         members: Number of members that exist, including terminated ones.
-        gated: Number of alive members with scheduling gates.
-        bound: Number of alive members that are bound.
-        running: Number of alive members that run.
-        succeeded: Number of members that succeeded.
-        failed: Number of members that failed.
     """
 
     alive: Mapping[str, Pod]
@@ -117,13 +111,8 @@ def evaluate_gang(gang: Gang, tally: Tally, needed: int, last_phase: str = "") -
     """Return the verdict on a gang.
 
     Args:
-        gang: The gang.
-        tally: Its members.
         needed: Number of required members.
         last_phase: Phase in its current status, "" for none.
-
-    Returns:
-        The verdict.
     """
     phase = _phase(tally, needed, last_phase)
     if phase is Phase.SCHEDULING and (gang.is_held or _are_aside(gang)):

@@ -59,14 +59,9 @@ class GroupSources:
     Args:
         scheduler: The scheduler whose feed receives the groups.
         informers: Informers of all other resources, none of which runs yet.
-        connection: Connection to the API server.
-        clock: Source of time.
-        apis: The APIs whose groups are used.
-        observer: Notified of the objects of every API.
 
     Attributes:
         bayplan: Bayplan's own groups, reported by the watch of custom resources.
-        served: Groups of the other APIs.
     """
 
     def __init__(

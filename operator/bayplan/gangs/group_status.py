@@ -61,10 +61,7 @@ class SeenGroup(Struct, frozen=True):
     """State of a PodGroup object that its status is computed from.
 
     Attributes:
-        key: Key of the group.
         generation: ``metadata.generation``.
-        written: Current status of the object.
-        problems: Problems of its spec.
         keeps_start: Whether ``scheduleStartTime`` stays as written, because it was attempted before this process began.
         version: Version of the API in which the object was read; "" for the newest one.
     """
@@ -81,7 +78,6 @@ class GroupStatus(Struct, frozen=True):
     """Desired status of a group.
 
     Attributes:
-        verdict: Verdict on the gang.
         fields: Status in plain JSON types.
     """
 
@@ -107,7 +103,6 @@ class StatusDifference(Struct, frozen=True):
 
     Attributes:
         patch: Merge patch of the status (a strategic one for the native API); empty if nothing differs.
-        urgency: Urgency of the write.
     """
 
     patch: dict[str, Any]
@@ -118,9 +113,7 @@ def group_status(seen: SeenGroup, gang: Gang | None, now: datetime) -> GroupStat
     """Return the desired status of a PodGroup.
 
     Args:
-        seen: The object.
         gang: The gang in the scheduler; None if the scheduler has none.
-        now: Current time, with its zone.
 
     Returns:
         The status, without fields that other controllers own.
@@ -141,9 +134,7 @@ def status_difference(source: GroupSource, written: Mapping[str, Any], wanted: M
     """Compare the desired status with the current one.
 
     Args:
-        source: API of the group.
         written: Current status; fields that other controllers own are ignored.
-        wanted: Desired status.
 
     Returns:
         The difference; fields to remove are None in its patch.

@@ -68,11 +68,8 @@ class GroupPace:
         count_seconds: Minimum time between two writes of a group if only counts or messages differ.
         attempt_seconds: Minimum time between two writes of a group if only the time of the last attempt differs.
         event_seconds: Minimum time between two events of a group with the same reason and different messages.
-        writes_per_second: Maximum rate of writes of all groups together.
-        burst: Writes that may exceed the rate at once.
         queued: Maximum number of writes in the dispatcher's queue; other writes wait here, where they can be merged.
         retry_initial_seconds: Delay after the first rejected write.
-        retry_maximum_seconds: Maximum delay between retries.
     """
 
     gather_seconds: float = 0.1
@@ -134,11 +131,9 @@ class GroupController:
 
     Args:
         gangs: Gangs of the scheduler; the controller subscribes to their ``on_change``.
-        statuses: Writer of status subresources.
         events: Receiver of events about PodGroups.
         clock: Source of time and timers.
         others: Other processes that serve some of the profiles; None if there are none.
-        pace: Rate limits.
     """
 
     def __init__(
@@ -170,8 +165,6 @@ class GroupController:
         """Handle an object with a valid spec.
 
         Args:
-            key: Key of the group.
-            uid: UID of the object.
             generation: ``metadata.generation`` of the object.
             status: Status of the object; used only if the object is new or was recreated.
             version: Version of the API in which it was read; "" for the newest one.
@@ -185,8 +178,6 @@ class GroupController:
         """Handle an object with an invalid spec.
 
         Args:
-            key: Key of the group.
-            uid: UID of the object.
             generation: ``metadata.generation`` of the object.
             problems: All problems of the spec, at least one.
         """

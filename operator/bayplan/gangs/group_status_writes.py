@@ -59,8 +59,6 @@ class GroupStatusWrite:
     """Write of a status.
 
     Attributes:
-        key: Key of the group.
-        uid: UID of the object.
         make: Returns the patch; called for each attempt to send it. An empty patch is not sent.
         done: Called with the result: None for success, or the error after which the write was given up.
         version: Version of the API in which the object was read; "" for the newest one.
@@ -78,7 +76,6 @@ class GroupStatusWrites:
 
     Args:
         connection: Connection to the API server.
-        dispatcher: Dispatcher that sends the writes.
         timeout: Seconds to wait for a response.
     """
 

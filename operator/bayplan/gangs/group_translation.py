@@ -32,9 +32,6 @@ def from_bayplan(
         priority: Value of its PriorityClass; None if it names none or the class does not exist.
         status: Its status as received; None for none.
 
-    Returns:
-        The group.
-
     Raises:
         ConfigError: An amount cannot be parsed; the model rejects such amounts before.
     """
@@ -90,12 +87,6 @@ def from_scheduler_plugins(resource: SchedulerPluginsGroup) -> PodGroup:
 
     That API has no limits: a minimum below 1 counts as 1, because a group that needs no member is not a gang; a timeout
     below 1 counts as none, whereas the reference would reject each member as soon as it waits at Permit.
-
-    Args:
-        resource: The object.
-
-    Returns:
-        The group.
 
     Raises:
         ConfigError: An amount cannot be parsed.

@@ -55,9 +55,6 @@ class NativeVersion(Struct, Generic[S], frozen=True):
     """A version of the API.
 
     Attributes:
-        spec: Type of its spec.
-        read: Reads what only this version has, and adds problems.
-        condition: Type of the condition that reports whether the group is scheduled.
         keeps_scheduled: Whether that condition stays True once it is, and is absent before the first attempt.
     """
 
@@ -126,12 +123,8 @@ def from_native(
 
     Args:
         resource: The object. With the basic policy one member is enough.
-        version: The version in which it was read, one of :data:`NATIVE_VERSIONS`.
         are_trees_read: Whether CompositePodGroups are read; if not, a group with a parent is not supported.
         are_claims_read: Whether groups may have resource claims, in the versions of Kubernetes 1.37.
-
-    Returns:
-        The group.
 
     Raises:
         ConfigError: It has a value of a wrong type.
@@ -176,10 +169,6 @@ def from_composite(resource: NativeGroup, version: str) -> CompositePodGroup:
 
     Args:
         resource: The object. With the basic policy one child group is enough.
-        version: The version in which it was read, one of :data:`COMPOSITE_VERSIONS`.
-
-    Returns:
-        The group.
 
     Raises:
         ConfigError: It has a value of a wrong type.

@@ -26,7 +26,6 @@ class User(msgspec.Struct, frozen=True, rename="camel"):
     Attributes:
         username: Such as ``system:serviceaccount:monitoring:prometheus``.
         uid: UID of the account; may be empty.
-        groups: Groups of the user.
         extra: Information that authenticators pass to authorizers.
     """
 
@@ -40,7 +39,6 @@ class Access(msgspec.Struct, frozen=True):
     """Decision of a SubjectAccessReview.
 
     Attributes:
-        allowed: Whether the request is allowed.
         reason: The authorizer's reason; may be empty.
     """
 
@@ -81,7 +79,6 @@ class AccessReviews:
         """Return the user of a token; None for a token that the API server does not accept.
 
         Args:
-            token: The bearer token.
             audience: Audience of the token; "" for the API server itself.
 
         Raises:
@@ -98,9 +95,7 @@ class AccessReviews:
         """Review access to a non-resource path.
 
         Args:
-            user: The user.
             verb: The HTTP method in lower case.
-            path: Path from the root.
 
         Raises:
             ClusterWriteError: The request failed.
@@ -111,9 +106,7 @@ class AccessReviews:
         """Review access to a resource of the core API in all namespaces.
 
         Args:
-            user: The user.
             verb: Such as ``list``.
-            resource: Plural of the resource.
 
         Raises:
             ClusterWriteError: The request failed.

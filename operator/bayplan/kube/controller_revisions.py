@@ -41,7 +41,6 @@ class ControllerRevisions:
     Args:
         connection: Connection to the API server.
         namespace: The namespace; empty to list those of all namespaces.
-        seconds: Timeout of a request.
     """
 
     def __init__(self, connection: ApiConnection, namespace: str, seconds: float = 10.0) -> None:

@@ -37,10 +37,7 @@ class Credentials:
         ssl_ca_cert: File of the certificate authority; None with ``ca_cert_data`` None too for the system's.
         ca_cert_data: PEM text of the certificate authority.
         verify_ssl: Whether the server's certificate is verified.
-        cert_file: File of the client certificate.
-        key_file: File of the client certificate's key.
         tls_server_name: Name in the server's certificate if it is not the host.
-        proxy: URL of a proxy.
     """
 
     host: str = "http://localhost"
@@ -140,9 +137,6 @@ class PlainKubeconfig:
 
     def load(self, credentials: Credentials) -> None:
         """Load everything; a token file is read again.
-
-        Args:
-            credentials: Receives the address and the credentials.
 
         Raises:
             ValueError: A certificate or key is not a file.

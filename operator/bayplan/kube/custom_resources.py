@@ -42,8 +42,6 @@ async def patch_status(connection: ApiConnection, resource: ObjectPath, status: 
     """Merge ``status`` into the object's status; None removes a field, lists are replaced as a whole.
 
     Args:
-        connection: Connection to the API server.
-        resource: The object.
         status: The fields below ``status``.
 
     Raises:

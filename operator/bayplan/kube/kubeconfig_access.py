@@ -36,7 +36,6 @@ class ConfiguredAccess:
     them in place.
 
     Args:
-        credentials: The loaded credentials.
         reload: Loads it again in place; called at most once a minute and after HTTP 401.
     """
 

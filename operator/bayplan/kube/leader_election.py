@@ -58,11 +58,8 @@ class ElectionOptions(Struct, frozen=True):
     """The Lease and its durations.
 
     Attributes:
-        namespace: The Lease's namespace.
-        name: The Lease's name.
         lease_seconds: Duration a standby waits after it saw the last renewal before it acquires the Lease.
         renew_seconds: Duration after it sent the last renewal at which the leader stops.
-        retry_seconds: Interval between attempts.
     """
 
     namespace: str
@@ -143,14 +140,11 @@ class LeaderElection:
 
     Args:
         connection: Connection to the API server.
-        options: The Lease and its durations.
         clock: Its monotonic time decides; its wall time is only written.
-        fence: Opened while this process leads.
         identity: Unique identity of this process; made of host name, process ID and a UUID if left out.
         endpoint: Returns the endpoint of this process, written with each renewal; None announces nothing.
 
     Attributes:
-        identity: Identity in the Lease.
         leading: Set when this process leads for the first time.
 
     Raises:

@@ -33,7 +33,6 @@ class LeaderState(msgspec.Struct, frozen=True, rename="camel"):
     """The leader, as one replica sees it.
 
     Attributes:
-        is_standby: Whether the replica that responds waits for the Lease.
         lease: Namespace and name of the Lease; "" without leader election.
         holder: Identity in the Lease; "" if it has no holder.
         endpoint: Endpoint of the holder; None if it announces none that can be used.
@@ -52,12 +51,7 @@ class _Announcement(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def announcement(identity: str, endpoint: LeaderEndpoint) -> str:
-    """Return the value of the annotation.
-
-    Args:
-        identity: Identity of the process that writes it, as in the Lease.
-        endpoint: Endpoint of that process.
-    """
+    """Return the value of the annotation."""
     return msgspec.json.encode(_Announcement(identity, endpoint.url, endpoint.certificate_sha256)).decode()
 
 
@@ -66,7 +60,6 @@ def announced_endpoint(text: object, holder: str) -> LeaderEndpoint | None:
 
     Args:
         text: Its value, None if the Lease has none.
-        holder: Identity of the holder of the Lease.
 
     Returns:
         The endpoint; None if there is none, another process wrote it, or it must not be connected to.

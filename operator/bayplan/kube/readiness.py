@@ -14,8 +14,6 @@ class Check:
     """Check for readiness.
 
     Attributes:
-        name: Name of the check.
-        is_passed: Whether it passes.
         why: Why it does not pass, or what is wrong although it does.
     """
 
@@ -25,11 +23,7 @@ class Check:
 
 
 class Readiness:
-    """Conditions that must be fulfilled before the process is ready.
-
-    Args:
-        conditions: Names of the conditions.
-    """
+    """Conditions that must be fulfilled before the process is ready."""
 
     def __init__(self, conditions: Iterable[str]) -> None:
         self._conditions = tuple(conditions)
@@ -43,7 +37,6 @@ class Readiness:
         """Add a condition before those of the constructor.
 
         Args:
-            condition: Name of the condition.
             obstacle: Returns why it is not fulfilled; empty if the reason is unknown.
         """
         last = {each: self._fulfilled.pop(each) for each in self._conditions}

@@ -32,8 +32,6 @@ class _Api(Struct, frozen=True):
     """API that older servers lack.
 
     Attributes:
-        version: Group and version.
-        resource: Plural of a resource in it.
         consequence: What does not work without it.
         older: Versions that are read instead.
     """
@@ -65,7 +63,6 @@ class ServerSupport(Struct, frozen=True, rename="camel"):
     Attributes:
         version: Its version, such as v1.37.1; "" if it is not known.
         is_supported: Whether Bayplan is tested with this minor version.
-        missing: What it lacks, each with the consequence.
         group_versions: PodGroups and CompositePodGroups of other APIs that are read, by resource and version, such as
             podgroups.scheduling.k8s.io/v1beta1.
     """
@@ -86,9 +83,7 @@ class ServerWatch:
     """Looks up the API server's version and APIs, and logs them when they change.
 
     Args:
-        connection: Connection to the API server.
         reads_pages: Returns whether the API server has refused to stream a list.
-        clock: Source of time.
 
     Attributes:
         support: Result of the last lookup.

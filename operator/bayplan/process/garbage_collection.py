@@ -54,11 +54,7 @@ class CollectorPause:
 
 
 def import_without_gc(name: str) -> ModuleType:
-    """Import a module with the collector off, and exempt its objects from later collections.
-
-    Args:
-        name: Full name of the module.
-    """
+    """Import a module with the collector off, and exempt its objects from later collections."""
     if name in sys.modules:
         return sys.modules[name]
     was_on = gc.isenabled()

@@ -27,13 +27,7 @@ class _Source:
 
 
 class FloodFilter(logging.Filter):
-    """Filter that passes a few lines of each place per time window, and always errors with a traceback.
-
-    Args:
-        handler: Writes the summaries.
-        most: Maximum lines of one place per window.
-        window_seconds: Length of a window.
-    """
+    """Filter that passes a few lines of each place per time window, and always errors with a traceback."""
 
     def __init__(self, handler: logging.Handler, most: int = _MOST, window_seconds: float = _WINDOW_SECONDS) -> None:
         super().__init__()

@@ -70,9 +70,6 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Format a record as text, with its traceback on the following lines.
 
-        Args:
-            record: The record.
-
         Returns:
             The text without a final line break.
         """
@@ -90,9 +87,6 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Format a record as JSON.
-
-        Args:
-            record: The record.
 
         Returns:
             The line without a line break.
@@ -127,7 +121,6 @@ def set_up_logging(level: LogLevel, output: LogFormat, verbosity: int = 0) -> No
     Args:
         level: Minimum severity. kopf's own messages are logged from warning on, with debug all of them. Floods of
             similar warnings are summed up, except with debug.
-        output: Text or JSON.
         verbosity: As kube-scheduler's ``-v``: from 3 on each decision is logged, from 5 on debug is set whatever
             ``level`` is.
     """

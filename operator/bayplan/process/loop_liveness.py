@@ -21,11 +21,7 @@ _LONGEST_BEAT_SECONDS = 1.0
 
 
 class LoopLiveness:
-    """Liveness check of the running loop.
-
-    Args:
-        limit_seconds: Maximum stall of the loop.
-    """
+    """Liveness check of the running loop."""
 
     def __init__(self, limit_seconds: float) -> None:
         self._limit = limit_seconds

@@ -110,7 +110,6 @@ class ShorterWatchdog:
     """Implementation of :class:`scheduler_core.ports.Watchdog` by another watchdog, with a shorter budget.
 
     Args:
-        watchdog: The watchdog.
         budget_seconds: Maximum duration of one call into a plugin.
     """
 

@@ -21,12 +21,7 @@ _ERROR = "error"
 
 
 class CycleTracer:
-    """Implementation of :class:`scheduler_core.ports.Tracer` by OpenTelemetry.
-
-    Args:
-        provider: Receives the spans.
-        clock: The clock that cycles are timed with.
-    """
+    """Implementation of :class:`scheduler_core.ports.Tracer` by OpenTelemetry."""
 
     def __init__(self, provider: TracerProvider, clock: Clock) -> None:
         self._provider = provider
@@ -85,7 +80,6 @@ def cycle_tracer(endpoint: str, sampling_ratio: float, clock: Clock) -> CycleTra
     Args:
         endpoint: The collector's URL, such as ``http://collector:4318/v1/traces``.
         sampling_ratio: Fraction of cycles to export, 0 to 1.
-        clock: The scheduler's clock.
 
     Raises:
         ConfigError: The extra is not installed.
@@ -118,9 +112,7 @@ def tracer_to(processor: SpanProcessor, sampling_ratio: float, clock: Clock) -> 
     """Make a tracer that sends its spans to ``processor``.
 
     Args:
-        processor: Receives the sampled spans.
         sampling_ratio: Fraction of cycles to sample, 0 to 1; a binding cycle is sampled with its scheduling cycle.
-        clock: The scheduler's clock.
     """
     from opentelemetry.sdk.resources import Resource  # noqa: PLC0415 - an extra that need not be installed
     from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415 - as above

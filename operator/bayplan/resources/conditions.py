@@ -54,9 +54,6 @@ class ConditionState(Struct, frozen=True):
     """The status of a condition of an object.
 
     Attributes:
-        plural: Plural of the object's kind.
-        name: Name of the object.
-        type: Type of the condition.
         status: ``True``, ``False`` or ``Unknown``.
     """
 
@@ -70,8 +67,6 @@ class ConditionUpdate(Struct, frozen=True):
     """New state of a condition.
 
     Attributes:
-        type: Type of the condition.
-        status: Its status.
         reason: One word in CamelCase.
         message: Explanation for people; cut to the API server's limit.
     """
@@ -89,9 +84,6 @@ def set_condition(
 
     Args:
         conditions: The current list; not modified.
-        update: The new state.
-        observed_generation: The generation of the object that it was computed for.
-        now: The current time, with its zone.
 
     Returns:
         The new list: the condition in its old place or at the end, with a new transition time only if its status
@@ -114,10 +106,6 @@ def set_condition(
 
 def find_condition(conditions: Sequence[Condition], kind: str) -> Condition | None:
     """Find a condition.
-
-    Args:
-        conditions: The list.
-        kind: The condition's type.
 
     Returns:
         The condition, or None if the list has none of this type.

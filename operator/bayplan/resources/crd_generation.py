@@ -96,14 +96,7 @@ def structural_schema(model: type[BaseModel]) -> Schema:
 
 
 def overlaid_definitions(schema: Mapping[str, Any]) -> dict[str, Schema]:
-    """Return the types that a model's JSON schema refers to, with the API server's additional rules.
-
-    Args:
-        schema: The JSON schema from pydantic.
-
-    Returns:
-        Schemas by the types' names.
-    """
+    """Return the types that a model's JSON schema refers to, with the API server's additional rules."""
     return {name: _merged(own, OVERLAYS.get(name, {})) for name, own in schema.get("$defs", {}).items()}
 
 
@@ -111,7 +104,6 @@ def part_of(resource: type[CustomResource], name: str) -> type[BaseModel]:
     """Return the model of a resource's ``spec`` or ``status``.
 
     Args:
-        resource: The model.
         name: ``spec`` or ``status``.
 
     Raises:
@@ -124,37 +116,21 @@ def part_of(resource: type[CustomResource], name: str) -> type[BaseModel]:
 
 
 def rendered(resource: type[CustomResource]) -> str:
-    """Render the CustomResourceDefinition of a resource as a YAML file.
-
-    Args:
-        resource: The model.
-
-    Returns:
-        The file's text.
-    """
+    """Render the CustomResourceDefinition of a resource as a YAML file."""
     return _HEADER + yaml.dump(
         definition_of(resource), Dumper=_PlainDumper, sort_keys=False, width=110, allow_unicode=True
     )
 
 
 def write_files(files: Mapping[Path, str]) -> None:
-    """Write files and their directories.
-
-    Args:
-        files: The text of each file.
-    """
+    """Write files and their directories."""
     for path, text in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
 
 
 def have_drifted(files: Mapping[Path, str], source: str) -> bool:
-    """Return whether committed files differ from the generated ones; print the differences.
-
-    Args:
-        files: The generated text of each file.
-        source: Name of the generated side in the diff.
-    """
+    """Return whether committed files differ from the generated ones; print the differences."""
     drifted = False
     for path, text in files.items():
         committed = path.read_text(encoding="utf-8") if path.exists() else ""

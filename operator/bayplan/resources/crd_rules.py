@@ -30,7 +30,6 @@ def matches(pattern: str, message: str) -> JsonDict:
 
     Args:
         pattern: A regular expression without quotation marks, valid in Go and Python.
-        message: What is wrong and what to do.
 
     Returns:
         The rule, for ``x-kubernetes-validations``.
@@ -39,11 +38,7 @@ def matches(pattern: str, message: str) -> JsonDict:
 
 
 def is_label_key(message: str) -> JsonDict:
-    """Make a rule that a string must be a label key, as ``name_validation.qualified_name_problems`` checks.
-
-    Args:
-        message: What is wrong and what to do.
-    """
+    """Make a rule that a string must be a label key, as ``name_validation.qualified_name_problems`` checks."""
     return {
         "rule": f"self.matches(r'{_LABEL_KEY_PATTERN}') && self.indexOf('/') <= {MAX_NAME_LENGTH}",
         "message": message,

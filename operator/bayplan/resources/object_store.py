@@ -48,11 +48,7 @@ class ObjectStore:
         return known is None or _compared_fields(known) != _compared_fields(body)
 
     def gone(self, body: Body) -> bool:
-        """Remove an object; another object of the same name but a different UID stays.
-
-        Returns:
-            Whether it was stored.
-        """
+        """Remove an object; another object of the same name but a different UID stays."""
         metadata, name = body["metadata"], _name(body)
         self._gone[metadata.get("uid", "")] = None
         while len(self._gone) > _MAX_GONE:
@@ -64,15 +60,7 @@ class ObjectStore:
         return True
 
     def listed(self, bodies: Iterable[Body], resource_version: str) -> bool:
-        """Replace the stored objects by a complete list; versions newer than the list stay.
-
-        Args:
-            bodies: The objects.
-            resource_version: Resource version of the list.
-
-        Returns:
-            Whether anything changed.
-        """
+        """Replace the stored objects by a complete list; versions newer than the list stay."""
         listed = {_name(body): body for body in bodies}
         changed = False
         for name, known in list(self._bodies.items()):

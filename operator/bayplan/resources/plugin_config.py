@@ -95,9 +95,5 @@ class PluginConfig(CustomResource):
     status: PluginConfigStatus = PluginConfigStatus()
 
     def entry(self) -> plugins_config.PluginConfig:
-        """Return the object as an entry of a profile's ``pluginConfig``.
-
-        Returns:
-            The plugin and its args.
-        """
+        """Return the object as an entry of a profile's ``pluginConfig``."""
         return plugins_config.PluginConfig(name=self.spec.plugin, args=self.spec.args)

@@ -36,9 +36,6 @@ def change_cause(metadata: Mapping[str, Any]) -> str:
 def format_time(moment: datetime) -> str:
     """Format a time like metav1.Time.
 
-    Args:
-        moment: A time with its zone.
-
     Returns:
         UTC in whole seconds, such as ``2026-01-31T12:00:00Z``.
     """
@@ -60,9 +57,7 @@ class PrinterColumn(Struct, frozen=True):
     """A column of ``kubectl get``.
 
     Attributes:
-        name: Its heading.
         type: OpenAPI type: string, integer or date.
-        json_path: JSONPath of the value.
         description: Description for the CustomResourceDefinition.
         wide: Whether it is shown only with ``-o wide``.
     """
@@ -79,7 +74,6 @@ class ObjectRule(Struct, frozen=True):
 
     Attributes:
         rule: The expression; it may read ``metadata.name``, ``spec`` and ``oldSelf``.
-        message: What is wrong and what to do.
         field_path: The field that it is about, such as ``.spec.schedulerName``.
     """
 
@@ -95,10 +89,8 @@ class ResourceDefinition(Struct, frozen=True):
         kind: Such as ``SchedulerProfile``.
         plural: Such as ``schedulerprofiles``.
         short_name: Such as ``sp``.
-        namespaced: Whether objects are namespaced.
         description: First text of ``kubectl explain``.
         columns: The columns of ``kubectl get`` between NAME and AGE.
-        rules: Rules on the whole object.
     """
 
     kind: str
@@ -145,9 +137,6 @@ class CustomResource(ConfigModel):
 
         Args:
             body: The object. A status that cannot be parsed is ignored.
-
-        Returns:
-            The object as a model.
 
         Raises:
             ConfigError: With every problem in its metadata and spec, paths beginning with ``metadata`` or ``spec``.

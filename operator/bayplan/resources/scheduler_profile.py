@@ -290,9 +290,6 @@ class SchedulerProfile(CustomResource):
         Args:
             referenced: Plugin and args of each PluginConfig in ``pluginConfigRefs``, in their order.
 
-        Returns:
-            The profile that a framework instance is built from.
-
         Raises:
             ConfigError: A plugin is configured twice.
         """

@@ -81,7 +81,6 @@ class RequestAuthorization:
 
     Args:
         reviews: Reviews of tokens and permissions.
-        clock: Source of time.
         is_trusted: Returns whether a request needs no token.
         command_paths: Paths for commands, which send a token of their own audience.
         own_paths: Path below which handlers authorize requests themselves, with :meth:`denial`; "" for none.
@@ -135,7 +134,6 @@ class RequestAuthorization:
 
         Args:
             token: The bearer token, "" for none.
-            permissions: What the user must be allowed to do.
             audience: Audience of the token, "" for the API server.
             origin: Address of the caller; addresses take turns when many unknown tokens are sent.
         """
@@ -202,7 +200,6 @@ def _status_response(code: HTTPStatus, message: str) -> web.Response:
 
     Args:
         code: 401, 403 or 503.
-        message: Reason, and what to do.
     """
     body = msgspec.json.encode(_StatusBody(message, _REASONS[code], code.value))
     headers = {"WWW-Authenticate": "Bearer"} if code is HTTPStatus.UNAUTHORIZED else None

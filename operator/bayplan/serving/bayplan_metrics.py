@@ -51,11 +51,7 @@ _CONDITIONS = (
 
 
 class ProfileCollector(ScrapeCollector):
-    """Collector of the metrics of profiles.
-
-    Args:
-        context: The scheduler's context.
-    """
+    """Collector of the metrics of profiles."""
 
     def __init__(self, context: CycleContext) -> None:
         self._context = context
@@ -86,11 +82,7 @@ class ProfileCollector(ScrapeCollector):
 
 
 class ShadowCollector(ScrapeCollector):
-    """Collector of the metrics of shadow profiles.
-
-    Args:
-        scheduler: The scheduler.
-    """
+    """Collector of the metrics of shadow profiles."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
@@ -146,12 +138,7 @@ def _plugin_metrics(context: CycleContext) -> Iterator[Metric]:
 
 
 class InformerCollector(ScrapeCollector):
-    """Collector of the metrics of informers.
-
-    Args:
-        informers: Informers by plural of the resource.
-        clock: Clock of the informers.
-    """
+    """Collector of the metrics of informers."""
 
     def __init__(self, informers: Mapping[str, Informer[Any]], clock: Clock) -> None:
         self._informers = informers
@@ -193,11 +180,7 @@ class InformerCollector(ScrapeCollector):
 
 
 class ExtenderCollector(ScrapeCollector):
-    """Collector of the metrics of extender clients; kube-scheduler v1.37.1 has none.
-
-    Args:
-        clients: All clients.
-    """
+    """Collector of the metrics of extender clients; kube-scheduler v1.37.1 has none."""
 
     def __init__(self, clients: ExtenderClients) -> None:
         self._clients = clients
@@ -234,11 +217,7 @@ class ExtenderCollector(ScrapeCollector):
 
 
 class PageCollector(ScrapeCollector):
-    """Collector of the metrics of the served page.
-
-    Args:
-        stream: Documents of the page and their viewers.
-    """
+    """Collector of the metrics of the served page."""
 
     def __init__(self, stream: DocumentStream) -> None:
         self._stream = stream
@@ -274,11 +253,7 @@ class PageCollector(ScrapeCollector):
 
 
 class FeatureCollector(ScrapeCollector):
-    """Collector of the state of each feature gate.
-
-    Args:
-        gates: Feature gates of the process.
-    """
+    """Collector of the state of each feature gate."""
 
     def __init__(self, gates: FeatureGates) -> None:
         self._gates = gates
@@ -298,7 +273,6 @@ class OperatorSources(Struct, frozen=True):
 
     Attributes:
         election: Leader election of this process; None if there is none and it always leads.
-        clock: Clock of the election.
         reconciles: Returns the number of reconciles by resource and result.
         conditions: Returns the conditions as last written.
         arrivals: Delays of pods from creation to the scheduler.
@@ -312,11 +286,7 @@ class OperatorSources(Struct, frozen=True):
 
 
 class OperatorCollector(ScrapeCollector):
-    """Collector of the metrics of the operator: build, leadership, reconciles, conditions.
-
-    Args:
-        sources: Sources that are read at each scrape.
-    """
+    """Collector of the metrics of the operator: build, leadership, reconciles, conditions."""
 
     def __init__(self, sources: OperatorSources) -> None:
         self._sources = sources
@@ -386,10 +356,6 @@ class OperatorCollector(ScrapeCollector):
 
 def metrics_registry(scheduler: Scheduler, informers: Mapping[str, Informer[Any]]) -> CollectorRegistry:
     """Return a registry of all metrics of the scheduler and its informers.
-
-    Args:
-        scheduler: The scheduler.
-        informers: Informers by plural of the resource.
 
     Returns:
         A new registry, separate from the library's global one.

@@ -45,7 +45,6 @@ class DebugSources(Struct, frozen=True):
     Attributes:
         status: Returns the status, with at most the given number of pods for each place in the queue.
         check_cache: Compares the cache with the API server.
-        leader: Returns the leader.
         shadow: Returns the report of a shadow profile by its name; None if it does not run here.
         is_profiling_enabled: Whether ``/debug/profile`` is enabled.
         documents: Returns the documents of the page for a report; there is no report without it.
@@ -60,11 +59,7 @@ class DebugSources(Struct, frozen=True):
 
 
 class DebugEndpoints:
-    """Debug endpoints of the process.
-
-    Args:
-        sources: Sources of the responses.
-    """
+    """Debug endpoints of the process."""
 
     def __init__(self, sources: DebugSources) -> None:
         self._sources = sources

@@ -52,7 +52,6 @@ class Listener:
 
     Attributes:
         sockets: The sockets, those of ``address`` first.
-        local_names: Address and port of each socket that listens on loopback.
 
     Raises:
         ConfigError: An address cannot be listened on.
@@ -113,11 +112,9 @@ class ServedParts(Struct, frozen=True):
 
     Attributes:
         election: None without leader election.
-        started: The clock's time when the process started.
         is_profiling_enabled: Whether ``/debug/profile`` is served.
         selector: Label selector of the profiles that this process serves; "" for all.
         serves: Returns whether this process serves a scheduler name; None if no process does.
-        support: Returns the version of the API server, and what it lacks.
         attempts: The last attempts of pods and gangs; None if the page is not served.
     """
 
@@ -145,7 +142,6 @@ class DeferredServer:
     Args:
         address: Host and port; port 0 selects a free one.
         settings: Settings of TLS, authorization and the address for local requests.
-        parts: What the server shows.
 
     Raises:
         ConfigError: The certificate files cannot be used, or the address cannot be listened on.

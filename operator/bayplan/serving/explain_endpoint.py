@@ -40,10 +40,8 @@ class ExplainEndpoint:
     """Endpoint that explains pods and gangs.
 
     Args:
-        explain: Explains a pod.
         readiness: Readiness of the process; before that an explanation would be based on an incomplete cluster.
         is_suspended: Whether a cycle is suspended, which a dry run would disturb.
-        explain_gang: Explains a gang.
     """
 
     def __init__(

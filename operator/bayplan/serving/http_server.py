@@ -61,10 +61,8 @@ def protection_of(
     """Return the protection that the settings define.
 
     Args:
-        settings: Settings of the server.
         certificate: Certificate for HTTPS; None for plain HTTP.
         connection: Connection to the API server that reviews tokens and permissions.
-        clock: Source of time.
     """
     own_paths = PAGE_PATH if settings.serve_page else ""
     return Protection(
@@ -104,7 +102,6 @@ class HealthServer:
         listener: Sockets of the server, which it closes when it stops.
         readiness: Readiness for ``/readyz``.
         metrics: Registry for ``/metrics``.
-        routes: Additional routes.
         protection: TLS and authorization; without it plain HTTP for all callers.
         background: Runs while the server does; None for nothing.
 
@@ -160,11 +157,7 @@ class HealthServer:
             self._background.start()
 
     def endpoint(self, address: str) -> LeaderEndpoint | None:
-        """Return where other replicas reach this server; None if they must not connect to it.
-
-        Args:
-            address: IP address of this host.
-        """
+        """Return where other replicas reach this server; None if they must not connect to it."""
         certificate = self._protection.certificate
         scheme, fingerprint = ("http", "") if certificate is None else ("https", certificate.fingerprint)
         endpoint = LeaderEndpoint(endpoint_url(scheme, address, self.port), fingerprint)

@@ -31,7 +31,6 @@ class SchedulerCollector(ScrapeCollector):
     """Collector of the metrics of the scheduler core.
 
     Args:
-        context: The scheduler's context.
         binding_cycles: Returns the number of binding cycles in progress.
     """
 
@@ -328,11 +327,7 @@ def _devices(metrics: DeviceMetrics, tally: SearchTally) -> Iterator[Metric]:
 
 
 class ApiCallCollector(ScrapeCollector):
-    """Collector of the metrics of API calls.
-
-    Args:
-        writer: The writer.
-    """
+    """Collector of the metrics of API calls."""
 
     def __init__(self, writer: KubeWriter) -> None:
         self._writer = writer

@@ -50,21 +50,13 @@ _NO_PROFILE = (Verdict.NO_PROFILE, GangVerdict.NO_PROFILE)
 
 
 class Endpoints:
-    """Endpoints of the operator beside health and metrics.
-
-    Args:
-        parts: The parts of the process that they show.
-    """
+    """Endpoints of the operator beside health and metrics."""
 
     def __init__(self, parts: ServedParts) -> None:
         self._parts = parts
 
     def routes(self, documents: Callable[[], Awaitable[ReportDocuments]]) -> list[web.RouteDef]:
-        """Return the routes to add to the server.
-
-        Args:
-            documents: Returns the documents of the page for a report.
-        """
+        """Return the routes to add to the server."""
         parts, context = self._parts, self._parts.scheduler.context
         explain = ExplainEndpoint(
             self.explain_named, parts.readiness, lambda: context.suspension.is_on, self.explain_gang_named
@@ -151,9 +143,6 @@ def operator_server(
     """Build the server with all endpoints and metrics.
 
     Args:
-        listener: Sockets of the server.
-        settings: Settings of authorization.
-        parts: What the server shows.
         certificate: Certificate for HTTPS; None for plain HTTP.
         build_page: Builds the page; None if it is not served.
     """

@@ -61,11 +61,8 @@ class PageEndpoints:
     """Endpoints of the page.
 
     Args:
-        documents: Documents of the page.
         assets: Static files by path.
         access: Decides who may read data.
-        readiness: Readiness of the process.
-        leader: Returns the leader.
         is_suspended: Whether a cycle is suspended, which a dry run would disturb.
     """
 

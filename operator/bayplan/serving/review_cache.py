@@ -31,11 +31,7 @@ V = TypeVar("V")
 
 
 class ReviewQueue:
-    """Callers that wait for a review.
-
-    Args:
-        clock: Source of time.
-    """
+    """Callers that wait for a review."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -112,9 +108,7 @@ class ReviewCache(Generic[K, V]):
     """Cache of reviews; concurrent requests for the same key share one review. Errors are not cached.
 
     Args:
-        clock: Source of time.
         queue: Queue of the keys whose last review did not accept them.
-        is_accepted: Returns whether a result accepts the caller.
     """
 
     def __init__(self, clock: Clock, queue: ReviewQueue, is_accepted: Callable[[V], bool]) -> None:

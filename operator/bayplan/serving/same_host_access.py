@@ -38,12 +38,7 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 def refusal(status: int, text: str) -> web.Response:
-    """Return a response that rejects a request.
-
-    Args:
-        status: HTTP status.
-        text: Reason, and what to do.
-    """
+    """Return a response that rejects a request."""
     return web.Response(status=status, body=msgspec.json.encode(Refusal(text)), content_type="application/json")
 
 

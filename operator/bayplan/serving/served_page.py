@@ -21,11 +21,7 @@ if TYPE_CHECKING:
 
 
 class PageBuilder:
-    """Builder of the page; its construction reads files, so it is done in a thread.
-
-    Args:
-        settings: Settings of the server.
-    """
+    """Builder of the page; its construction reads files, so it is done in a thread."""
 
     def __init__(self, settings: ServingSettings) -> None:
         self._viewers = settings.page_viewers
@@ -37,7 +33,6 @@ class PageBuilder:
         """Return the endpoints of the page, and its documents, which must be started.
 
         Args:
-            parts: What the server shows.
             endpoints: The operator's other endpoints, which explain pods and gangs.
             authorization: Authorization of requests; None without.
         """
@@ -57,7 +52,6 @@ def page_sources(parts: ServedParts, endpoints: Endpoints) -> PageSources:
     """Return what the documents of the page are built from.
 
     Args:
-        parts: What the server shows.
         endpoints: The operator's other endpoints, which explain pods and gangs.
     """
     context = parts.scheduler.context

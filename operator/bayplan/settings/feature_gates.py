@@ -42,7 +42,6 @@ class FeatureGate(Struct, frozen=True):
     Attributes:
         name: Name in ``--feature-gates``.
         default: Whether it is on if it is not set.
-        stage: Maturity of the feature.
         since: Version of Bayplan in which it reached this stage.
         description: What it turns on, and what happens when it is off.
         is_locked: Whether it accepts only its default.
@@ -177,7 +176,6 @@ class FeatureGates:
 
     Args:
         given: Requested values by name; may include ``AllAlpha`` and ``AllBeta``.
-        known: The existing gates.
 
     Raises:
         ConfigError: A name is unknown, or a locked gate is set to another value.
@@ -210,10 +208,6 @@ class FeatureGates:
 
 def gate_problems(given: Mapping[str, bool], known: Sequence[FeatureGate] = GATES) -> Iterator[RuleProblem]:
     """Validate requested gates.
-
-    Args:
-        given: Values by name.
-        known: The existing gates.
 
     Yields:
         A problem for each unknown name and each locked gate with another value; its location is the name.

@@ -320,7 +320,6 @@ def revision_namespace(settings: Settings, environment: Mapping[str, str] = os.e
 
     Args:
         settings: Their ``namespace`` wins.
-        environment: Environment variables of the process.
 
     Returns:
         The setting, else the pod's namespace, else that of the kubeconfig's context, else ``default``.

@@ -40,12 +40,6 @@ _EXACT = {"=": IN, "==": IN, "!=": NOT_IN}
 class ProfileSelection:
     """The profiles of one process.
 
-    Args:
-        text: A label selector.
-
-    Attributes:
-        text: The selector, trimmed.
-
     Raises:
         ConfigError: It cannot be parsed; the path is empty.
     """

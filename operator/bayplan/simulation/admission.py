@@ -66,19 +66,15 @@ class AdmittedCluster:
     Attributes:
         nodes: Nodes in the API server's order, by name.
         pods: Pods in the API server's order, by namespace and name.
-        storage: Volumes, claims and other storage objects.
         devices: Device classes, slices, taint rules and resource claims, including those created from templates.
         surroundings: Namespaces, PodDisruptionBudgets, and services and owners of pods.
         profiles: SchedulerProfile objects as written, with their places.
-        plugin_configs: PluginConfig objects as written, with their places.
         configurations: KubeSchedulerConfiguration documents as written, with their places.
         serves_default: Whether the default profile serves ``default-scheduler`` if there is no profile at all.
-        groups: Valid PodGroups of all APIs and CompositePodGroups, by namespace and name.
         refused_groups: PodGroups that cannot be obeyed, with the problems.
         withheld_groups: APIs whose PodGroups are not known, with the reasons; pods that name one are gated.
         devices_withheld: Why claims and devices are not known, so that pods with claims are gated; "" if they are.
         declared: Objects of the kinds that plugins declare, with the path of their collection.
-        notices: Notices about ignored objects.
     """
 
     nodes: tuple[Node, ...] = ()
@@ -155,12 +151,7 @@ def admit(files: ClusterFiles) -> AdmittedCluster:
 
 
 class _Admission:
-    """Admission of objects one after the other; an object that the API server rejects has its problems already.
-
-    Args:
-        problems: List to which problems are added.
-        rejected: Places of rejected objects.
-    """
+    """Admission of objects one after the other; an object that the API server rejects has its problems already."""
 
     def __init__(self, problems: list[Problem], rejected: Collection[Place]) -> None:
         self._problems = problems

@@ -90,7 +90,6 @@ class EphemeralClaim:
     """The claim of an ephemeral volume.
 
     Attributes:
-        pod: Namespace and name of the pod.
         claim: The claim, with the name and namespace that it gets, and without an owner.
     """
 
@@ -103,19 +102,13 @@ class ClusterFiles:
     """Objects in the files.
 
     Attributes:
-        storage: Volumes, claims and other storage objects.
         ephemeral_claims: Claims of the pods' ephemeral volumes, as the controller would create them, without an owner.
         devices: ResourceClaims, DeviceClasses, ResourceSlices and DeviceTaintRules.
-        claim_templates: ResourceClaimTemplates.
         surroundings: Namespaces, PodDisruptionBudgets, and services and owners of pods.
         profiles: SchedulerProfile objects as written.
-        plugin_configs: PluginConfig objects as written.
         configurations: KubeSchedulerConfiguration documents as written.
         pod_groups: PodGroup objects of all three APIs, and CompositePodGroups, as written.
-        notices: Notices about ignored objects.
         problems: Why the API server would reject objects that could be read nevertheless.
-        rejected: Places of these objects.
-        decoded: Types that nodes and pods were decoded to.
     """
 
     nodes: list[Placed[Node]] = field(default_factory=list)
@@ -302,7 +295,6 @@ class _Reading:
     """Objects that are read one after the other.
 
     Attributes:
-        files: The objects.
         unreadable: Problems of what cannot be read at all.
         ignored: Numbers of ignored objects by kind.
     """

@@ -38,10 +38,6 @@ class ClusterSnapshot:
 async def take_snapshot(connection: ApiConnection, options: SchedulerOptions) -> ClusterSnapshot:
     """List a cluster.
 
-    Args:
-        connection: Connection to its API server.
-        options: The scheduler's settings.
-
     Returns:
         The snapshot. A resource that may not be listed, other than nodes and pods, is left out with a notice.
 

@@ -29,10 +29,6 @@ _WORDS = {
 def decoding_problem(error: msgspec.ValidationError, body: Mapping[str, Any]) -> Problem:
     """Return the problem of an object that cannot be decoded.
 
-    Args:
-        error: Error that msgspec raised.
-        body: The object.
-
     Returns:
         The first problem; msgspec does not report more than one.
     """

@@ -53,7 +53,6 @@ def with_claims_of_templates(
     """Create the claims of pods from templates.
 
     Args:
-        pods: Admitted pods.
         claims: Admitted claims; one that a pod owns already is used.
         templates: Admitted templates; a pod whose template does not exist waits for it.
 

@@ -16,12 +16,8 @@ class GangPlacement:
     """Result for one gang.
 
     Attributes:
-        api: API group of the PodGroup.
         min_member: minMember of the PodGroup; 0 if there is no PodGroup.
-        members: Number of members.
-        placed: Number of members that are scheduled.
         domain: Topology domain in which they were scheduled together; "" for none.
-        phase: Phase of the gang.
         reason: Why the quorum is not scheduled; "" if it is.
     """
 

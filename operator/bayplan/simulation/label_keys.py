@@ -18,7 +18,6 @@ def merge_label_keys(spec: PodSpec, labels: Mapping[str, str]) -> PodSpec:
     """Merge the keys of a pod's spread constraints and pod affinity terms into their selectors.
 
     Args:
-        spec: The pod's spec.
         labels: The pod's labels; a key that is not among them adds nothing.
 
     Returns:

@@ -32,7 +32,6 @@ async def list_cluster(connection: ApiConnection, decoded: DecodedTypes) -> Admi
     """List a cluster.
 
     Args:
-        connection: Connection to its API server.
         decoded: Types that nodes, pods and declared kinds are decoded to.
 
     Returns:

@@ -29,11 +29,7 @@ WritePodStatus = Callable[[Pod, ExtendedResourceClaimStatus], None]
 
 
 class MemoryClaims:
-    """Resource claims by key.
-
-    Args:
-        write_pod_status: Called for a pod with extended resources.
-    """
+    """Resource claims by key."""
 
     def __init__(self, write_pod_status: WritePodStatus) -> None:
         self._write_pod_status = write_pod_status
@@ -47,12 +43,7 @@ class MemoryClaims:
         return tuple(self._claims.values())
 
     def serve(self, objects: Iterable[DeviceObject], feed: DeviceFeed) -> None:
-        """Store the initial claims, and report them, all other objects, and every later change of a claim.
-
-        Args:
-            objects: Initial objects.
-            feed: Receives all objects and changes.
-        """
+        """Store the initial claims, and report them, all other objects, and every later change of a claim."""
         self._feed = feed
         highest = 0
         for each in objects:

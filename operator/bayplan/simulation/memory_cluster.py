@@ -31,8 +31,6 @@ class MemoryCluster:
     """Pods of a cluster in memory.
 
     Attributes:
-        storage: Volumes and claims of the cluster.
-        claims: Resource claims of the cluster.
         events: Recorded events, in order.
         writes: Number of writes, from which a caller sees whether anything happens.
     """

@@ -61,7 +61,6 @@ class MemoryStorage:
 
         Args:
             objects: Initial objects; kinds that never change are only reported.
-            feed: Receives all objects and changes.
         """
         self._feed = feed
         highest = 0

@@ -73,11 +73,7 @@ class NodeUsage:
 
 
 def node_usages(columns: NodeColumns) -> tuple[NodeUsage, ...]:
-    """Read the amounts of every node, by name.
-
-    Args:
-        columns: Nodes with their bound pods.
-    """
+    """Read the amounts of every node, by name."""
     names = columns.resources.keys
     others = np.setdiff1d(np.arange(len(names)), (CPU_COLUMN, MEMORY_COLUMN))
     devices: dict[str, list[ResourceUsage]] = {}

@@ -53,15 +53,7 @@ def measure_packing(
     zones: dict[str, str],
     placed: Sequence[str],
 ) -> Packing:
-    """Measure a state.
-
-    Args:
-        nodes: Amounts of all nodes.
-        devices: Devices of the cluster, by driver.
-        pods: The decided pods.
-        zones: Zone of each node that has one, by the node's name.
-        placed: Nodes of the decided pods that have one.
-    """
+    """Measure a state."""
     per_zone = Counter(dict.fromkeys(zones.values(), 0))
     per_zone.update(zones[node] for node in placed if node in zones)
     usages = [node.by_resource for node in nodes]

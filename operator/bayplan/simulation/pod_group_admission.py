@@ -36,7 +36,6 @@ class AdmittedGroups:
     """PodGroups of all APIs, as the API server would store them.
 
     Attributes:
-        groups: Valid groups, by namespace and name.
         refused: Groups that Bayplan cannot obey, with the problems; their members are gated.
     """
 
@@ -47,17 +46,7 @@ class AdmittedGroups:
 def admitted_groups(
     placed: Sequence[Placed[dict[str, Any]]], priority_of: PriorityOf, problems: list[Problem], notices: list[str]
 ) -> AdmittedGroups:
-    """Complete and translate PodGroups of all three APIs.
-
-    Args:
-        placed: The objects as written.
-        priority_of: Returns the value of a PriorityClass.
-        problems: List to which problems are added.
-        notices: List to which notices are added.
-
-    Returns:
-        The groups.
-    """
+    """Complete and translate PodGroups of all three APIs."""
     groups: dict[GroupKey, PodGroup | CompositePodGroup] = {}
     refused: dict[GroupKey, tuple[Problem, ...]] = {}
     first: dict[GroupKey, Placed[dict[str, Any]]] = {}

@@ -28,9 +28,7 @@ class RejectionCause:
     """Cause for which pods are not scheduled.
 
     Attributes:
-        verdict: Verdict on these pods.
         text: The reasons, separated by commas.
-        pods: Number of pods.
         example: One of the pods, as ``namespace/name``.
     """
 

@@ -24,14 +24,7 @@ from scheduler_core.scheduler import Scheduler
 
 @dataclass(slots=True)
 class BuiltProfiles:
-    """The profiles of a cluster, built.
-
-    Attributes:
-        instances: The valid ones.
-        invalid: Problems of the SchedulerProfiles that are invalid, by name; paths are those in the object.
-        invalid_configs: Names of the PluginConfigs that are invalid.
-        problems: All problems, with the places of the objects.
-    """
+    """The profiles of a cluster, built."""
 
     instances: list[FrameworkInstance] = field(default_factory=list)
     invalid: dict[str, list[Problem]] = field(default_factory=dict)
@@ -73,7 +66,6 @@ def without_invalid(cluster: AdmittedCluster, retained_configs: Container[str] =
     """Return a live cluster without its invalid profiles and PluginConfigs, with notices about the profiles.
 
     Args:
-        cluster: The cluster.
         retained_configs: PluginConfigs that stay even if they are invalid.
 
     Raises:

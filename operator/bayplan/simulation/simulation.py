@@ -82,10 +82,8 @@ class PodPlacement:
     """Result for one pending pod.
 
     Attributes:
-        profile: schedulerName of the pod.
         node: Node to which it is scheduled; "" for none.
         reason: Why it is not scheduled, as in the PodScheduled condition; "" if it is.
-        attempts: Number of scheduling attempts.
     """
 
     namespace: str
@@ -102,13 +100,8 @@ class SimulationResult:
     """Result of a simulation.
 
     Attributes:
-        pods: Results of the pending pods, by namespace and name.
-        nodes: Usage of the nodes, by name.
         packing: Totals and fragmentation at the end, for the pods of ``pods``.
-        running: Number of pods that had a node at the start.
         notices: Notices about ignored objects and other limitations.
-        gangs: Results of the gangs, by namespace and name.
-        claims: Resource claims at the end, with their allocations.
         preempted: Running pods that were preempted, as ``namespace/name``.
     """
 
@@ -151,15 +144,9 @@ def simulate(
     """Schedule the pods of a cluster.
 
     Args:
-        cluster: Objects and profiles.
-        options: Settings of the run.
         registry: Available plugins; defaults to :func:`installed_plugins`.
         restarts: Running pods that are restarted after the pending ones are decided: the pods of one entry are deleted
             and created again without a node, and the next entry follows when they are decided.
-        inspect: Called at the end with the scheduler and the results of the pods.
-
-    Returns:
-        The result for each pending or restarted pod.
 
     Raises:
         ConfigError: A profile is invalid.

@@ -64,7 +64,6 @@ def admitted_storage(given: StorageObject, class_name: str | None) -> StorageObj
     """Admit a storage object.
 
     Args:
-        given: The object as written.
         class_name: Name of the default StorageClass.
 
     Raises:

@@ -18,11 +18,7 @@ PIPED_WIDTH = 4096
 
 
 def renderers(as_text: Callable[[T], str]) -> Mapping[str, Callable[[T], str]]:
-    """Return the function that renders a document, by output format; YAML output ends with a line break.
-
-    Args:
-        as_text: Renders the document for people.
-    """
+    """Return the function that renders a document, by output format; YAML output ends with a line break."""
     return {"table": lambda document: as_text(printable_document(document)), "json": as_json, "yaml": _as_yaml}
 
 
@@ -61,11 +57,6 @@ def _as_yaml(document: Any) -> str:
 
 def read_answer(answer: bytes, kind: type[T], what: str) -> T:
     """Decode a document that the operator returned.
-
-    Args:
-        answer: JSON.
-        kind: The document's type.
-        what: Name of the document with its article, for the error.
 
     Raises:
         ServerUnavailableError: The JSON is not such a document.

@@ -21,8 +21,6 @@ def item_or_error(what: str, build: Callable[[], T], failed: Callable[[str], T])
 
     Args:
         what: Kind of item, for the log, such as ``the explanation of a pod``.
-        build: Builds the item.
-        failed: Returns the item that shows an error instead.
     """
     try:
         return build()

@@ -54,7 +54,6 @@ def report_renderers(
     """Return the function that renders a report, by output format: ``table``, ``json``, ``yaml`` or ``html``.
 
     Args:
-        title: Returns the title of the page.
         sections: Returns what people read; see :func:`page_of`.
     """
 
@@ -90,10 +89,7 @@ def html_document(
 
     Args:
         title: Title, which is escaped.
-        style: Style sheet.
-        body: Lines of the body.
         scripts: Hashes of the permitted scripts, as :func:`hash_source` returns them.
-        head: Further lines of the head.
     """
     permitted = " ".join(f"'{each}'" for each in scripts)
     policy = "; ".join(
@@ -131,10 +127,6 @@ def hash_source(text: str) -> str:
 
 def html_lines(sections: Iterable[RenderableType], heading: str = "h2") -> list[str]:
     """Return the sections as HTML, with all text escaped.
-
-    Args:
-        sections: As in :func:`page_of`.
-        heading: Element of headings.
 
     Raises:
         TypeError: A section is neither a text, a table nor a group of them.

@@ -35,7 +35,6 @@ def printable_yaml(document: Any, width: int) -> str:
 
     Args:
         document: Plain JSON types.
-        width: Characters per line.
     """
     text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=width)
     # PyYAML escapes control characters by itself, but writes those that change text direction as they are.

@@ -34,11 +34,7 @@ def text_of(sections: Iterable[RenderableType]) -> str:
 
 
 class _Printable:
-    """A renderable whose own styles stay while escape sequences in its text are escaped.
-
-    Args:
-        shown: The renderable.
-    """
+    """A renderable whose own styles stay while escape sequences in its text are escaped."""
 
     def __init__(self, shown: RenderableType) -> None:
         self._shown = shown

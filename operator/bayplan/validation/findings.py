@@ -23,12 +23,9 @@ class Finding(Struct, frozen=True, rename="camel"):
 
     Attributes:
         severity: An error makes the files invalid.
-        file: The file.
-        message: What is wrong and what to do.
         line: Line from 1; 0 for the whole file.
         document: Number of the document in the file, from 1; 0 for the whole file.
         object: Kind and name; "" for none.
-        path: Field path in the object.
     """
 
     severity: Severity
@@ -50,7 +47,6 @@ class Report(Struct, frozen=True, rename="camel"):
 
     Attributes:
         valid: Whether there is no error.
-        objects: Number of validated objects.
         findings: Sorted by file, line and severity.
         unreadable: Files that could not be read, in sentences.
     """

@@ -26,10 +26,7 @@ class Manifest:
     """A document, or an item of a list.
 
     Attributes:
-        body: The parsed content.
-        file: The file.
         number: Number of the document in the file, from 1.
-        node: The YAML node, which has line numbers.
     """
 
     body: Any
@@ -73,7 +70,6 @@ def read_manifests(sources: Sequence[str], *, recursive: bool = False) -> Readin
 
     Args:
         sources: Files, directories (their ``.yaml``, ``.yml`` and ``.json`` files), ``-`` for standard input.
-        recursive: Whether to read subdirectories, too.
     """
     reading = Reading()
     for source in sources:

@@ -38,11 +38,9 @@ class ManifestValidation:
     """Validation of manifests together.
 
     Args:
-        manifests: All manifests.
         allow_default_scheduler: Whether a profile may be named default-scheduler, as with ``bayplan run``.
 
     Attributes:
-        findings: The findings.
         objects: Number of validated objects, without ignored ones.
     """
 

@@ -26,7 +26,6 @@ async def served_resources(connection: ApiConnection, path: str) -> frozenset[st
     """Return the plural names of what a version of an API group serves, such as ``podgroups``.
 
     Args:
-        connection: Connection to the API server.
         path: Path of the version, such as ``/apis/resource.k8s.io/v1``.
 
     Returns:

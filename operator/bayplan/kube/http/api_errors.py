@@ -75,7 +75,6 @@ def api_error(request: str, status: int, body: bytes) -> ClusterWriteError:
     Args:
         request: Method and path, for the message.
         status: HTTP status code; a redirect is an error too, since the API server sends none that must be followed.
-        body: Body of the response.
 
     Returns:
         An error whose class defines what to do next; its text contains the server's own message.

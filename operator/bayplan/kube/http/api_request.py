@@ -58,14 +58,9 @@ class ApiRequest(Struct, frozen=True, gc=False):
     """A request.
 
     Attributes:
-        method: HTTP method.
         path: Path from the root, its parts quoted.
         body: Bytes to send.
-        content_type: Content type of the body.
-        params: Query parameters.
         timeout: Seconds until the response, including waits for Retry-After but not for the rate limit.
-        lane: Connections that carry it.
-        accept: Accept header.
         changes_nothing: Whether a POST only queries, as a review does; a process that does not lead may send it, too.
     """
 

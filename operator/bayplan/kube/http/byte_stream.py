@@ -23,8 +23,6 @@ class Endpoint(Struct, frozen=True):
     """Destination of requests.
 
     Attributes:
-        host: Name or address.
-        port: TCP port.
         tls: TLS context; None for plain TCP.
     """
 

@@ -66,7 +66,6 @@ class ConnectionOptions:
 
     Attributes:
         bind_connections: Pool size for binds, equal to their concurrency.
-        write_connections: Pool size for all other writes.
         read_connections: Pool size for lists and single reads.
         qps: Requests per second, without watches and leases; None for no limit.
         burst: Requests that may exceed ``qps`` at once.
@@ -91,7 +90,6 @@ class FencedBody(BytesPayload):
     Args:
         body: Bytes to send.
         fence: Raises if this process must not write.
-        content_type: Content type of the body.
 
     Attributes:
         refused: The error that the fence raised, or None.
@@ -124,9 +122,6 @@ class ApiConnection:
     Use as an asynchronous context manager, or call :meth:`close`.
 
     Args:
-        access: Address and credentials.
-        options: Limits.
-        clock: Clock.
         write_fence: Called before each request, retries too, that changes the cluster: when it is made, and again when
             its bytes are written, after any wait. Raises if this process must not change anything. Not called for
             Leases. None lets all requests pass.
@@ -281,12 +276,8 @@ class ApiConnection:
         """Open a watch; reading its body raises the same errors as :meth:`request`.
 
         Args:
-            path: Path from the root.
             params: Query parameters, ``watch=true`` among them.
             idle_seconds: Maximum silence, to detect a frozen server.
-
-        Yields:
-            The body as it arrives.
         """
         await self._renew()
         renewals = self._renewals

@@ -57,11 +57,7 @@ def shallow(text: bytes) -> bytes:
 
 
 class DeepDecoder(Generic[T]):
-    """Like :class:`msgspec.json.Decoder`, for any nesting depth.
-
-    Args:
-        kind: Type to decode.
-    """
+    """Like :class:`msgspec.json.Decoder`, for any nesting depth."""
 
     __slots__ = ("_decoder",)
 
@@ -81,11 +77,7 @@ class DeepDecoder(Generic[T]):
 
 
 class ObjectJsonDecoder(DeepDecoder[T]):
-    """Decoder of JSON that a Go program wrote: null is read as in :mod:`scheduler_core.model.nullable_forms`.
-
-    Args:
-        kind: Struct type to decode.
-    """
+    """Decoder of JSON that a Go program wrote: null is read as in :mod:`scheduler_core.model.nullable_forms`."""
 
     __slots__ = ("_kind", "_nullable")
 

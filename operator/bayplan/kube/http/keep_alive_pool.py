@@ -83,7 +83,6 @@ class Response:
     """An HTTP response.
 
     Attributes:
-        status: HTTP status.
         raw_headers: Headers as received; the last one if a name is repeated.
         body: The body, joined if it came in chunks.
     """
@@ -216,8 +215,6 @@ class KeepAlivePool:
     """Connections to one endpoint.
 
     Args:
-        endpoint: The destination.
-        clock: Clock.
         limit: Maximum number of connections; further requests wait in the order of arrival.
         connect_seconds: Timeout of TCP and TLS.
         idle_seconds: Maximum idle time after which a connection is not used again.
@@ -242,7 +239,6 @@ class KeepAlivePool:
 
         Args:
             head: Request line and headers, with the empty line that ends them.
-            body: The body.
             seconds: Timeout, including the wait for a free connection.
             fence: Called right before the bytes are written; its error is raised here.
 

@@ -28,7 +28,6 @@ class KeepAliveRequests:
 
     Args:
         access: Address of the API server.
-        clock: Clock.
         limit: Maximum number of connections.
         connect_seconds: Timeout of TCP and TLS.
     """
@@ -56,7 +55,6 @@ class KeepAliveRequests:
         """Send a request.
 
         Args:
-            request: The request.
             authorization: Value of the Authorization header; None for none.
             deadline: The clock's time by which the response must arrive.
             fence: Raises if the request must not be sent; called right before its bytes are written.

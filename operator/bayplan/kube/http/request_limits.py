@@ -60,7 +60,6 @@ class TokenBucket:
     Args:
         rate: Tokens per second, above 0.
         burst: Tokens in a full bucket, at least 1.
-        clock: Clock.
     """
 
     __slots__ = ("_burst", "_clock", "_rate", "_then", "_tokens")

@@ -67,7 +67,6 @@ def client_context(
     Args:
         authority: Certificates that are trusted, PEM.
         authority_file: A file with such certificates. If both are None, those of the system are trusted.
-        is_verified: Whether the server's certificate is verified.
         names: See ``ClientContext``.
 
     Raises:

@@ -95,11 +95,7 @@ class FeedSink(Struct, Generic[T], frozen=True):
     """Handlers of one resource's events.
 
     Attributes:
-        on_add: Called with an added object.
-        on_update: Called with the old and the new object.
-        on_delete: Called with a deleted object.
         on_synced: Called when the first list is complete.
-        on_trouble: Called with the reason of each error.
         on_unreadable: Called with an object that cannot be decoded and the reason, see the feeds; None to keep the
             last version that could be.
     """
@@ -153,14 +149,10 @@ class ClusterInformers:
 
     Args:
         connection: Connection to the API server.
-        scheduler: Its feeds receive the objects.
-        clock: Clock.
         readiness: Has one condition for each informer that the first cycle waits for, and shows which error blocks it.
         options: Options of all informers; with a seed, each informer has another one.
 
     Attributes:
-        nodes: The informer of nodes.
-        pods: The informer of pods.
         arrivals: Delay with which new pods arrive.
         by_resource: Every informer, nodes and pods first.
         synced: Set when every first list is complete.

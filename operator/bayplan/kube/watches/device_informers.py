@@ -32,10 +32,7 @@ class DeviceInformers:
     """Watches claims, classes, slices and taint rules from when they are served.
 
     Args:
-        connection: Connection to the API server.
         informers: Makes the informers, and shows their state.
-        feed: Receives the objects.
-        clock: Source of time.
         api: Receives the version that is served; the writer of claims uses it.
     """
 

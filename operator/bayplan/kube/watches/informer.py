@@ -111,14 +111,11 @@ class InformerOptions(Struct, frozen=True):
     """Intervals and sizes of an informer.
 
     Attributes:
-        page_limit: Objects per page of a paged list.
         idle_seconds: Silence after which a watch is opened again; the server sends a bookmark about once a minute.
         watch_seconds: Range of the random time after which the server ends a watch, so that they do not end together.
-        list_seconds: Timeout of one page.
         backoff_initial_seconds: First delay after an error.
         backoff_maximum_seconds: Maximum delay after an error.
         slice_seconds: Maximum CPU time of decoding before other tasks run.
-        seed: Seed of the jitter.
     """
 
     page_limit: int = 500
@@ -138,7 +135,6 @@ class Informer(Generic[T]):
     later than it is called.
 
     Attributes:
-        path: Path of the collection.
         unreadable: Objects of which the newest version cannot be decoded, by key.
         known: Last readable version of each object that was delivered and not deleted, by ``namespace/name`` (``/name``
             if cluster-scoped).

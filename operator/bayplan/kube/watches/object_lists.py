@@ -24,7 +24,6 @@ class ListMeta(Struct, frozen=True, gc=False, rename="camel"):
     """Metadata of a page.
 
     Attributes:
-        resource_version: Resource version of the whole list.
         continue_: Token for the next page; empty on the last one.
     """
 
@@ -39,7 +38,6 @@ class ListPage(Struct, Generic[Item], frozen=True, gc=False):
     objects would be treated as deleted.
 
     Attributes:
-        metadata: See :class:`ListMeta`.
         items: The objects; None if the server writes null for an empty list.
     """
 
@@ -54,9 +52,7 @@ async def list_objects(connection: ApiConnection, path: str, kind: type[T]) -> t
     """List a collection.
 
     Args:
-        connection: Connection to the API server.
         path: Path of the collection, such as ``/api/v1/pods``.
-        kind: Type that its objects are decoded to.
 
     Returns:
         The objects in the server's order, and the number of objects that could not be decoded.

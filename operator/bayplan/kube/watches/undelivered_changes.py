@@ -86,7 +86,6 @@ class _Undelivered(Struct, Generic[T]):
         handled_uid: UID of the object that the sink handled before; "" for none.
         versions: Versions that it may have, oldest first.
         was_unreadable: Whether the sink may have an unreadable version.
-        tries: Number of failed tries.
         due: Time of the next try.
     """
 
@@ -110,11 +109,8 @@ class UndeliveredChanges(Generic[T]):
     """Delivers changes of one resource, and repeats those that fail.
 
     Args:
-        path: Path of the resource, for the log.
-        sink: Receives the changes.
         objects: By key, the newest readable version of each object, and the objects of which the newest version cannot
             be decoded; the informer owns both.
-        clock: Clock.
         deferral: State of a sink that may handle changes later; None if it never does.
 
     Attributes:
@@ -162,7 +158,6 @@ class UndeliveredChanges(Generic[T]):
         """Deliver a change.
 
         Args:
-            key: Key of the object.
             old: The version before; None for an added object.
             new: The new version; None for a deleted object. ``known`` has it already.
         """
@@ -194,7 +189,6 @@ class UndeliveredChanges(Generic[T]):
         """Deliver that the newest version of an object cannot be decoded, or with an empty reason that it can be again.
 
         Args:
-            key: Key of the object.
             shown: The fields of it that can be read; the whole object if ``reason`` is empty.
             reason: Why it cannot be decoded.
         """

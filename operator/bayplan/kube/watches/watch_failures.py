@@ -20,11 +20,7 @@ _logger = logging.getLogger(__name__)
 
 
 class WatchOutages:
-    """Log of the watches that fail.
-
-    Args:
-        clock: Clock.
-    """
+    """Log of the watches that fail."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -38,10 +34,6 @@ class WatchOutages:
         """Record that a watch ended, or could not be opened.
 
         An expired version is no failure: the watch starts over with a list, which the metric of relists counts.
-
-        Args:
-            path: Path of its collection.
-            error: The error that ended it.
         """
         if isinstance(error, ResourceExpiredError):
             _logger.debug("Watch of %s starts over: %s", path, error)
@@ -60,11 +52,7 @@ class WatchOutages:
         self._broken.add(path)
 
     def opened(self, path: str) -> None:
-        """Record that a watch is open.
-
-        Args:
-            path: Path of its collection.
-        """
+        """Record that a watch is open."""
         self._reasons.pop(path, None)
         self._broken.discard(path)
         if self._affected and not self._broken:
@@ -83,7 +71,6 @@ def watch_failure(path: str, error: SchedulerCoreError) -> str:
 
     Args:
         path: Path of the collection, such as ``/apis/storage.k8s.io/v1/csinodes``.
-        error: The error of the request.
 
     Returns:
         The error's own text, with a remedy if a user has to act.

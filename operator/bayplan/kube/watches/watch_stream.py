@@ -82,10 +82,7 @@ class Undecodable(Struct, frozen=True):
     """An object that does not match the expected type.
 
     Attributes:
-        type: Type of the event.
-        metadata: Its identity as far as it can be read.
         reason: Why it cannot be decoded, with the field's path.
-        content: Its JSON as Python values.
     """
 
     type: str

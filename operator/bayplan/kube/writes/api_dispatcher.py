@@ -57,17 +57,12 @@ class ApiDispatcher:
     """Executor of queued writes on the running loop.
 
     Args:
-        options: Bounds.
-        clock: Clock.
         bind_pressure: Returns whether so many binds are pending that other writes should yield.
 
     Attributes:
-        written: Successful writes.
         merged: Writes merged into one that was queued.
-        retried: Failures that were retried.
         given_up: Writes that failed for good.
         dropped_events: Events dropped for newer ones.
-        in_flight: Writes in flight.
     """
 
     def __init__(self, options: DispatcherOptions, clock: Clock, bind_pressure: Callable[[], bool]) -> None:

@@ -72,16 +72,11 @@ class Binder:
     """Binds pods over the connection's bind lane.
 
     Args:
-        connection: Connection to the API server.
         timeout: Seconds for a bind's response, and for the read that may follow.
         calls: Counts binds; None for no counts.
 
     Attributes:
-        waiting: Binds that wait for a slot.
-        in_flight: Binds in flight.
-        bound: Successful binds.
         settled: Binds whose outcome had to be read.
-        failed: Binds that raised.
     """
 
     def __init__(

@@ -34,8 +34,6 @@ class WriterOptions(Struct, frozen=True):
 
     Attributes:
         bind_limit: Maximum number of binds in flight; the connection's bind pool should be as large.
-        request_seconds: Timeout of a request.
-        dispatcher: Bounds of the queue of other writes.
         pod_lookup: The informer's pods, for ``lastTransitionTime``.
     """
 
@@ -50,14 +48,9 @@ class KubeWriter:
 
     Args:
         connection: Connection to the API server; it stays open when the writer stops.
-        options: Bounds.
-        clock: Clock.
 
     Attributes:
-        binder: Binds, with their counters.
-        dispatcher: Queue of other writes, with its counters.
         events: Event recorder, with its counters.
-        calls: Durations of binds and status patches.
     """
 
     def __init__(self, connection: ApiConnection, options: WriterOptions, clock: Clock) -> None:

@@ -197,12 +197,9 @@ class EventRecorder:
 
     Args:
         connection: Connection to the API server.
-        dispatcher: Executes the writes.
-        clock: Clock.
         timeout: Timeout of a request in seconds.
 
     Attributes:
-        recorded: Recorded events.
         repeated: Recorded events that were counted into a series.
     """
 

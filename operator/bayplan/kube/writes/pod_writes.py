@@ -45,7 +45,6 @@ class PodWrites:
     Args:
         connection: Connection to the API server.
         clock: Clock for ``lastTransitionTime``.
-        lookup: The informer's pods.
         timeout: Timeout of a request in seconds.
     """
 

@@ -25,7 +25,6 @@ class Write(ABC):
 
     Attributes:
         key: The object that it changes; an object's writes are sent one at a time, in the order of arrival.
-        rank: Its priority.
         max_tries: Maximum number of failures; None for no limit.
         tries: Number of failures so far.
         outlives_bind: Whether it is sent also if the pod is bound first; a bind makes other patches obsolete.
@@ -74,10 +73,8 @@ class DispatcherOptions:
             server is slow.
         max_events: Maximum number of queued events; the oldest are dropped.
         defer_seconds: Maximum time that writes yield to binds.
-        events_per_second: Rate limit of events.
         event_burst: Events that may exceed the rate at once.
         retry_initial_seconds: Delay after the first failure.
-        retry_maximum_seconds: Maximum delay between attempts.
     """
 
     workers: int = 8

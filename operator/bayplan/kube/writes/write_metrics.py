@@ -22,9 +22,6 @@ CALL_BOUNDS = exponential_bounds(0.001, 2, 15)
 class WriteMetrics:
     """Histograms of completed calls.
 
-    Args:
-        clock: Clock.
-
     Attributes:
         executed: Durations in seconds, by type and result (``success`` or ``error``).
     """
