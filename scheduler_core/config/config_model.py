@@ -94,7 +94,6 @@ def raise_rule_problems(title: str, problems: Iterable[RuleProblem]) -> None:
     """Raise all problems as one pydantic error, which keeps their locations within the outer models.
 
     Args:
-        title: The name of the model.
         problems: The violated rules; without any, nothing happens.
 
     Raises:

@@ -84,9 +84,6 @@ def parse_duration(text: str) -> Duration:
 def format_duration(duration: Duration) -> str:
     """Return a duration in Go's notation, as metav1.Duration prints it.
 
-    Args:
-        duration: The duration.
-
     Returns:
         Text such as ``1h0m0s``, ``1m30s``, ``1.5s``, ``100ms``, ``0s``.
     """

@@ -38,9 +38,6 @@ def qualified_name_problems(name: str) -> list[str]:
 def label_value_problems(value: str) -> list[str]:
     """Check a label value.
 
-    Args:
-        value: The value; it may be empty.
-
     Returns:
         Messages; empty for a valid value.
     """

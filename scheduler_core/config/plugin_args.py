@@ -344,8 +344,6 @@ def read_args(plugin: str, model: type[Args], args: Mapping[str, Any], prefix: s
     """Validate the args of any plugin.
 
     Args:
-        plugin: The name of the plugin.
-        model: Its args model, any pydantic model.
         args: The args; ``apiVersion`` and ``kind`` are checked and removed.
         prefix: Field path of the args, such as ``spec.pluginConfig[1].args``.
 
@@ -372,10 +370,6 @@ def read_args(plugin: str, model: type[Args], args: Mapping[str, Any], prefix: s
 
 def in_tree_args_problems(entries: Iterable[tuple[str, Mapping[str, Any]]], prefix: str) -> Iterator[Problem]:
     """Check the args of the built-in plugins in a ``pluginConfig`` list; other plugins are ignored.
-
-    Args:
-        entries: Plugin name and args of each entry.
-        prefix: Field path of the list.
 
     Yields:
         All problems.

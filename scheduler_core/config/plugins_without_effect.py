@@ -94,9 +94,6 @@ def disabled_problems(plugins: Plugins) -> Iterator[Problem]:
 def enabled_notes(plugins: Plugins) -> tuple[Problem, ...]:
     """Return a note for each enabled plugin whose entry has no effect.
 
-    Args:
-        plugins: Plugins of a profile.
-
     Returns:
         The notes, with paths from the profile's root.
     """

@@ -216,9 +216,6 @@ class KubeSchedulerConfiguration(ConfigModel):
 def parse_configuration(document: Mapping[str, Any]) -> KubeSchedulerConfiguration:
     """Validate a KubeSchedulerConfiguration.
 
-    Args:
-        document: The document, parsed from YAML or JSON.
-
     Returns:
         The configuration with its defaults. Args of built-in plugins are validated, those of others are not.
 

@@ -42,7 +42,6 @@ def validate(model: type[Model], document: object, prefix: str = "") -> Model:
     """Validate a document by a model.
 
     Args:
-        model: The model.
         document: The document, parsed from YAML or JSON; not modified.
         prefix: Field path of the document within a larger one, such as ``spec``.
 
@@ -88,7 +87,6 @@ def field_path(prefix: str, location: Iterable[str | int]) -> str:
 
     Args:
         prefix: Start of the path; may be empty.
-        location: Field names, list indices and keys of mappings.
 
     Returns:
         A path such as ``profiles[0].plugins.score.enabled[2].name`` or ``minResources[example.com/gpu]``.
@@ -119,9 +117,6 @@ def path_steps(path: str) -> list[tuple[str, str]]:
 def repeated(names: Sequence[str]) -> list[int]:
     """Find duplicate names.
 
-    Args:
-        names: The names in order.
-
     Returns:
         The index of each name that an earlier entry has too. The earlier index is not included, because messages must
         not contain indices: invalid entries of the list may have been removed.
@@ -134,10 +129,6 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Suggest a similar name.
 
     Similarity alone would suggest Coscheduling for CapacityScheduling; a misspelt name differs in a letter of four.
-
-    Args:
-        name: The unknown name.
-        known: The valid names.
 
     Returns:
         Text that starts with a space, or an empty text.
@@ -285,11 +276,5 @@ def _exists(node: Any, location: Location) -> bool:
 
 
 def _touches(location: Location, known: Container[Location], above: Container[Location]) -> bool:
-    """Return whether a problem at this location was reported already, or results from what was removed.
-
-    Args:
-        location: The location.
-        known: Locations of reported problems.
-        above: All parents of these locations.
-    """
+    """Return whether a problem at this location was reported already, or results from what was removed."""
     return location in above or any(location[:length] in known for length in range(len(location) + 1))

@@ -28,7 +28,6 @@ class PoolUsage:
 
     Attributes:
         dedicated: Number of allocations of each device that is allocated as a whole; more than one is a conflict.
-        shares: Shares by device.
         revision: Number of changes of all pools at the last change of this one.
     """
 

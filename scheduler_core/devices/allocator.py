@@ -38,7 +38,6 @@ class SearchTally:
 
     Attributes:
         searches: Their number; nodes with equal devices share one.
-        steps: Their steps.
         given_up: Searches that ended at a limit of time or steps.
     """
 
@@ -101,9 +100,6 @@ class Allocator:
 
     Args:
         claims: Claims without an allocation, in the order of the pod.
-        classes: Device classes by name.
-        devices: Devices of the cluster.
-        limits: Bounds of the search on one node.
         best_fit: Whether each request takes the smallest device that serves it, and not the first one.
     """
 
@@ -137,11 +133,6 @@ class Allocator:
     ) -> NodeAllocation | None:
         """Return the devices of the claims on a node, None if the claims cannot be allocated there.
 
-        Args:
-            node: Name of the node.
-            labels: Labels of the node.
-            declared_features: Features that the node declares.
-
         Raises:
             AllocationError: An object is invalid: the scheduling attempt ends.
             AllocationTimeoutError: The search reached a limit.
@@ -171,10 +162,7 @@ class Allocator:
         those of the call. There is no limit of time.
 
         Args:
-            node: Name of the node.
-            labels: Labels of the node.
             on_step: Called at each step of the search; what it raises ends the search.
-            declared_features: Features that the node declares.
 
         Raises:
             AllocationError: As :meth:`find`.

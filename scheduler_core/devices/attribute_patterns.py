@@ -27,11 +27,6 @@ _FAILED, _ABSENT, _LIST = -3, -2, -1
 class AttributePatterns:
     """Patterns of devices for the constraints of one plan.
 
-    Args:
-        plans: The plan.
-        terms: Its distinct requests.
-        values: How constraints read attributes.
-
     Attributes:
         names: The attributes that constraints read, sorted.
         derived: The expressions that requests derive them by, and the name of each.

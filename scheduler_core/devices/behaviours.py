@@ -132,15 +132,7 @@ class BehaviourRow:
 
 
 class BehaviourTable:
-    """Behaviours of devices towards one plan.
-
-    Args:
-        plans: The plan.
-        selectors: Verdicts of selectors.
-        attributes: How constraints read attributes.
-        features: Feature gates.
-        bounds: Largest numbers of stored entries.
-    """
+    """Behaviours of devices towards one plan."""
 
     def __init__(
         self,
@@ -207,11 +199,7 @@ class BehaviourTable:
         return found
 
     def searches(self, key: bytes) -> dict[Hashable, Any]:
-        """Return the outcomes of searches for equal plans, by what describes the devices of a node.
-
-        Args:
-            key: Key of the search.
-        """
+        """Return the outcomes of searches for equal plans, by what describes the devices of a node."""
         found = self._searches.get(key)
         if found is None:
             found = self._searches[key] = {}
@@ -373,11 +361,6 @@ class BehaviourTable:
 
 class DeviceKnowledge:
     """Verdicts and behaviours that outlive a scheduling attempt.
-
-    Args:
-        features: Feature gates.
-        bounds: Largest numbers of stored entries.
-        steps: Counts the steps of attempts; None for a counter without bounds.
 
     Attributes:
         store: Compiled expressions, verdicts and derived attributes.

@@ -17,12 +17,7 @@ Size = tuple[Mapping[str, int], Mapping[str, int]]
 
 
 class BestFit:
-    """Sizes of devices for the requests of one attempt.
-
-    Args:
-        plans: The claims.
-        selectors: The compiled selectors.
-    """
+    """Sizes of devices for the requests of one attempt."""
 
     def __init__(self, plans: Sequence[ClaimPlan], selectors: SelectorCache) -> None:
         self._reads: dict[int, Reads] = {

@@ -34,12 +34,7 @@ def class_expressions(device_class: DeviceClass) -> Expressions:
 
 
 class ClassCounts:
-    """Counts of devices by class and node; verdicts are stored per slice.
-
-    Args:
-        devices: Devices of the cluster.
-        max_classes: Number of classes with stored verdicts.
-    """
+    """Counts of devices by class and node; verdicts are stored per slice."""
 
     def __init__(self, devices: ClusterDevices, max_classes: int = _MAX_CLASSES) -> None:
         self.devices = devices
@@ -47,13 +42,7 @@ class ClassCounts:
         self._matches: OrderedDict[tuple[bool, Expressions], WeakKeyDictionary[PooledSlice, _Matches]] = OrderedDict()
 
     def count(self, device_class: DeviceClass, name: str, labels: Mapping[str, str]) -> tuple[int, int]:
-        """Return the number of devices of a node that match a class, and how many of them are in use.
-
-        Args:
-            device_class: The class.
-            name: The node.
-            labels: Its labels.
-        """
+        """Return the number of devices of a node that match a class, and how many of them are in use."""
         expressions = class_expressions(device_class)
         total = used = 0
         try:

@@ -71,12 +71,7 @@ class AttributeValues:
 
 
 class AttributeConstraint:
-    """State of one constraint during a search: the values of the devices taken, in order.
-
-    Args:
-        constraint: A constraint that names an attribute.
-        values: How attributes are read.
-    """
+    """State of one constraint during a search: the values of the devices taken, in order."""
 
     __slots__ = ("_is_match", "_requests", "_source", "_values", "attribute")
 

@@ -29,8 +29,6 @@ def consumed_capacity(
     """Return what a share consumes of each capacity of a device.
 
     Args:
-        requested: Requested amounts by name.
-        rules: Capacities of the device by name.
         fractional: Whether ranges in thousandths are computed exactly (gate DRAFractionalCapacityRange).
 
     Returns:

@@ -15,10 +15,6 @@ class CounterBalance:
 
     A counter that allocated devices exceed makes all devices of the pool that consume counters unavailable, also those
     that consume others; kube-scheduler compares all counters of the pool.
-
-    Args:
-        view: The pool.
-        usage: Its devices in use, on all nodes.
     """
 
     __slots__ = ("_available", "_groups", "_is_exceeded")

@@ -46,12 +46,7 @@ class DerivationFailure(Struct, gc=False, frozen=True):
     is_compile_error: bool
 
     def message(self, attribute: str, device: str) -> str:
-        """Return the message of the scheduling attempt.
-
-        Args:
-            attribute: Name of the attribute.
-            device: ``driver/pool/device``.
-        """
+        """Return the message of the scheduling attempt."""
         if self.is_compile_error:
             return f"compile derived attribute {attribute} failed: {self.text}"
         return f"evaluate derived attribute {attribute} on device {device} failed: {self.text}"
@@ -79,7 +74,6 @@ class DerivedAttributes:
 
     Args:
         store: Stores both; other caches may share it, so that one bound holds for all.
-        steps: Counts the steps of the attempt; None for a counter without bounds.
     """
 
     def __init__(self, store: Store | None = None, steps: StepCounter | None = None) -> None:

@@ -34,8 +34,6 @@ class NodeDevices:
 
     Args:
         pools: The pools, in the order of the search.
-        rows: Behaviours of their devices.
-        usages: Their devices in use.
     """
 
     __slots__ = ("pools", "rows", "usages")
@@ -88,13 +86,7 @@ class NodeDevices:
 
 
 class SearchState:
-    """Devices taken so far; every change can be undone in reverse order.
-
-    Args:
-        node: The devices of the node.
-        plans: The claims.
-        values: How constraints read attributes.
-    """
+    """Devices taken so far; every change can be undone in reverse order."""
 
     def __init__(self, node: NodeDevices, plans: Sequence[ClaimPlan], values: AttributeValues) -> None:
         self.node = node

@@ -84,10 +84,6 @@ class NodePools:
 class DeviceInventory:
     """Slices of the cluster and the taint rules over them.
 
-    Args:
-        features: Feature gates.
-        steps: Counts the steps that refresh what a node sees; None for a counter without bounds.
-
     Attributes:
         changed: Names of nodes whose devices, or devices in use, changed.
         shared_changes: Number of changes of the use of devices that several nodes reach; these are not in the log.
@@ -156,11 +152,6 @@ class DeviceInventory:
     ) -> tuple[PoolView, ...]:
         """Return the pools that a node sees, in the order of the search.
 
-        Args:
-            name: The node.
-            labels: Its labels.
-            declared_features: The features that it declares.
-
         Raises:
             AllocationError: A slice has an invalid node selector.
         """
@@ -202,10 +193,6 @@ class DeviceInventory:
 
     def targeting(self, name: str, labels: Mapping[str, str]) -> Iterator[tuple[PooledSlice, tuple[bool, ...] | None]]:
         """Return the slices that target a node, obsolete and incomplete ones included.
-
-        Args:
-            name: The node.
-            labels: Its labels.
 
         Yields:
             Each slice, and whether each of its devices targets the node; None if all do.
@@ -342,7 +329,6 @@ class DeviceInventory:
         """Make what nodes see of a pool stale.
 
         Args:
-            key: The pool.
             changed: The slice that changed or was removed; None if none did.
         """
         pool = self._pools[key]

@@ -73,7 +73,6 @@ class PooledSlice:
     Attributes:
         name: Name of the object; unique.
         pool_key: Driver and pool.
-        generation: Generation of the pool.
         slice_count: Number of slices of the pool in this generation, as the slice states it.
         target: The nodes of the slice.
         device_targets: The nodes of each device, if they differ; else None.
@@ -219,7 +218,6 @@ def pool_content(
 
     Args:
         targeting: Slices that target the node, ordered by name, with the devices that do (True: all).
-        others: Further slices of the same generation.
         validates_counters: Whether counters that devices consume must exist (gate DRAPartitionableDevices).
     """
     counter_slices = [one for one, _ in targeting if one.counter_sets] + [one for one in others if one.counter_sets]

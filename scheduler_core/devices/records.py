@@ -91,7 +91,6 @@ class SelectedFacts:
 
     Attributes:
         number: Number of the record, never reused.
-        driver: The driver.
         attributes: By name, as the driver wrote it.
         capacity: By name, as the driver wrote it.
         allow_multiple_allocations: Whether requests can share the device.

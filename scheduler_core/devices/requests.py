@@ -25,7 +25,6 @@ class RequestTerms:
     Attributes:
         number: Number among all terms of the attempt.
         claim: ``namespace/name`` of the claim.
-        name: Name of the request or of the alternative.
         parent: Name of the request of an alternative; else "".
         device_class: The class, None if it does not exist.
         class_selectors: Expressions of the class.
@@ -82,7 +81,6 @@ class RequestPlan:
     """A request of a claim: its terms, or those of its alternatives.
 
     Attributes:
-        name: Name of the request.
         error: Why the request is invalid; "" if its terms decide.
         terms: One for each alternative; one in all for a request without alternatives.
         has_alternatives: Whether it is a prioritized list.
@@ -99,7 +97,6 @@ class ClaimPlan:
     """A claim to allocate.
 
     Attributes:
-        claim: The claim.
         requests: Its requests, in order.
         constraint_error: Why a constraint is invalid; "" if all are valid.
     """
@@ -116,8 +113,6 @@ def plan_claims(
 
     Args:
         claims: Claims without an allocation, in the order of the pod.
-        classes: Device classes by name.
-        features: Feature gates.
     """
     plans: list[ClaimPlan] = []
     number = 0

@@ -105,13 +105,6 @@ class NodeAllocation:
 
     Nodes with equal devices, and pods with equal claims, share one solution, so only positions of devices are stored
     until :meth:`results`.
-
-    Args:
-        node: Name of the node.
-        pools: Its pools.
-        rows: Behaviours of their devices.
-        plans: The claims.
-        solution: Devices found.
     """
 
     __slots__ = ("_plans", "_pools", "_rows", "node", "solution")
@@ -142,9 +135,6 @@ class NodeAllocation:
 
     def results(self, new_share_id: Callable[[], str]) -> list[AllocationResult]:
         """Return one result for each claim, in order, without timestamps.
-
-        Args:
-            new_share_id: Returns a random UUID.
 
         Raises:
             AllocationError: A slice has a node selector that cannot be written into a result.

@@ -161,12 +161,6 @@ class Search:
     """A search on one node.
 
     Args:
-        node: The devices of the node.
-        plans: The claims.
-        values: How constraints read attributes.
-        all_devices: Devices of requests in mode All, by number of the terms.
-        limits: Bounds.
-        counter: Counts the steps of the attempt.
         best_fit: Order in which devices are tried; None for that of the pools.
         for_all: Whether all solutions are wanted that differ for some pod, and not only one.
     """

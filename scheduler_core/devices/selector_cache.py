@@ -67,7 +67,6 @@ class Verdict(Struct, gc=False, frozen=True):
 
         Args:
             owner: ``class NAME`` or ``claim NAMESPACE/NAME``.
-            device: ``driver/pool/device``.
         """
         if self.compile_error:
             return f"{owner}: selector #{self.index}: CEL compile error: {self.compile_error}"
@@ -81,8 +80,6 @@ class _Verdicts:
     """Verdicts of one list of expressions, by what they read of a device; by its number if that is not known.
 
     Attributes:
-        reads: What the expressions read.
-        by_device: The verdicts.
         size: Size in bytes.
     """
 
@@ -99,7 +96,6 @@ class SelectorCache:
 
     Args:
         store: Stores both; other caches may share it, so that one bound holds for all.
-        steps: Counts the steps of the attempt; None for a counter without bounds.
 
     Attributes:
         steps: The counter.

@@ -21,13 +21,7 @@ _LIST = ("list", None)
 
 
 def lacks_devices(node: NodeDevices, plans: Sequence[ClaimPlan], values: AttributeValues) -> bool:
-    """Return whether the claims, which have no request in mode All, certainly cannot be allocated.
-
-    Args:
-        node: The devices of the node.
-        plans: The claims.
-        values: How constraints read attributes.
-    """
+    """Return whether the claims, which have no request in mode All, certainly cannot be allocated."""
     if any(row.has_errors for row in node.rows):
         return False
     # Requests with admin access take devices in use, too.
@@ -67,13 +61,9 @@ class _Usable:
     """Free devices that serve at least one request.
 
     Args:
-        node: The devices of the node.
-        requests: The requests.
         limit: Largest number of devices to look for; None for all.
-        values: How constraints read attributes.
 
     Attributes:
-        positions: The devices.
         is_shared: Whether one of them can be taken several times, so that they cannot be counted.
     """
 

@@ -16,9 +16,6 @@ V = TypeVar("V")
 class SizedCache(Generic[K, V]):
     """Entries by key, the one used longest ago first.
 
-    Args:
-        max_bytes: Largest sum of the sizes.
-
     Attributes:
         stored_bytes: Sum of the sizes.
     """

@@ -15,7 +15,6 @@ class UnavailableClaim(Struct, frozen=True):
     """An allocated claim that the pod cannot use on a node.
 
     Attributes:
-        claim: The claim.
         is_reachable: Whether its devices are reachable from the node.
         is_supported: Whether the node has the features that its devices need; if they are reachable too, only their
             driver is not ready.

@@ -18,11 +18,7 @@ from scheduler_core.snapshot.pod_info import PodInfo
 
 
 class StepBudget:
-    """Steps that a search may still take.
-
-    Args:
-        limit: Number of steps.
-    """
+    """Steps that a search may still take."""
 
     __slots__ = ("limit", "spent")
 
@@ -74,11 +70,6 @@ class DeviceChooser(ABC):
 
         Between two choices, the devices in use must be those of the filtering. Choices that differ only in devices
         that are equal for every pod are yielded once.
-
-        Args:
-            state: State of the attempt that filtered the node.
-            node_name: The node.
-            budget: Steps of the search for devices are counted there.
 
         Raises:
             StepLimitError: No step is left.

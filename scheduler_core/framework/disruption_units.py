@@ -30,7 +30,6 @@ class DisruptionUnit(Struct, frozen=True):
     """Pods that are evicted together or not at all.
 
     Attributes:
-        pods: The pods.
         priority: The highest priority of the pods and their group.
         rank: Rank among units of equal priority: 3 for a whole CompositePodGroup, 2 for another whole group and for a
             pod of a native one, 1 for other pods.
@@ -41,21 +40,13 @@ class DisruptionUnit(Struct, frozen=True):
     rank: int = _SINGLE
 
     def importance(self, now: datetime) -> Importance:
-        """Return the sort key, most important first: higher priority, higher rank, more pods, older pods.
-
-        Args:
-            now: Start time of pods that report none.
-        """
+        """Return the sort key, most important first: higher priority, higher rank, more pods, older pods."""
         started = min(info.pod.status.start_time or now for info in self.pods)
         return -self.priority, -self.rank, -len(self.pods), started
 
 
 class DisruptionUnits:
-    """All disruption units at one moment.
-
-    Args:
-        groups: The pod groups.
-    """
+    """All disruption units at one moment."""
 
     def __init__(self, groups: GroupViews) -> None:
         self._by_uid: dict[str, DisruptionUnit] = {}
@@ -107,8 +98,6 @@ def split_by_budgets(
     """Split pods by whether evicting them, in this order, violates a PodDisruptionBudget.
 
     Args:
-        pods: The pods.
-        budgets: The budgets.
         leaving: Pods that are evicted before them.
 
     Returns:

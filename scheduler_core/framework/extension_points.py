@@ -128,7 +128,6 @@ class Shortage:
     """Insufficient amount of a resource on a node.
 
     Attributes:
-        resource: Its name.
         needed: What the pod needs; CPU in millicores, everything else in whole units.
         free: What is free, in the same unit; negative if the node is overcommitted.
     """
@@ -154,9 +153,6 @@ class FilterPlugin(Plugin):
         """Filter rows.
 
         Args:
-            state: The state of the attempt.
-            pod: The pod to schedule.
-            nodes: The columns.
             rows: The rows to filter, some of which may have no node: their codes are ignored.
 
         Returns:

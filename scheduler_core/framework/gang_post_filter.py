@@ -22,7 +22,6 @@ class TriedMember:
     """A member that the rejected cycle tried, feasible or not; it is not assumed any more.
 
     Attributes:
-        pod: The member.
         state: The state of its attempt, after Filter.
     """
 

@@ -56,7 +56,6 @@ class GangEviction:
     """Eviction for a gang.
 
     Attributes:
-        preemptor: The gang.
         victims: Pods that do not terminate yet, at least one.
         node_names: Nodes to which members are nominated; nominations of pods with lower priority to them are cleared.
         members: UIDs of the gang's members, which keep their nominations.
@@ -76,12 +75,6 @@ class GangPreemptor(ABC):
         self, state: CycleState, pod: PodInfo, diagnosis: Diagnosis, terms: VictimTerms
     ) -> MemberCandidates:
         """Return the nodes where an infeasible member would fit without pods of lower priority; changes nothing.
-
-        Args:
-            state: The state of the attempt that found no node.
-            pod: The member, with the priority of its gang.
-            diagnosis: Why the member is infeasible.
-            terms: Constraints on the victims.
 
         Raises:
             PluginError: A plugin raised, or returned a value that its extension point does not allow.

@@ -169,9 +169,6 @@ class DryRun(Protocol):
     def run_filters(self, rows: NDArray[np.intp]) -> Verdicts:
         """Run the filters with and without the pods that are nominated to these nodes.
 
-        Args:
-            rows: Rows in ascending order.
-
         Returns:
             int32 per row: 0 where the pod would fit; the attempt's diagnosis explains any other value.
 
@@ -288,8 +285,6 @@ class Handle(Protocol):
         """Dry-run the filters for ``pod`` with running pods removed.
 
         Args:
-            state: The state of the attempt; it is cloned.
-            pod: The pod to schedule.
             frees_shared_ports: Whether the removal of a pod frees its host ports although another pod on the node uses
                 them, as in kube-scheduler, which stores the ports of a node as a set.
 

@@ -51,7 +51,6 @@ class StatusField(Struct, frozen=True):
 
     Attributes:
         name: In snake_case: ``node_info`` is read from ``nodeInfo``.
-        type: Type to decode it as.
         default: Value where the object has none; not mutable.
     """
 
@@ -93,7 +92,6 @@ def decoded_types(declared: Iterable[tuple[str, ObjectReads]], *, reads_marks: b
     """Return the types that contain what all plugins read.
 
     Args:
-        declared: Plugins by name and what each reads.
         reads_marks: Whether the annotations of pods that name gangs of other schedulers are decoded.
 
     Returns:

@@ -23,7 +23,6 @@ class Preemptor(Struct, frozen=True):
         kind: ``pod`` or ``podgroup``, as in kube-scheduler's messages.
         key: ``namespace/name``.
         scheduler_name: The profile that schedules it.
-        priority: Its priority.
         reference: The object, for events.
         pod: The pod; None for a gang.
         group: The gang; None for a pod.

@@ -123,17 +123,12 @@ class Plugin(ABC):
 
         Args:
             args: An instance of ``args_model``, validated and with defaults; None if the plugin takes no args.
-            handle: Access to the scheduler.
         """
         self.args = args
         self.handle = handle
 
     def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
         """Return a check for how long the results of PreFilter and PreScore hold for pods of the same class.
-
-        Args:
-            pod: The pod for which both were just called.
-            nodes: The columns.
 
         Returns:
             A cheap check that is true while both would return and prepare the same; :func:`always` where that follows
@@ -151,8 +146,6 @@ class Plugin(ABC):
 
         Args:
             state: State of the attempt in which the node was found feasible; nothing has changed since.
-            pod: The pod.
-            node_name: The node.
 
         Returns:
             The objects as they would be stored, by name, in plain JSON types; None (the default) if the plugin has

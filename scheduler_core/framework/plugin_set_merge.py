@@ -55,11 +55,6 @@ ResolvedPlugins = dict[str, tuple[ResolvedPlugin, ...]]
 def resolve(custom: Plugins, defaults: Plugins, registry: Registry) -> tuple[ResolvedPlugins, list[Problem]]:
     """Merge a profile's plugins with the defaults and expand multiPoint to all extension points.
 
-    Args:
-        custom: The plugins of the profile.
-        defaults: The default set, under multiPoint.
-        registry: The available plugins.
-
     Returns:
         The plugins of each point, and all problems with paths from the profile's root, such as
         ``plugins.score.enabled[0].name``.
@@ -87,10 +82,6 @@ def _may_be_served(missing: Problem, found: Sequence[Problem]) -> bool:
 
 def merged_sets(custom: Plugins, defaults: Plugins) -> dict[str, PluginSet]:
     """Merge a profile's plugins with the defaults, point by point, without expanding multiPoint.
-
-    Args:
-        custom: The plugins of the profile.
-        defaults: The default set, under multiPoint.
 
     Returns:
         The merged set of each extension point and of ``multiPoint``.

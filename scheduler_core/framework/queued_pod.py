@@ -40,7 +40,6 @@ class QueuedPod:
 
     Attributes:
         info: The compiled pod; replaced when the pod is updated.
-        uid: The UID of the pod.
         profile: The pod's ``spec.schedulerName``.
         place: The part of the queue that contains it.
         timestamp: When it was added, or last returned from an attempt, in the clock's seconds; activation, backoff and
@@ -156,7 +155,6 @@ class QueuedGang(QueuedPod):
     It is queued, backed off and requeued like a pod. ``info`` is that of a member, with the priority of the gang.
 
     Attributes:
-        gang_key: The key of the gang.
         members: Members that wait, by UID; the gang adds and removes them.
         rejected_members: Rejected members, one per pod class; queueing hints are called for them.
         tried_at: When its last attempt began, in the clock's seconds.
@@ -196,7 +194,6 @@ class QueuedGang(QueuedPod):
         """Set the priority and the time by which QueueSort orders the gang.
 
         Args:
-            priority: The priority of the gang.
             since: When the gang started to wait, in the clock's seconds.
         """
         self.info.priority = self._sort_entry.info.priority = priority

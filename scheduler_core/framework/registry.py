@@ -13,11 +13,7 @@ ENTRY_POINT_GROUP = "bayplan.plugins"
 
 
 class Registry:
-    """Plugin classes by the name by which profiles enable them.
-
-    Args:
-        plugins: The built-in plugins.
-    """
+    """Plugin classes by the name by which profiles enable them."""
 
     def __init__(self, plugins: Iterable[type[Plugin]] = ()) -> None:
         self._classes: dict[str, type[Plugin]] = {}
@@ -44,7 +40,6 @@ class Registry:
 
         Args:
             plugin: A concrete subclass of one or more extension points, with a ``name``.
-            origin: Source of the class, for error messages.
 
         Raises:
             RegistryError: The name is taken, or the class is not a usable plugin.

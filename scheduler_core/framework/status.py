@@ -51,7 +51,6 @@ class Status:
     """A status code with its reasons and the plugin that returned it.
 
     Attributes:
-        code: The code.
         reasons: Messages for users; the message of a failed attempt counts the nodes of each reason.
         plugin: The plugin that returned the status; set by the runtime.
         is_success: Whether the code is SUCCESS.

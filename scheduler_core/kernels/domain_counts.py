@@ -18,8 +18,6 @@ def domain_sums(amounts: NDArray[np.integer], ids: DomainIds, domains: int) -> N
 
     Args:
         amounts: Integer per row; their sums must stay below 2**53, to be exact in float64.
-        ids: int32 per row.
-        domains: Number of domains.
 
     Returns:
         int64[domains + 1]; the last slot is for rows without a domain.

@@ -28,7 +28,6 @@ def truncated_quotients(dividends: NDArray[np.int64], divisors: NDArray[np.int64
     """Divide and round towards zero.
 
     Args:
-        dividends: int64[n].
         divisors: int64[n] or one number; none of them 0.
 
     Returns:
@@ -55,7 +54,6 @@ def percentages(parts: NDArray[np.int64], wholes: NDArray[np.int64]) -> NDArray[
 
     Args:
         parts: int64[n], from 0 to the whole.
-        wholes: int64[n], 1 or more.
 
     Returns:
         float64[n] of integral values, 0 to 100.

@@ -14,7 +14,6 @@ def imbalance(requested: Amounts, allocatable: Amounts) -> float | None:
     """Return the standard deviation of the nodes' utilization, 0 to 0.5.
 
     Args:
-        requested: Amount per node.
         allocatable: Amount per node; nodes with 0 do not count.
 
     Returns:
@@ -32,7 +31,6 @@ def unusable_shares(
 
     Args:
         free: Free amount per node, by resource; every requested resource has an entry.
-        slots: Whether each node has room for another pod.
         kinds: (resource, amount) of what equal pods request, with amounts above 0, and the number of these pods.
 
     Returns:

@@ -35,12 +35,7 @@ class EndedAttempt(NamedTuple):
 
 
 class AttemptHistory:
-    """Attempts by the UID of the pod or the key of the gang.
-
-    Args:
-        subjects: Maximum number of pods and gangs of each table.
-        attempts: Maximum number of attempts of each.
-    """
+    """Attempts by the UID of the pod or the key of the gang."""
 
     __slots__ = ("_attempts", "_placed", "_repeated", "_subjects")
 

@@ -33,9 +33,6 @@ PluginDuration = tuple[CycleStage, str, Code, float]
 class CycleRecorder:
     """Implementation of :class:`scheduler_core.framework.cycle_stages.Recorder`.
 
-    Args:
-        now: The clock.
-
     Attributes:
         now: The clock.
         times: The start of the cycle, then the end of each stage, in seconds.
@@ -123,11 +120,7 @@ class CycleRecorder:
 
 
 class RecorderPool:
-    """Pool of recorders, because allocating lists for each cycle would add to the recorded time.
-
-    Args:
-        now: The clock.
-    """
+    """Pool of recorders, because allocating lists for each cycle would add to the recorded time."""
 
     __slots__ = ("_now", "_spare")
 

@@ -46,14 +46,7 @@ class DeviceMetrics:
     def binding_waited(
         self, profile: str, claims: Iterable[ResourceClaim], outcome: BindingOutcome, seconds: float
     ) -> None:
-        """Count a wait for binding conditions.
-
-        Args:
-            profile: The scheduler name.
-            claims: The claims of the pod.
-            outcome: How the wait ended.
-            seconds: Its duration.
-        """
+        """Count a wait for binding conditions."""
         for claim in claims:
             allocation = claim.status.allocation
             for result in () if allocation is None else allocation.devices.results:

@@ -23,9 +23,7 @@ def exponential_bounds(first: float, factor: float, count: int) -> Bounds:
     """Return bounds that grow by a factor, multiplied one by one so that they equal kube-scheduler's to the last bit.
 
     Args:
-        first: The lowest upper bound.
         factor: Ratio of each bound to the one before it.
-        count: Number of bounds.
     """
     bounds = [first]
     while len(bounds) < count:
@@ -40,9 +38,7 @@ class Histogram:
         bounds: Upper bounds of the buckets, inclusive, ascending; one more bucket counts larger values.
 
     Attributes:
-        bounds: As given.
         counts: Per bucket, not cumulative; one entry more than ``bounds``.
-        total: The sum of the observations.
     """
 
     __slots__ = ("bounds", "counts", "total")
@@ -67,9 +63,7 @@ def observe_many(histograms: Sequence[Histogram], places: NDArray[np.intp], valu
     """Add many observations to histograms that have the same bounds.
 
     Args:
-        histograms: The histograms.
         places: int[n], the index in ``histograms`` for each observation.
-        values: float64[n], the observations.
     """
     bounds, count = histograms[0].bounds, len(histograms)
     buckets = len(bounds) + 1
@@ -110,12 +104,7 @@ class Backlog:
 
 
 class Backlogs(Generic[K]):
-    """Backlogs by label; a label has no histogram before its first observation.
-
-    Args:
-        histograms: Where the observations are counted.
-        bounds: Bounds of new histograms.
-    """
+    """Backlogs by label; a label has no histogram before its first observation."""
 
     def __init__(self, histograms: dict[K, Histogram], bounds: Bounds) -> None:
         self._histograms = histograms

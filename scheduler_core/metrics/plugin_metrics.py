@@ -18,7 +18,6 @@ class RecordedPluginMetrics:
 
     Attributes:
         counters: Values by name.
-        histograms: Histograms by name.
     """
 
     def __init__(self) -> None:

@@ -135,7 +135,6 @@ class ProfileRecord:
         last_error: Message of the last error.
         last_error_at: Time of the last error, UTC.
         lost_binds: Pods that another scheduler bound while they were being bound here.
-        last_lost_bind: The last of these.
     """
 
     scheduled: int = 0

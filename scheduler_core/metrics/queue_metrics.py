@@ -20,11 +20,6 @@ Registrations = Mapping[str, tuple[EventRegistration, ...]]
 class QueueMetrics:
     """Timer of the PreEnqueue plugins and queueing hints of one profile.
 
-    Args:
-        profile: The scheduler name.
-        metrics: Metrics of the scheduler.
-        clock: The clock.
-
     Attributes:
         now: The clock.
         gates: Durations of PreEnqueue, by status code.
@@ -38,12 +33,7 @@ class QueueMetrics:
         self._hints = metrics.hints_backlog
 
     def timed(self, registrations: Registrations, event: str) -> Registrations:
-        """Return registrations whose hints are timed.
-
-        Args:
-            registrations: By plugin.
-            event: Name of the event for which they are called.
-        """
+        """Return registrations whose hints are timed."""
         return {
             plugin: tuple(self._timed(plugin, event, entry) for entry in entries)
             for plugin, entries in registrations.items()

@@ -39,14 +39,7 @@ class CycleSubject(Struct, frozen=True):
 
 
 class SlowCycles:
-    """Logger of slow cycles.
-
-    Args:
-        seconds: Duration from which a cycle is slow.
-
-    Attributes:
-        seconds: As given.
-    """
+    """Logger of slow cycles."""
 
     def __init__(self, seconds: float = SLOW_CYCLE_SECONDS) -> None:
         self.seconds = seconds

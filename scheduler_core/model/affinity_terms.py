@@ -21,8 +21,6 @@ class PodQuery(Struct, gc=False, frozen=True):
     """Selects pods by their labels, in namespaces that are named or selected by labels.
 
     Attributes:
-        selector: Selects the pods.
-        namespaces: Namespaces by name.
         namespace_selector: Selects namespaces in addition to the named ones.
     """
 
@@ -34,8 +32,6 @@ class PodQuery(Struct, gc=False, frozen=True):
         """Return whether the query selects a pod.
 
         Args:
-            namespace: The namespace of the pod.
-            labels: The labels of the pod.
             namespace_labels: The labels of the namespace; None if they are not known.
         """
         if namespace not in self.namespaces:

@@ -39,8 +39,6 @@ class InTreePlugin(Struct, frozen=True):
     """An in-tree volume plugin and the CSI driver that replaces it.
 
     Attributes:
-        name: The name of the plugin.
-        driver: The name of the CSI driver.
         source: The field of a volume or pod volume with the plugin's source.
         topology_key: The driver's label for zones; "" if affinity is not translated.
         is_migrated: Whether the scheduler counts and translates its volumes.
@@ -80,10 +78,6 @@ def in_tree_plugin(source: PersistentVolume | Volume) -> InTreePlugin | None:
 
 def translated_handle(volume: PersistentVolume, plugin: InTreePlugin) -> str:
     """Return the CSI volume handle of an in-tree volume.
-
-    Args:
-        volume: A volume with the plugin's source.
-        plugin: A migrated plugin.
 
     Raises:
         StorageError: The source cannot be translated.

@@ -134,7 +134,6 @@ class DeviceRequestResult(Struct, gc=False, frozen=True, omit_defaults=True, ren
 
     Attributes:
         request: Name of the request, or ``request/alternative``.
-        driver: The driver.
         pool: The pool of the driver.
         device: The device of the pool.
         admin_access: True for admin access, which does not count as use of the device; else None.

@@ -172,7 +172,6 @@ class Device(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
     Attributes:
         name: Unique in its pool.
         attributes: By name; a name without a domain belongs to the domain of the driver.
-        capacity: By name, as the attributes.
         consumes_counters: Counters of the pool that its allocation consumes.
         node_name: The node of the device, if the slice has ``perDeviceNodeSelection``.
         node_selector: The nodes that reach the device, if the slice has ``perDeviceNodeSelection``.

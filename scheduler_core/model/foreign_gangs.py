@@ -62,11 +62,7 @@ class MarkedMeta(ObjectMeta, gc=False, frozen=True, rename="camel"):
 
 
 def foreign_gang(metadata: ObjectMeta) -> str:
-    """Return what a pod's mark of another gang scheduler is, with the remedy; "" for none.
-
-    Args:
-        metadata: Metadata of a pod that names no PodGroup.
-    """
+    """Return what a pod's mark of another gang scheduler is, with the remedy; "" for none."""
     annotations = getattr(metadata, "annotations", _NONE)
     labels = metadata.labels
     if annotations is _NONE and not labels:

@@ -73,7 +73,6 @@ class NullableForm(Generic[T]):
     """A struct type in which every value may be null, and the way back to the struct.
 
     Args:
-        kind: The struct type.
         of_manifest: Whether objects of manifests are converted: a required field that is missing or null is an error,
             as the API server's validation reports it, and uninterpreted JSON is given as Python values. If not, JSON
             of the API server is decoded, and such a field has the zero value, as in a Go client.
@@ -128,11 +127,6 @@ def convert(value: Any, kind: type[T]) -> T:
 def second_try(form: NullableForm[T], decode: Callable[[], Any], first: msgspec.ValidationError) -> T:
     """Decode an object in its nullable form.
 
-    Args:
-        form: The nullable form.
-        decode: Decodes the object in that form.
-        first: Error of the first attempt.
-
     Raises:
         msgspec.ValidationError: The error that is left if null is accepted everywhere.
     """
@@ -150,7 +144,6 @@ def readable_part(value: Any, kind: type[T]) -> T:
 
     Args:
         value: The object as parsed JSON, which does not match its type.
-        kind: The struct type.
 
     Raises:
         msgspec.ValidationError: Its name cannot be read.

@@ -25,9 +25,6 @@ _NO_SOURCES = _sources(Volume())
 def demand_count(spec: PodSpec) -> int:
     """Return the number of requirements, listed values, affinity terms, spread constraints, volumes and resources.
 
-    Args:
-        spec: The spec of a pod.
-
     Returns:
         The number, which is approximate where that does not matter.
     """

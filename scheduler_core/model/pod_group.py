@@ -125,7 +125,6 @@ class PodGroup:
 
     Attributes:
         key: The key of the group.
-        uid: The UID.
         min_member: Number of members that are scheduled together or not at all; at least 1.
         created: The creation timestamp, UTC.
         generation: ``metadata.generation``.
@@ -192,8 +191,6 @@ class CompositePodGroup:
     """Content of a CompositePodGroup object: a group of groups.
 
     Attributes:
-        key: The key of the group.
-        uid: The UID.
         min_groups: Number of child groups that are scheduled together or not at all; at least 1.
         parent: Name of the CompositePodGroup that it is a child of, in its namespace; "" for a root.
         generation: ``metadata.generation``.
@@ -256,7 +253,6 @@ def group_keys_of(pod: Pod, sources: Container[GroupSource] = tuple(GroupSource)
     so a label counts first.
 
     Args:
-        pod: The pod.
         sources: The sources that count; labels and fields of the others are ignored.
     """
     namespace, labels = pod.metadata.namespace, pod.metadata.labels

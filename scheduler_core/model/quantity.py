@@ -108,7 +108,6 @@ def canonical_text(nano_units: int, form: str) -> str:
     """Return the text of a quantity as the API server writes it.
 
     Args:
-        nano_units: The amount.
         form: Its notation; a binary one applies to whole numbers from 1024 only.
     """
     if nano_units == 0:

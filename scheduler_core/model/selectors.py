@@ -80,7 +80,6 @@ class LabelRequirement(Struct, gc=False, frozen=True):
     """One condition on one label.
 
     Attributes:
-        key: The label key.
         operator: One of the constants of this module.
         values: Values of In and NotIn, sorted and without duplicates; else empty.
         number: Value of Gt and Lt; else 0.

@@ -79,9 +79,6 @@ class ImageLocality(ScorePlugin):
 def full_image_name(name: str) -> str:
     """Complete an image name like container runtimes do.
 
-    Args:
-        name: Name in the pod's spec.
-
     Returns:
         The name with ``:latest`` unless it has a tag or a digest; the colon before a registry's port is not a tag.
     """

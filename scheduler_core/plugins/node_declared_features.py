@@ -75,12 +75,7 @@ class NodeDeclaredFeatures(PreFilterPlugin, FilterPlugin):
     reuse = Reuse(filter=Reads.NODE, pod=PodReads.NOTHING)
 
     def __init__(self, args: Any, handle: Handle) -> None:
-        """Create the plugin with an empty cache.
-
-        Args:
-            args: None.
-            handle: Access to the scheduler.
-        """
+        """Create the plugin with an empty cache."""
         super().__init__(args, handle)
         self._version = -1
         self._declared: dict[str, NDArray[np.bool_]] = {}

@@ -105,7 +105,6 @@ class TolerationTables:
 
     Args:
         bounds: Bounds of the number of tables and of the tolerations that they list.
-        steps: Counts the steps of comparisons; None for a counter without bounds.
     """
 
     __slots__ = ("_steps", "_tables", "_taint_lists")

@@ -88,8 +88,6 @@ async def run_extender_filters(
 
     Args:
         extenders: The extenders of the profile, in calling order.
-        pod: The pod.
-        node_names: Nodes that pass the filters.
         rejections: Receives the reasons for rejected nodes, by name; an extender may reject nodes without a reason.
 
     Returns:
@@ -124,11 +122,6 @@ def _check_known(extender: ExtenderRunner, verdict: ExtenderVerdict, requested: 
 
 async def run_extender_scores(extenders: Sequence[ExtenderRunner], pod: PodInfo, node_names: Sequence[str]) -> Scores:
     """Call prioritize of all extenders at once; an extender that fails gives no scores.
-
-    Args:
-        extenders: The extenders of the profile.
-        pod: The pod.
-        node_names: The feasible nodes.
 
     Returns:
         int64 per node: the sum of the scores, scaled from 0..10 to 0..100 and weighted. It wraps around as int64 does.

@@ -27,7 +27,6 @@ class SumFilters(Struct, frozen=True):
     """The filters of an attempt.
 
     Attributes:
-        state: The state of the attempt.
         pod: The pod to schedule.
         summing: The filters that read sums, with their positions.
         rows: intp[k], ascending.

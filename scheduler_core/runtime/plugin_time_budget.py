@@ -86,7 +86,6 @@ class PluginTimeBudget:
     """Watches what is not built in, as an instance is built.
 
     Args:
-        registry: Defines which plugins are built in.
         watchdog: Interrupts calls that take too long; None for no limit.
     """
 

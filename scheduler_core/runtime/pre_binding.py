@@ -97,7 +97,6 @@ async def run_pre_binds(instance: FrameworkInstance, state: CycleState, held: Pr
     """Run PreBind until a plugin does not succeed, or the pod is cancelled.
 
     Args:
-        instance: The revision of the profile.
         state: The state of the attempt; plugins whose pre-flight returned Skip are not called.
         held: The pod; its PreBind is over afterwards.
     """

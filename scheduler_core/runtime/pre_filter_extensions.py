@@ -51,10 +51,6 @@ def pod_removed(
     """Call RemovePod of all plugins after a pod was removed from a row.
 
     Args:
-        instance: The profile.
-        state: The state to update.
-        pod: The pod to schedule.
-        removal: The removed pod, and its row.
         nodes: The columns, without the removed pod.
 
     Raises:

@@ -42,7 +42,6 @@ def differences(cache: ClusterCache, expected: ClusterCache) -> list[CacheDiffer
     """Compare a cache with the API server's state.
 
     Args:
-        cache: The cache in use; it is only read.
         expected: A cache built from the API server's nodes and scheduled pods. Pods that only ``cache`` assumes are
             added to it, because an assumed pod is not a difference.
 

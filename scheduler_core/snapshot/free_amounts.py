@@ -19,7 +19,6 @@ def free_amount(nodes: NodeColumns, name: str) -> int | None:
     """Return the free amount of a resource on all nodes together.
 
     Args:
-        nodes: The columns.
         name: The resource; ``pods`` for the number of further pods.
 
     Returns:

@@ -69,13 +69,7 @@ class HeldNodes:
         return next(iter(self._by_node.get(node_name, {}).values()), "")
 
     def verdicts(self, size: int, version: int, row_of: Callable[[str], int]) -> NDArray[np.int32]:
-        """Return int32 per row, 0 for rows that are not held, else a code for :meth:`text`.
-
-        Args:
-            size: Number of rows.
-            version: Version of the nodes in the columns.
-            row_of: Returns the row of a node.
-        """
+        """Return int32 per row, 0 for rows that are not held, else a code for :meth:`text`."""
         if self._verdicts is None or self._version != version or len(self._verdicts) != size:
             self._verdicts, self._version = np.zeros(size, dtype=np.int32), version
             for name in self._by_node:

@@ -25,7 +25,6 @@ class LabelColumn:
     """Values of one label key.
 
     Attributes:
-        key: The label key.
         values: Interned values in use.
         version: Incremented when the value of a node changes, to detect stale masks.
     """
@@ -83,8 +82,6 @@ class LabelColumns:
 
     Args:
         labels: Returns the labels of the node of a row; None for an unused row.
-        limit: Maximum number of columns.
-        steps: Counts the steps of new columns; None for a counter without bounds.
     """
 
     __slots__ = ("_capacity", "_columns", "_labels", "_limit", "_made", "_size", "_steps")

@@ -34,11 +34,7 @@ _VALUES_OF_STEP = 12
 
 
 class NodeMatching:
-    """Evaluates selectors on one set of columns; results for rows without a node are undefined.
-
-    Attributes:
-        nodes: The columns.
-    """
+    """Evaluates selectors on one set of columns; results for rows without a node are undefined."""
 
     __slots__ = ("_tables", "nodes")
 
@@ -50,10 +46,6 @@ class NodeMatching:
 
     def required(self, required: RequiredNodeAffinity, rows: Rows) -> Mask | None:
         """Return where a pod's node selector and required affinity match.
-
-        Args:
-            required: The pod's requirements.
-            rows: The rows to evaluate.
 
         Returns:
             bool per row; None if there are no requirements.

@@ -15,7 +15,6 @@ class NodeSubsets:
 
     Args:
         numbers: int32 per row: the number of its subset, :data:`NO_SUBSET` for none.
-        count: Number of subsets.
     """
 
     __slots__ = ("_ordered", "_starts", "count", "numbers")

@@ -29,7 +29,6 @@ class ColumnsOverlay:
     this overlay, or be of other pods and of nodes that this overlay did not add.
 
     Args:
-        nodes: The columns.
         frees_shared_ports: Whether the removal of a pod frees its host ports although another pod on the node uses
             them. kube-scheduler does that, because it stores the ports of a node as a set.
     """

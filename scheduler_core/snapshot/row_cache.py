@@ -22,11 +22,7 @@ class RowCache(ABC):
     __slots__ = ("_position", "_resources", "_size", "nodes")
 
     def __init__(self, nodes: NodeColumns) -> None:
-        """Create an empty cache.
-
-        Args:
-            nodes: The columns.
-        """
+        """Create an empty cache."""
         self.nodes = nodes
         self._position = 0
         self._size = -1
@@ -65,9 +61,6 @@ class StaleDeviceRows:
 
     The use of devices that several nodes reach does not make rows stale: it changes with every pod that gets one.
     ``shared_changed`` reports it.
-
-    Args:
-        nodes: The columns.
 
     Attributes:
         shared_changed: Whether that use changed between the last two calls of :meth:`take`.

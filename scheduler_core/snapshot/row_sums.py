@@ -18,10 +18,6 @@ from scheduler_core.snapshot.pod_info import PodInfo
 class RowSums:
     """Copy of the sums of some rows.
 
-    Args:
-        nodes: The columns.
-        rows: intp[k], ascending.
-
     Attributes:
         allocatable: int64[resource column, k], in the columns' units.
         allowed_pods: int64[k], the pod limit of each node.

@@ -30,11 +30,7 @@ _NO_CHANGE = ColumnChange()
 
 
 class ScalarResources:
-    """Offers of nodes and requests of pods.
-
-    Args:
-        names: Columns of the resources.
-    """
+    """Offers of nodes and requests of pods."""
 
     __slots__ = ("_names", "_offered", "_users")
 

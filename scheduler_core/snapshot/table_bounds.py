@@ -27,7 +27,6 @@ class SnapshotBounds(Struct, frozen=True):
         query_bytes: Memory for these counts.
         idle_checks: Pods that are compared with a query after its last use before its counts are dropped. If there are
             more pods on nodes, their number applies, because recounting costs as much.
-        default_selectors: Default selectors of pods.
         toleration_tables: Lists of tolerations, each compared with all taint lists.
         selector_tables: Conditions on node labels, each evaluated for all values.
         table_items: Tolerations or values that the keys of either of these tables list, together.
@@ -57,7 +56,6 @@ class BoundedTables(Generic[K, V]):
     A key may list a megabyte of values, so that a bound on the number of tables is none on memory.
 
     Args:
-        limit: Maximum number of tables.
         items: Maximum number of items that all keys list; a table that exceeds it alone is not stored.
     """
 

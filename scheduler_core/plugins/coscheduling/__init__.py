@@ -83,7 +83,6 @@ class Coscheduling(QueueSortPlugin, PreEnqueuePlugin, PreFilterPlugin, PostFilte
 
         Args:
             args: Timeouts and the percentage of members that may be missing.
-            handle: Access to the scheduler.
         """
         super().__init__(args, handle)
         self._args = args
@@ -303,8 +302,6 @@ def missing_resources(group: PodGroup, nodes: NodeColumns, own: Sequence[PodInfo
 
     Args:
         group: The group; one pod slot for each of ``min_member`` pods is added to its ``minResources``.
-        nodes: The columns.
-        own: Members that have a node; their requests count as free.
 
     Returns:
         Missing amounts by resource, CPU in millicores, the rest in whole units; empty if nothing is missing.

@@ -24,11 +24,6 @@ from scheduler_core.snapshot.pod_info import PodInfo
 def admission(view: GroupView, waiting: WaitingPods, records: Records) -> Status:
     """Return whether members of a group may be tried.
 
-    Args:
-        view: The group.
-        waiting: Pods that wait at Permit.
-        records: State of the groups.
-
     Returns:
         Success, or UnschedulableAndUnresolvable, because preemption does not help.
     """

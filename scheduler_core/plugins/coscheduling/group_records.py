@@ -97,7 +97,6 @@ class Records:
         """Back off a group; a backoff that is under way is not extended.
 
         Args:
-            key: The group.
             seconds: The minimum duration. The actual one starts at 1 second and doubles each time up to 10 seconds.
                 Without it, members that take turns on released resources would be tried forever, because the queue pops
                 backing-off pods early while it has nothing else to try.

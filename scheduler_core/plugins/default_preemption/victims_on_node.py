@@ -43,7 +43,6 @@ class RowOutcome:
     """Result for one row.
 
     Attributes:
-        row: The row.
         verdict: 0 if the pod fits without ``victims``; else why it does not fit without all pods of lower priority.
         victims: Pods to evict, most important first.
         pdb_violations: How many of them violate a PodDisruptionBudget.

@@ -284,8 +284,6 @@ class DynamicResources(
         """Start to deallocate or delete a claim; return whether there is one.
 
         Args:
-            state: The state of the pod's attempt.
-            pod: The pod.
             group_uid: UID of its PodGroup if that may lose its claims, else "".
             released: UIDs of the claims that were released for other pods; the claim is added.
         """

@@ -45,13 +45,7 @@ def is_ready_for_binding(claim: ResourceClaim) -> bool:
 
 
 def is_past_binding_timeout(claim: ResourceClaim, timeout_seconds: float, now: datetime) -> bool:
-    """Return whether the devices of a claim with binding conditions were allocated too long ago.
-
-    Args:
-        claim: The claim.
-        timeout_seconds: How long drivers may take.
-        now: The time, in UTC.
-    """
+    """Return whether the devices of a claim with binding conditions were allocated too long ago."""
     allocation = claim.status.allocation
     if allocation is None or allocation.allocation_timestamp is None or not has_binding_conditions(claim):
         return False

@@ -47,12 +47,7 @@ _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.1, 30.0
 
 
 class ClaimBinder:
-    """Writes what a pod's attempt decided about its claims.
-
-    Args:
-        handle: Access to the scheduler.
-        writer: Writes claims.
-    """
+    """Writes what a pod's attempt decided about its claims."""
 
     def __init__(self, handle: Handle, writer: ClaimWriter) -> None:
         self._handle = handle
@@ -200,12 +195,6 @@ class ClaimBinder:
         """Await a write of an allocation that PreBind no longer awaits; until then, no other pod gets its devices.
 
         The pod's reservation is ended, and the pod is activated, since its next attempt needs the outcome.
-
-        Args:
-            held: The claim as it is in flight.
-            claim: The claim that is written.
-            pod: The pod.
-            write: The write, which returns the claim.
         """
         writer = writer_of(pod.pod)
         try:
@@ -265,8 +254,6 @@ class ClaimBinder:
         A write with an unknown outcome is repeated until the API server answers: it could take effect later.
 
         Args:
-            claim: The claim.
-            write: Writes a version of it and returns the new one.
             is_left: Returns whether a newer version still has what is removed.
             removed: Returns a version as the index has it meanwhile; without it, the index has what the server has.
 

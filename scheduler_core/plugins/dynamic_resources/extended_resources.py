@@ -86,10 +86,6 @@ def node_requests(pod: Pod, classes: Mapping[str, str]) -> NodeRequests:
 
     Init containers run before the others, so that they use the devices of later containers, and only the largest
     number beyond those is requested for all of them together.
-
-    Args:
-        pod: The pod.
-        classes: Name of the device class by extended resource.
     """
     containers = (*pod.spec.init_containers, *pod.spec.containers)
     first_regular = len(pod.spec.init_containers)

@@ -46,11 +46,6 @@ def choices_on(attempt: PodDevices, node: Node, budget: StepBudget) -> Iterator[
 
     The choices end at an invalid selector or class that the search meets, as the search of Filter does.
 
-    Args:
-        attempt: The claims, after Filter.
-        node: The node.
-        budget: Counts the steps.
-
     Raises:
         StepLimitError: No step is left.
     """

@@ -21,11 +21,7 @@ _NODE = Action.ADD | Action.UPDATE_NODE_LABEL | Action.UPDATE_NODE_ALLOCATABLE
 
 
 class DeviceHints:
-    """Queueing hints that read the claims as they are now.
-
-    Args:
-        handle: Access to the scheduler.
-    """
+    """Queueing hints that read the claims as they are now."""
 
     def __init__(self, handle: Handle) -> None:
         self._handle = handle

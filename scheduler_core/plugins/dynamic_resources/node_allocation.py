@@ -94,7 +94,6 @@ class PodDevices(Struct):
     """The claims of a pod within one attempt.
 
     Attributes:
-        pod: The pod.
         nodes: The columns.
         new_uid: Returns a random UUID for a share of a device.
         consumers: What each claim of ``spec.resourceClaims`` is reserved for: the pod, or its PodGroup.
@@ -178,9 +177,6 @@ class PodDevices(Struct):
 
     def provided_through_devices(self, rows: NDArray[np.intp]) -> tuple[NDArray[np.int64], list[frozenset[str]]]:
         """Return which extended resources each row provides through devices.
-
-        Args:
-            rows: The rows.
 
         Returns:
             int64 per row, an index into the list of sets of resources, or -1 for a node that lacks a resource

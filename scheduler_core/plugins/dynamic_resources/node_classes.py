@@ -25,11 +25,7 @@ _NO_POOLS_OF_NODE = 0
 
 
 class NodeClasses:
-    """Class of each row for one plan of claims; numbers are never used again.
-
-    Args:
-        nodes: The columns.
-    """
+    """Class of each row for one plan of claims; numbers are never used again."""
 
     def __init__(self, nodes: NodeColumns) -> None:
         self._nodes = nodes
@@ -47,11 +43,7 @@ class NodeClasses:
         self._numbers.clear()
 
     def refresh(self, allocator: Allocator) -> NDArray[np.int64]:
-        """Return the current class of each row, int64; ``NO_NODE`` for a row without a node.
-
-        Args:
-            allocator: Search for claims of the plan.
-        """
+        """Return the current class of each row, int64; ``NO_NODE`` for a row without a node."""
         try:
             return self._refresh(allocator)
         except BaseException:

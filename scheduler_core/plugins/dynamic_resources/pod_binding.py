@@ -34,10 +34,7 @@ class PodBinding:
     """PreBind of one pod.
 
     Args:
-        handle: Access to the scheduler.
-        binder: Writes claims.
         attempt: The pod's claims; each is replaced by what was written.
-        node_name: The node.
     """
 
     def __init__(self, handle: Handle, binder: ClaimBinder, attempt: PodDevices, node_name: str) -> None:
@@ -125,10 +122,7 @@ class PodBinding:
         freed the devices. kube-scheduler v1.37.1 frees them.
 
         Args:
-            index: Its index.
             held: The claim as it is in flight; a claim for extended resources gets another UID when it is created.
-            claim: The claim.
-            allocation: Its allocation, if it is new.
         """
         bind = self._binder.bind(self._attempt.consumer(index), claim, allocation)
         if allocation is None:

@@ -114,8 +114,6 @@ def is_reserved_for(claim: ResourceClaim, pod: Pod, *, accepts_group: bool = Fal
     """Return whether a claim's ``status.reservedFor`` names the pod.
 
     Args:
-        claim: The claim.
-        pod: The pod.
         accepts_group: Whether its PodGroup may be named instead; pods contain only the name of their group.
     """
     group = _group_name(pod) if accepts_group else ""
@@ -132,9 +130,7 @@ def consumer_of(
     """Return the object that a claim is reserved for: the pod, or its PodGroup if that has an equal claim.
 
     Args:
-        pod: The pod.
         reference: The entry of ``spec.resourceClaims`` that names the claim; None for extended resources.
-        group: The PodGroup of the pod; None for none.
     """
     if group is not None and reference in group.resource_claims:
         return ClaimConsumer(_PODGROUPS, group.key.name, group.uid, GroupSource.NATIVE.value)

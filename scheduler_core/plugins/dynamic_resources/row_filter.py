@@ -43,10 +43,6 @@ _FIT_STEPS = 100
 class RowFilter:
     """Searches devices on rows.
 
-    Args:
-        nodes: The columns.
-        plugin: Name of the plugin, for errors.
-
     Attributes:
         nodes: The columns.
     """
@@ -59,11 +55,6 @@ class RowFilter:
 
     def filter(self, attempt: PodDevices, rows: NDArray[np.intp], limits: BindingLimit) -> Codes:
         """Return int16 per row: 0 for a feasible node, else one more than the index of the reason.
-
-        Args:
-            attempt: The claims of the pod; what is found is stored there.
-            rows: The rows.
-            limits: How long drivers may take.
 
         Raises:
             UndecidedRowsError: A claim or a class is wrong; kube-scheduler fails the attempt, too.

@@ -90,14 +90,7 @@ class RequiredAffinity:
         return copy
 
     def count(self, pod: PodInfo, other: PodInfo, where: tuple[NodeColumns, int], sign: int) -> None:
-        """Add another pod to the counts, or subtract it.
-
-        Args:
-            pod: The pod to schedule.
-            other: The added or removed pod.
-            where: The columns and the row.
-            sign: 1 or -1.
-        """
+        """Add another pod to the counts, or subtract it."""
         nodes, row = where
         own, meta = pod.pod.metadata, other.pod.metadata
         own_namespace = nodes.namespaces.get(own.namespace) or {}

@@ -25,8 +25,6 @@ def after_pod_change(pod: Pod, old: object | None, new: object | None) -> Hint:
     """Return whether a pod that was deleted or scaled down may free resources.
 
     Args:
-        pod: The unschedulable pod.
-        old: The other pod before.
         new: The other pod after; None if it was deleted.
 
     Returns:
@@ -63,11 +61,7 @@ def _is_elsewhere(other: Pod, pod: Pod) -> bool:
 
 
 class FitHints:
-    """Queueing hints that depend on the device classes as they are now.
-
-    Args:
-        handle: Access to the scheduler.
-    """
+    """Queueing hints that depend on the device classes as they are now."""
 
     def __init__(self, handle: Handle) -> None:
         self._handle = handle
@@ -88,9 +82,7 @@ class FitHints:
         """Return whether a node that was added or changed may have enough resources.
 
         Args:
-            pod: The unschedulable pod.
             old: The node before; None if it was added.
-            new: The node after.
 
         Returns:
             Queue if the empty node is large enough and something that ``pod`` requests has grown, or may be provided

@@ -37,7 +37,6 @@ class SpreadConstraint(Struct, gc=False, frozen=True):
 
     Attributes:
         max_skew: How many more pods a domain may have than the domain with the fewest.
-        topology_key: The topology key.
         selector: Selects the pods in the pod's namespace that count.
         min_domains: With fewer domains, the minimum counts as 0.
         honors_affinity: Whether only nodes count that match the pod's node selector and affinity.
@@ -59,9 +58,7 @@ def compiled(constraints: Iterable[TopologySpreadConstraint], labels: Mapping[st
     """Compile the constraints with one action.
 
     Args:
-        constraints: All constraints of a pod.
         labels: The pod's labels, for ``matchLabelKeys``.
-        action: The ``whenUnsatisfiable`` to select.
 
     Raises:
         SelectorError: A selector is invalid.
@@ -104,9 +101,6 @@ class NodeInclusion:
         """Return the domain of each row as each constraint counts it.
 
         Args:
-            pod: The pod to schedule.
-            nodes: The columns.
-            constraints: The constraints.
             all_keys: Whether a node counts only if it has the keys of all constraints.
 
         Returns:

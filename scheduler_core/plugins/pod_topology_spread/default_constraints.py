@@ -50,14 +50,7 @@ def constraints_of(args: PodTopologySpreadArgs) -> tuple[TopologySpreadConstrain
 def default_constraints(
     defaults: Sequence[TopologySpreadConstraint], pod: Pod, workloads: WorkloadIndex, action: str
 ) -> Constraints:
-    """Return the default constraints with one action for a pod.
-
-    Args:
-        defaults: The defaults of the profile.
-        pod: A pod without constraints.
-        workloads: Services and owners.
-        action: The ``whenUnsatisfiable`` to select.
-    """
+    """Return the default constraints with one action for a pod."""
     constraints = compiled(defaults, {}, action)
     if not constraints:
         return ()

@@ -17,15 +17,7 @@ _MAX_NAMED = 3
 def spread_details(
     spread: RequiredSpread, pod: PodInfo, nodes: NodeColumns, row: int, inclusion: NodeInclusion
 ) -> Iterator[str]:
-    """Yield a sentence for each constraint that rejects a row.
-
-    Args:
-        spread: The counts of the constraints.
-        pod: The pod.
-        nodes: The columns.
-        row: The row.
-        inclusion: Which nodes constraints count.
-    """
+    """Yield a sentence for each constraint that rejects a row."""
     at = np.array([row], dtype=np.intp)
     for skew in spread.skews:
         if not int(skew.codes(at)[0]):

@@ -41,7 +41,6 @@ class DomainSkew:
     """Counts of one constraint over its domains.
 
     Attributes:
-        constraint: The constraint.
         table: Matching pods per domain; its ids are -1 for rows that do not count.
     """
 

@@ -27,7 +27,6 @@ class VolumeBinder(Struct, frozen=True):
 
     Attributes:
         nodes: The columns, with their storage index.
-        clock: The clock.
         writer: Writes volumes and claims.
         timeout_seconds: How long the wait after the writes may take.
     """
@@ -41,8 +40,6 @@ class VolumeBinder(Struct, frozen=True):
         """Write everything and wait until the pod's claims are fully bound.
 
         Args:
-            pod: The assumed pod.
-            node_name: The node.
             held: What was assumed; its objects are replaced by the results of the writes.
 
         Raises:

@@ -14,14 +14,7 @@ from scheduler_core.snapshot.node_columns import NodeColumns
 
 
 def storage_details(claims: PodClaims, nodes: NodeColumns, row: int, code: int) -> Iterator[str]:
-    """Yield what the node of a row lacks.
-
-    Args:
-        claims: The claims of the pod.
-        nodes: The columns.
-        row: The row, which VolumeBinding rejects.
-        code: Bits of the reasons.
-    """
+    """Yield what the node of a row lacks."""
     node, storage = nodes.nodes[row], nodes.storage
     labels, name = (dict[str, str](), "") if node is None else (node.metadata.labels, node.metadata.name)
     if code & (OUT_OF_REACH | NO_VOLUME):

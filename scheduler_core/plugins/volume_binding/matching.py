@@ -63,7 +63,6 @@ def match_volumes(
     """Choose a volume for each claim on each row.
 
     Args:
-        reach: Rows from which volumes are accessible.
         claims: Claims in the order in which volumes are chosen, the smallest first.
         looking: bool[row], the rows to choose for.
 

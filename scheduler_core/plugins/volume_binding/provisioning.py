@@ -41,10 +41,6 @@ _Mask = NDArray[np.bool_]
 def provision_codes(matching: NodeMatching, delayed: DelayedClaim) -> tuple[Codes, Capacities | None]:
     """Evaluate every row for one claim that needs a new volume.
 
-    Args:
-        matching: Selectors on the columns.
-        delayed: The claim and its class.
-
     Returns:
         int16[row]: 0, CANNOT_BIND or NO_SPACE; and the storage capacity of the rows, None if the driver reports none.
     """

@@ -41,11 +41,7 @@ class _ClassUse:
 
 
 class CapacityScore:
-    """Scores rows by a function of the utilization.
-
-    Args:
-        shape: Points of the function.
-    """
+    """Scores rows by a function of the utilization."""
 
     def __init__(self, shape: tuple[UtilizationShapePoint, ...]) -> None:
         scale = MAX_NODE_SCORE // _MAX_SHAPE_SCORE

@@ -24,7 +24,6 @@ class WaitingConsumer(Struct, frozen=True, gc=False):
     """A pod or PodGroup whose reservation has not been written yet.
 
     Attributes:
-        consumer: The pod or PodGroup.
         allocation: The allocation that it relies on.
     """
 
@@ -59,7 +58,6 @@ class ClaimTurns:
         """Wait until no other write to a claim runs, and keep others waiting until the context ends.
 
         Args:
-            claim: The claim.
             reserver: The consumer for which the write reserves the claim; an earlier turn may reserve it.
 
         Yields:
@@ -85,8 +83,6 @@ class ClaimTurns:
 
         Args:
             what: For the log, if it fails; the claim is added.
-            claim: The claim that is written.
-            write: The write.
         """
         task = asyncio.get_running_loop().create_task(self.steps(self._logged(f"{what} {claim.key}", write)))
         self._background[task] = claim.metadata.uid

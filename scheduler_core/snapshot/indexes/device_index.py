@@ -52,7 +52,6 @@ class InFlightAllocation(Struct):
 
     Attributes:
         claim: The claim, as it was before.
-        allocation: The allocation.
         sharers: UIDs of the pods that are reserved with it.
         group: Key of the pod group whose members may share it; None if it belongs to a single pod.
     """
@@ -126,16 +125,10 @@ class ClaimTable:
 class DeviceIndex:
     """All objects of Dynamic Resource Allocation.
 
-    Args:
-        features: Feature gates of devices; None for the defaults.
-        steps: Counts the steps of searches; None for a counter without bounds.
-
     Attributes:
         withheld: Why claims cannot be allocated now, for example because they are not listed yet; "" if they can.
         are_lists_expected: Whether claims are withheld only until the first lists are complete.
-        claims: ResourceClaims.
         unreadable_claims: Keys of the claims that cannot be decoded; no pod may use them.
-        classes: DeviceClasses by name.
         group_claims: Whether PodGroups may have claims (gate DRAWorkloadResourceClaims).
         classes_version: Incremented by every change of a class.
         hardware: Devices of all slices, with the taints of the rules, and those in use.
@@ -199,10 +192,6 @@ class DeviceIndex:
 
         The devices that a claim names are in use as a whole. A pool of which a device, a taint or a slice is not known
         shows no devices. Pods that use the claim wait.
-
-        Args:
-            source: Identity of the object for :meth:`release`.
-            shown: The fields of it that can be read.
         """
         match shown:
             case ResourceClaim():
@@ -303,9 +292,6 @@ class DeviceIndex:
         """Count an allocation that a pod is reserved with; a claim that is allocated meanwhile is left alone.
 
         Args:
-            claim: The claim.
-            allocation: Its allocation.
-            pod_uid: The pod.
             group: Key of the pod group whose other members may share the allocation.
         """
         uid = claim.metadata.uid

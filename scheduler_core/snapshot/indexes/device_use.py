@@ -17,7 +17,6 @@ class DeviceUse(Struct):
     """Devices of one driver that one node, or several, can reach.
 
     Attributes:
-        driver: Name of the driver.
         node_name: The node; "" for devices that are not bound to a node by name.
         devices: Number of published devices.
         in_use: Number of those that an allocation has, written or in flight, without admin access.
@@ -30,11 +29,7 @@ class DeviceUse(Struct):
 
 
 def newest_slices(slices: Iterable[PooledSlice]) -> dict[PoolKey, list[PooledSlice]]:
-    """Return the slices of the newest generation of each pool.
-
-    Args:
-        slices: All slices, in any order.
-    """
+    """Return the slices of the newest generation of each pool."""
     pools: dict[PoolKey, list[PooledSlice]] = {}
     for each in slices:
         found = pools.setdefault(each.pool_key, [])
@@ -58,9 +53,6 @@ def devices_in_use(devices: DeviceIndex) -> set[tuple[PoolKey, str]]:
 
 def device_uses(devices: DeviceIndex) -> tuple[DeviceUse, ...]:
     """Return the devices by driver and node.
-
-    Args:
-        devices: Objects of Dynamic Resource Allocation.
 
     Returns:
         One entry for each driver and node with devices, by driver, then by node.

@@ -30,7 +30,6 @@ class DisruptionBudget(Struct, frozen=True):
     """A compiled budget.
 
     Attributes:
-        name: The name in the namespace.
         selector: Selects the pods that it protects.
         disruptions_allowed: Number of allowed disruptions.
         disrupted_pods: Names of pods whose disruption is included in that number already.
@@ -48,11 +47,7 @@ class DisruptionBudget(Struct, frozen=True):
 
 
 class DisruptionBudgets:
-    """All budgets; every change increments ``version``.
-
-    Args:
-        steps: Counts the steps of comparing a pod with the budgets of its namespace.
-    """
+    """All budgets; every change increments ``version``."""
 
     __slots__ = ("_by_namespace", "_found", "_steps", "version")
 

@@ -80,8 +80,6 @@ class NamespaceBuckets(Generic[T]):
 
         Args:
             namespaces: The namespaces that it applies to; None for any.
-            selector: Its selector.
-            thing: The object.
         """
         if namespaces is None or len(namespaces) > _FEW_NAMESPACES:
             self._wide.add(selector, thing)

@@ -164,8 +164,6 @@ class StorageIndex:
     Attributes:
         volumes: PersistentVolumes by name.
         claims: PersistentVolumeClaims by ``namespace/name``.
-        classes: StorageClasses by name.
-        csi_nodes: CSINodes by name.
         drivers: CSIDrivers by name.
         capacities: CSIStorageCapacities by ``namespace/name``.
         attachments: VolumeAttachments by name.
@@ -175,13 +173,7 @@ class StorageIndex:
     def __init__(
         self, row_of: Callable[[str], int], steps: StepCounter, pods: Sequence[Mapping[str, PodInfo]] = ()
     ) -> None:
-        """Create an empty index.
-
-        Args:
-            row_of: Returns the row of a node by name, negative if there is none.
-            steps: Counts the steps of applying changes of volumes in use.
-            pods: Pods of each row by UID, owned by the columns.
-        """
+        """Create an empty index."""
         self._pods = pods
         self.volumes: ObjectTable[PersistentVolume] = ObjectTable()
         self.claims: ObjectTable[PersistentVolumeClaim] = ObjectTable()

@@ -63,13 +63,7 @@ class _DiskMounts:
 
 
 class VolumeUse:
-    """The tables of volumes in use.
-
-    Args:
-        storage: The storage objects.
-        row_of: Returns the row of a node.
-        steps: Counts the steps of applying changes.
-    """
+    """The tables of volumes in use."""
 
     def __init__(self, storage: StorageIndex, row_of: Callable[[str], int], steps: StepCounter) -> None:
         self._storage = storage

@@ -37,9 +37,6 @@ _LookupKey = tuple[str, frozenset[tuple[str, str]], OwnerReference | None]
 class WorkloadIndex:
     """Selectors of the workloads.
 
-    Args:
-        limit: Maximum number of cached default selectors.
-
     Attributes:
         version: Incremented when a selector is added, changed or removed.
     """
