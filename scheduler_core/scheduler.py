@@ -106,7 +106,8 @@ class Scheduler:
         *,
         ports: SchedulerPorts | None = None,
     ) -> None:
-        ports, clock = ports or SchedulerPorts(), RepeatedTimers(clock)
+        # Plugins get the clock itself: their timers may not run twice.
+        ports, plugin_clock, clock = ports or SchedulerPorts(), clock, RepeatedTimers(clock)
         self.options = options or SchedulerOptions()
         self.registry = registry or in_tree_registry()
         self._defaults = defaults or default_plugins(deferred_resizes=self.options.deferred_resizes)
@@ -138,7 +139,7 @@ class Scheduler:
             queue,
             GangViews(cache, queue),
             waiting,
-            clock,
+            plugin_clock,
             PluginWriters(
                 ReportedDeletions(writer, lambda deletion: self.feed.deletion_accepted(deletion, clock.wall())),
                 ports.storage,

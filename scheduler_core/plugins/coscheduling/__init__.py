@@ -66,6 +66,7 @@ YIELD_SECONDS = 12.0
 backoff of a pod, so that the pods of the earlier group are back by then."""
 
 _DEFAULT_WAIT_SECONDS = 60.0
+_RETRY_SECONDS = 1.0
 _SKIPPED = PostFilterResult(unschedulable())
 _HAS_ROOM_UNTIL: StateKey[float] = StateKey("Coscheduling/hasRoomUntil")
 
@@ -224,8 +225,8 @@ class Coscheduling(QueueSortPlugin, PreEnqueuePlugin, PreFilterPlugin, PostFilte
             try:
                 self.handle.activate(held.values())
             except Exception:
-                # The timer runs again.
                 record.held = held | record.held
+                self.handle.clock.call_later(_RETRY_SECONDS, lambda: self._backoff_over(key))
                 raise
 
     def _reject_siblings(self, view: GroupView, pod: PodInfo, reason: str) -> None:
