@@ -1,18 +1,148 @@
 """Configuration of one framework instance, from a SchedulerProfile object or a KubeSchedulerConfiguration.
 
+Certificates are checked for base64 only; the TLS library checks the rest when the client is created.
+Source: kube-scheduler v0.37.1, config/v1/types.go; v1.37.1, validation/validation.go and pkg/scheduler/extender.go.
+
 The revision is a hash of the content, not of the object: equal profiles that are written differently have the same
 revision, so a changed label or comment does not rebuild anything.
 """
 
+import base64
+import binascii
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
 
 from pydantic import Field
 
 from scheduler_core.config.config_model import INT32_MAX, INT64_MAX, ConfigModel, RuleProblem
-from scheduler_core.config.extender_config import Extender, extender_problems
+from scheduler_core.config.duration import DurationField, seconds
 from scheduler_core.config.plugin_set_types import PluginConfig, Plugins, repeated_plugin_config
+from scheduler_core.config.validation import extended_resource_problems
+
+
+class ExtenderManagedResource(ConfigModel):
+    """An extended resource that an extender manages."""
+
+    name: str = Field(min_length=1, description="Name of the extended resource, such as example.com/licence.")
+    ignored_by_scheduler: bool = Field(default=False, description="Whether NodeResourcesFit ignores this resource.")
+
+
+class ExtenderTLSConfig(ConfigModel):
+    """TLS settings of the connection to an extender. Data take precedence over files."""
+
+    insecure: bool = Field(default=False, description="Do not verify the extender's certificate; for tests only.")
+    server_name: str = Field(
+        default="", description="Name in the extender's certificate; the host of urlPrefix when empty."
+    )
+    cert_file: str = Field(default="", description="Path of the client certificate (PEM) in the scheduler's files.")
+    key_file: str = Field(default="", description="Path of the client key (PEM) in the scheduler's files.")
+    ca_file: str = Field(default="", description="Path of the trusted CA certificates (PEM) in the scheduler's files.")
+    cert_data: str = Field(default="", description="The client certificate (PEM) in base64.")
+    key_data: str = Field(
+        default="",
+        repr=False,
+        description="The client key (PEM) in base64. Prefer keyFile, because all users who can read this object can "
+        "read the key.",
+    )
+    ca_data: str = Field(default="", description="The trusted CA certificates (PEM) in base64.")
+
+    def rule_problems(self) -> Iterator[RuleProblem]:
+        """Check the base64 data, that certificate and key come together, and that insecure has no CA."""
+        for name, text in (("certData", self.cert_data), ("keyData", self.key_data), ("caData", self.ca_data)):
+            try:
+                base64.b64decode(text, validate=True)
+            except (binascii.Error, ValueError):
+                yield RuleProblem((name,), "must be base64")
+        if self.insecure and (self.ca_file or self.ca_data):
+            yield RuleProblem(("insecure",), "cannot be true together with caFile or caData; remove one of them")
+        if bool(self.cert_file or self.cert_data) != bool(self.key_file or self.key_data):
+            yield RuleProblem((), "a client certificate and its key must be set together; set both or neither")
+
+
+class Extender(ConfigModel):
+    """An extender. It takes part in the steps whose verb is set."""
+
+    zero_is_unset: ClassVar[frozenset[str]] = frozenset({"httpTimeout"})
+
+    url_prefix: str = Field(
+        min_length=1, description="URL of the extender, such as https://licences.example.com/scheduler."
+    )
+    filter_verb: str = Field(default="", description="Path after urlPrefix of the filter call; empty for none.")
+    preempt_verb: str = Field(default="", description="Path after urlPrefix of the preempt call; empty for none.")
+    prioritize_verb: str = Field(default="", description="Path after urlPrefix of the prioritize call; empty for none.")
+    weight: int = Field(
+        default=0,
+        ge=-INT64_MAX - 1,
+        le=INT64_MAX,
+        description="Weight of the extender's scores; at least 1 with prioritizeVerb.",
+    )
+    bind_verb: str = Field(
+        default="",
+        description="Path after urlPrefix of the bind call; empty for none. Only one extender may bind, and it "
+        "creates the binding itself.",
+    )
+    enable_https: bool = Field(
+        default=False,
+        alias="enableHTTPS",
+        description="Whether to skip verification of the extender's certificate if tlsConfig names no CA, as in "
+        "kube-scheduler. The scheme of urlPrefix selects HTTP or HTTPS.",
+    )
+    tls_config: ExtenderTLSConfig | None = Field(default=None, description="TLS settings of the connection.")
+    http_timeout: DurationField = Field(
+        default=seconds(5),
+        description="Timeout of one call, such as 5s. If filter times out, the pod's attempt fails; if prioritize "
+        "times out, its scores are left out.",
+    )
+    node_cache_capable: bool = Field(
+        default=False, description="Whether the extender caches nodes, so that requests contain only node names."
+    )
+    managed_resources: tuple[ExtenderManagedResource, ...] = Field(
+        default=(),
+        strict=False,
+        description="Extended resources that the extender manages: it is called only for pods that request one of "
+        "them. When empty, it is called for all pods.",
+    )
+    ignorable: bool = Field(
+        default=False, description="Whether scheduling continues if the extender is unreachable or returns an error."
+    )
+
+
+def extender_problems(extenders: Sequence[Extender]) -> Iterator[RuleProblem]:
+    """Check the extenders of one configuration or profile.
+
+    Args:
+        extenders: All entries of the field ``extenders``.
+
+    Yields:
+        A problem for each scoring extender without weight, each invalid or duplicate managed resource and each
+        binder after the first.
+    """
+    seen: set[str] = set()
+    has_binder = False
+    for index, extender in enumerate(extenders):
+        if extender.prioritize_verb and extender.weight <= 0:
+            yield RuleProblem(
+                ("extenders", index, "weight"), f"must be at least 1 with prioritizeVerb, not {extender.weight}"
+            )
+        if extender.bind_verb:
+            if has_binder:
+                yield RuleProblem(
+                    ("extenders", index, "bindVerb"),
+                    "only one extender may bind, but an earlier one binds too; remove one of them",
+                )
+            has_binder = True
+        for position, resource in enumerate(extender.managed_resources):
+            place = ("extenders", index, "managedResources", position, "name")
+            for message in extended_resource_problems(resource.name):
+                yield RuleProblem(place, message)
+            if resource.name in seen:
+                yield RuleProblem(
+                    place, f'"{resource.name}" is already managed by an earlier entry; remove one of them'
+                )
+            seen.add(resource.name)
+
 
 _REVISION_DIGITS = 8
 

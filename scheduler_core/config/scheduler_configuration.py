@@ -12,11 +12,16 @@ from pydantic import Field, model_validator
 
 from scheduler_core.config.config_model import INT32_MAX, INT64_MAX, ConfigModel, RuleProblem
 from scheduler_core.config.duration import Duration, DurationField, seconds
-from scheduler_core.config.extender_config import Extender, extender_problems
 from scheduler_core.config.plugin_args import API_VERSION, in_tree_args_problems
-from scheduler_core.config.plugin_set_types import PluginConfig, Plugins, PluginSet, repeated_plugin_config
-from scheduler_core.config.plugins_without_effect import POD_GROUP_POINTS, enabled_notes
-from scheduler_core.config.profile_config import ProfileConfig, backoff_problems
+from scheduler_core.config.plugin_set_types import (
+    POD_GROUP_POINTS,
+    PluginConfig,
+    Plugins,
+    PluginSet,
+    enabled_notes,
+    repeated_plugin_config,
+)
+from scheduler_core.config.profile_config import Extender, ProfileConfig, backoff_problems, extender_problems
 from scheduler_core.config.validation import repeated, validate
 from scheduler_core.errors import ConfigError, Problem
 

@@ -14,9 +14,15 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from scheduler_core.config.plugin_args import IN_TREE_ARGS
-from scheduler_core.config.plugin_set_types import ALL_PLUGINS, Plugins, PluginSet
+from scheduler_core.config.plugin_set_types import (
+    ALL_PLUGINS,
+    BUILT_IN_BEHAVIOUR,
+    Plugins,
+    PluginSet,
+    disabled_problems,
+    unavailable_plugin,
+)
 from scheduler_core.config.plugin_set_types import Plugin as PluginEntry
-from scheduler_core.config.plugins_without_effect import BUILT_IN_BEHAVIOUR, disabled_problems, unavailable_plugin
 from scheduler_core.config.validation import did_you_mean
 from scheduler_core.errors import Problem
 from scheduler_core.framework.extension_points import POINT_CLASSES, serves

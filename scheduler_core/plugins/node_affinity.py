@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from scheduler_core.config import affinity_and_selector_types as embedded
+from scheduler_core.config import plugin_args as embedded
 from scheduler_core.config.plugin_args import NodeAffinityArgs
 from scheduler_core.errors import SelectorError
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, EventRegistration, Hint, Resource

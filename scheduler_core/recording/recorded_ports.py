@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
-from scheduler_core.config.extender_config import Extender
+from scheduler_core.config.profile_config import Extender
 from scheduler_core.cycle.failure_handler import FAILED_SCHEDULING
 from scheduler_core.feeds.object_feed import DeclaredFeed, DeviceFeed, ObjectFeed
 from scheduler_core.feeds.pod_and_node_feed import PodAndNodeFeed

@@ -17,8 +17,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from scheduler_core.config.extender_config import ExtenderTLSConfig
-from scheduler_core.config.profile_config import ProfileConfig
+from scheduler_core.config.profile_config import ExtenderTLSConfig, ProfileConfig
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.ports import Clock, Timer
 from scheduler_core.recording.object_types import ObjectTypes

@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 from datetime import datetime
 from typing import Any
 
-from scheduler_core.config.extender_config import Extender
+from scheduler_core.config.profile_config import Extender
 from scheduler_core.cycle.failure_handler import FAILED_SCHEDULING
 from scheduler_core.model.pod import Pod
 from scheduler_core.ports import Binding, Event, PodDeletion, PodStatusPatch

@@ -14,8 +14,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 
-from scheduler_core.config.extender_config import Extender
-from scheduler_core.config.profile_config import ProfileConfig
+from scheduler_core.config.profile_config import Extender, ProfileConfig
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.ports import ExtenderClient
 from scheduler_core.runtime.extenders import ExtenderRunner, OpenExtenders, in_calling_order

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import numpy as np
 from msgspec import Struct
 
-from scheduler_core.config.extender_config import Extender
+from scheduler_core.config.profile_config import Extender
 from scheduler_core.errors import ExtenderError
 from scheduler_core.framework.extension_points import MAX_NODE_SCORE, PreemptionCandidate, Scores
 from scheduler_core.framework.status import Status, unresolvable, unschedulable

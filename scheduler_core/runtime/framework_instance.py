@@ -15,8 +15,7 @@ from msgspec import Struct
 from pydantic import BaseModel
 
 from scheduler_core.config.plugin_args import NodeResourcesFitArgs, read_args
-from scheduler_core.config.plugin_set_types import Plugins
-from scheduler_core.config.plugins_without_effect import BUILT_IN_BEHAVIOUR
+from scheduler_core.config.plugin_set_types import BUILT_IN_BEHAVIOUR, Plugins
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.errors import ConfigError, PluginError, Problem
 from scheduler_core.framework.cluster_events import EVERY_EVENT, EventRegistration

@@ -17,8 +17,7 @@ from typing import Unpack
 
 import pytest
 
-from scheduler_core.config.extender_config import Extender
-from scheduler_core.config.profile_config import ProfileConfig
+from scheduler_core.config.profile_config import Extender, ProfileConfig
 from scheduler_core.explain_assembly import Explainers
 from scheduler_core.gangs.placement_search import GroupCycle
 from scheduler_core.in_tree import default_plugins

@@ -22,7 +22,7 @@ from bayplan.resources.conditions import ConditionState
 from bayplan.settings.operator_settings import load_settings
 from bayplan.wiring import build_parts
 
-from scheduler_core.config.extender_config import Extender
+from scheduler_core.config.profile_config import Extender
 from scheduler_core.errors import ExtenderError
 from scheduler_core.ports import Binding
 from scheduler_core.queueing.queue_inspection import QueueReadings

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from scheduler_core.config.extender_config import Extender
 from scheduler_core.config.plugin_set_types import Plugin, PluginConfig, Plugins, PluginSet
-from scheduler_core.config.profile_config import ProfileConfig
+from scheduler_core.config.profile_config import Extender, ProfileConfig
 from scheduler_core.in_tree import default_plugins
 
 PROFILES = ("default-scheduler", "batch")

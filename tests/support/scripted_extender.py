@@ -10,9 +10,8 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from scheduler_core.config.extender_config import Extender
 from scheduler_core.config.plugin_set_types import Plugins
-from scheduler_core.config.profile_config import ProfileConfig
+from scheduler_core.config.profile_config import Extender, ProfileConfig
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.errors import ExtenderError
 from scheduler_core.framework.extension_points import Plugin

@@ -18,7 +18,7 @@ from bayplan.api_validation.resource_rules import amount
 from bayplan.api_validation.text_formats import dns_label, dns_subdomain, label_value, qualified_name
 from bayplan.api_validation.volume_rules import csi_driver_name_problems
 from scheduler_core.cel.device_selector import SelectorCompileError, compile_selector
-from scheduler_core.config.name_validation import extended_resource_problems
+from scheduler_core.config.validation import extended_resource_problems
 from scheduler_core.model.quantity import NANO
 
 Value = Mapping[str, Any]

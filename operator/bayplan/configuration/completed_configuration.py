@@ -18,7 +18,6 @@ import yaml
 
 from bayplan.configuration.configuration_file import RunConfiguration, build_profiles
 from scheduler_core.config.config_model import ConfigModel
-from scheduler_core.config.extender_config import Extender
 from scheduler_core.config.plugin_args import (
     API_VERSION,
     IN_TREE_ARGS,
@@ -28,6 +27,7 @@ from scheduler_core.config.plugin_args import (
     read_args,
 )
 from scheduler_core.config.plugin_set_types import PluginSet
+from scheduler_core.config.profile_config import Extender
 from scheduler_core.config.scheduler_configuration import (
     KubeSchedulerConfiguration,
     KubeSchedulerProfile,

@@ -20,9 +20,8 @@ from bayplan.resources.resource_model import API_VERSION, MAX_NAME_LENGTH
 from bayplan.resources.scheduler_profile import SchedulerProfile
 from bayplan.settings.operator_settings import Settings
 from scheduler_core.config import plugin_set_types as plugins_config
-from scheduler_core.config.extender_config import Extender
 from scheduler_core.config.plugin_args import IN_TREE_ARGS
-from scheduler_core.config.profile_config import ProfileConfig
+from scheduler_core.config.profile_config import Extender, ProfileConfig
 from scheduler_core.config.scheduler_configuration import DEFAULT_SCHEDULER_NAME, KubeSchedulerConfiguration
 from scheduler_core.config.validation import validate
 from scheduler_core.errors import ConfigError, Problem

@@ -17,8 +17,7 @@ from typing import Any, BinaryIO, cast
 import msgspec
 
 from bayplan.kube.http.deep_json import ObjectJsonDecoder
-from scheduler_core.config.plugin_set_types import Plugins, PluginSet
-from scheduler_core.config.plugins_without_effect import BUILT_IN_BEHAVIOUR
+from scheduler_core.config.plugin_set_types import BUILT_IN_BEHAVIOUR, Plugins, PluginSet
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.config.scheduler_configuration import parse_configuration
 from scheduler_core.errors import ConfigError, Problem

@@ -14,7 +14,7 @@ from pathlib import Path
 from msgspec import Struct
 from yarl import URL
 
-from scheduler_core.config.extender_config import Extender
+from scheduler_core.config.profile_config import Extender
 from scheduler_core.errors import ConfigError, Problem
 
 _LONGEST_FILE_BYTES = 1 << 18

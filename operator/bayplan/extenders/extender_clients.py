@@ -18,7 +18,7 @@ from bayplan.extenders.raw_objects import RawObjects, RawResource, Subscription
 from bayplan.extenders.transport import Transport
 from bayplan.kube.http.connection import ApiConnection
 from bayplan.kube.watches.informer import Informer
-from scheduler_core.config.extender_config import Extender
+from scheduler_core.config.profile_config import Extender
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.ports import Clock

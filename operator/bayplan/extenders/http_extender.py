@@ -16,7 +16,7 @@ from msgspec import Struct
 from bayplan.extenders import json_bodies
 from bayplan.extenders.circuit_breaker import Circuit, CircuitState
 from bayplan.extenders.transport import Transport
-from scheduler_core.config.extender_config import Extender
+from scheduler_core.config.profile_config import Extender
 from scheduler_core.errors import ExtenderError, SchedulerCoreError
 from scheduler_core.metrics.histogram import Histogram
 from scheduler_core.metrics.profile_metrics import ATTEMPT_BOUNDS

@@ -22,7 +22,7 @@ from yarl import URL
 from bayplan import __version__
 from bayplan.extenders.allowed_files_and_hosts import AllowedFilesAndHosts, read_file, tls_problem
 from bayplan.kube.http.tls_context import as_file, client_context
-from scheduler_core.config.extender_config import Extender, ExtenderTLSConfig
+from scheduler_core.config.profile_config import Extender, ExtenderTLSConfig
 from scheduler_core.errors import ConfigError, ExtenderError, Problem
 
 _logger = logging.getLogger(__name__)

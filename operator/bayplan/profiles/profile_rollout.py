@@ -18,7 +18,7 @@ from bayplan.profiles.applied_profile import AppliedProfile, ProfileFindings
 from bayplan.profiles.controller_revision_format import with_keys
 from bayplan.profiles.desired_profiles import DesiredProfile, DesiredState
 from bayplan.profiles.queue_sort_rule import ProfileQueueSort, decide_queue_sort
-from scheduler_core.config.plugins_without_effect import enabled_notes
+from scheduler_core.config.plugin_set_types import enabled_notes
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.config.validation import validate
 from scheduler_core.errors import ConfigError, Problem

@@ -22,7 +22,7 @@ from bayplan.resources.resource_model import (
     Timestamp,
 )
 from scheduler_core.config.config_model import INT32_MAX, INT64_MAX, ConfigModel, RuleProblem
-from scheduler_core.config.name_validation import qualified_name_problems
+from scheduler_core.config.validation import qualified_name_problems
 from scheduler_core.errors import QuantityError
 from scheduler_core.model.quantity import nano
 

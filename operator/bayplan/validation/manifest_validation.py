@@ -26,7 +26,7 @@ from bayplan.simulation.memory_cluster import offline_scheduler
 from bayplan.validation.findings import Finding, Severity
 from bayplan.validation.manifest_files import Manifest
 from scheduler_core.config.plugin_args import API_VERSION as CONFIGURATION_API
-from scheduler_core.config.plugins_without_effect import enabled_notes
+from scheduler_core.config.plugin_set_types import enabled_notes
 from scheduler_core.config.validation import field_path
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.runtime.profile_swap import queue_sort_of

@@ -17,9 +17,8 @@ from bayplan.explanation.pod_model import (
 from bayplan.explanation.shared_building import ExplanationOptions
 from bayplan.explanation.shared_model import Amount, Lack, NodeLacks, Victim
 
-from scheduler_core.config.extender_config import Extender
 from scheduler_core.config.plugin_set_types import Plugins
-from scheduler_core.config.profile_config import ProfileConfig
+from scheduler_core.config.profile_config import Extender, ProfileConfig
 from scheduler_core.framework.extension_points import NodeFilterPlugin
 from scheduler_core.framework.status import Status
 from scheduler_core.in_tree import default_plugins

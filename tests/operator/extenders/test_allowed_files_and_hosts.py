@@ -9,7 +9,7 @@ import pytest
 from bayplan.extenders.allowed_files_and_hosts import AllowedFilesAndHosts, read_file
 from bayplan.extenders.transport import Transport
 
-from scheduler_core.config.extender_config import Extender
+from scheduler_core.config.profile_config import Extender
 from scheduler_core.config.validation import validate
 from scheduler_core.errors import ConfigError, ExtenderError
 from tests.support.extender_server import ExtenderServer, Reply

@@ -20,8 +20,7 @@ from bayplan.resources.scheduler_profile import SchedulerProfile
 from bayplan.serving.bayplan_metrics import ExtenderCollector
 from prometheus_client import CollectorRegistry
 
-from scheduler_core.config.extender_config import Extender
-from scheduler_core.config.profile_config import ProfileConfig
+from scheduler_core.config.profile_config import Extender, ProfileConfig
 from scheduler_core.errors import ConfigError, ExtenderError
 from scheduler_core.in_tree import in_tree_registry
 from scheduler_core.model.node import Node

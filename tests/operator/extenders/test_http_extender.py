@@ -15,7 +15,7 @@ from bayplan.extenders.transport import Transport
 from bayplan.kube.write_fence import NotLeadingError
 
 from hack.controlplane.probes import free_port
-from scheduler_core.config.extender_config import Extender
+from scheduler_core.config.profile_config import Extender
 from scheduler_core.errors import ExtenderError, ServerUnavailableError
 from scheduler_core.model.pod import Pod
 from scheduler_core.ports import Binding, ExtenderVerdict, NodeVictims

@@ -13,7 +13,7 @@ from bayplan.extenders import transport as transport_module
 from bayplan.extenders.transport import Transport
 from bayplan.kube.http.tls_context import client_context
 
-from scheduler_core.config.extender_config import Extender
+from scheduler_core.config.profile_config import Extender
 from scheduler_core.errors import ConfigError, ExtenderError
 from tests.support.certificates import Authority
 from tests.support.extender_server import ExtenderServer

@@ -8,16 +8,14 @@ from bayplan.resources.crd_generation import RESOURCES
 from bayplan.resources.crd_rules import OVERLAYS, matches
 from pydantic import BaseModel
 
-from scheduler_core.config import affinity_and_selector_types as embedded
-from scheduler_core.config import extender_config
-from scheduler_core.config import plugin_set_types as plugins_config
+from scheduler_core.config import plugin_args, plugin_set_types, profile_config
 from tests.support.invalid_manifests import INVALID_MANIFESTS, InvalidManifest
 from tests.support.problems import paths_in
 
 KINDS = {resource.definition.kind: resource for resource in RESOURCES}
 MODELS: dict[str, type[BaseModel]] = {
     name: model
-    for module in (plugins_config, extender_config, embedded, scheduler_profile)
+    for module in (plugin_set_types, profile_config, plugin_args, scheduler_profile)
     for name, model in vars(module).items()
     if isinstance(model, type) and issubclass(model, BaseModel)
 }

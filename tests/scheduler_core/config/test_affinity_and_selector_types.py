@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from scheduler_core.config.affinity_and_selector_types import NodeAffinity, TopologySpreadConstraint
+from scheduler_core.config.plugin_args import NodeAffinity, TopologySpreadConstraint
 from scheduler_core.config.validation import validate
 from tests.support.problems import problems_in
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from scheduler_core.config.duration import seconds
-from scheduler_core.config.extender_config import Extender
-from scheduler_core.config.profile_config import ProfileConfig
+from scheduler_core.config.profile_config import Extender, ProfileConfig
 from scheduler_core.config.validation import validate
 from tests.support.problems import problems_in
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler_core.config.name_validation import (
+from scheduler_core.config.validation import (
     extended_resource_problems,
     label_value_problems,
     qualified_name_problems,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from bayplan.conformance.cases import IN_TREE_NAMES
 
-from scheduler_core.config.plugins_without_effect import BUILT_IN_BEHAVIOUR
+from scheduler_core.config.plugin_set_types import BUILT_IN_BEHAVIOUR
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.config.validation import validate
 from scheduler_core.in_tree import default_plugins, in_tree_registry

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from scheduler_core.config.affinity_and_selector_types import TopologySpreadConstraint as ConfiguredConstraint
 from scheduler_core.config.plugin_args import PodTopologySpreadArgs
+from scheduler_core.config.plugin_args import TopologySpreadConstraint as ConfiguredConstraint
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import Normalization
 from scheduler_core.framework.status import Status

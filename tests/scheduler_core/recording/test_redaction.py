@@ -5,8 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from scheduler_core.config.extender_config import Extender, ExtenderTLSConfig
-from scheduler_core.config.profile_config import ProfileConfig
+from scheduler_core.config.profile_config import Extender, ExtenderTLSConfig, ProfileConfig
 from scheduler_core.framework.object_reads import DecodedTypes
 from scheduler_core.model.devices import DeviceClass
 from scheduler_core.model.meta import AnnotatedMeta

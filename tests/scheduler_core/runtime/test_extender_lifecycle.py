@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from scheduler_core.config.extender_config import Extender
+from scheduler_core.config.profile_config import Extender
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.scheduler import SchedulerPorts
 from tests.support.scheduling import Rig, profile, rig
