@@ -49,7 +49,7 @@ from benchmarks.result_lines import DEFAULT_FOLDER, ResultLines
 from benchmarks.workload import SCHEDULER_NAME, Document, encoded, node, pod
 from benchmarks.workloads import placed
 from scheduler_core.config.profile_config import ProfileConfig
-from scheduler_core.metrics.attempt_history import AttemptHistory
+from scheduler_core.metrics.attempt_reports import AttemptHistory
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupSource

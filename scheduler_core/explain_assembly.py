@@ -28,9 +28,9 @@ from scheduler_core.gangs.placement_trial import MemberTrials
 from scheduler_core.gangs.preemption import GangPreemption
 from scheduler_core.gangs.reservation_lifecycle import GangReservations
 from scheduler_core.gangs.victim_selection import GangVictims
+from scheduler_core.metrics.attempt_reports import SlowCycles
 from scheduler_core.metrics.cycle_recorder import RecorderPool
 from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics
-from scheduler_core.metrics.slow_cycles import SlowCycles
 from scheduler_core.runtime.reserve_and_permit import WaitingPodMap
 
 

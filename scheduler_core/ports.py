@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import ParamSpec, Protocol, TypeVar
 
-from scheduler_core.model.device_claims import ResourceClaim
+from scheduler_core.model.devices import ResourceClaim
 from scheduler_core.model.pod import ExtendedResourceClaimStatus, Pod, PodCondition
 from scheduler_core.model.storage import PersistentVolume, PersistentVolumeClaim
 

@@ -7,9 +7,8 @@ from msgspec import Struct
 from scheduler_core.cycle.cycle_context import CycleOptions
 from scheduler_core.devices.records import DeviceFeatures
 from scheduler_core.gangs.reservation_lifecycle import RESERVED_AFTER_SECONDS
-from scheduler_core.metrics.attempt_history import AttemptHistory
-from scheduler_core.metrics.slow_cycles import SLOW_CYCLE_SECONDS
-from scheduler_core.model.foreign_gangs import ForeignGangs
+from scheduler_core.metrics.attempt_reports import SLOW_CYCLE_SECONDS, AttemptHistory
+from scheduler_core.model.pod_group import ForeignGangs
 from scheduler_core.ports import ClaimWriter, Clock, StorageWriter, Tracer, Watchdog
 from scheduler_core.recording.journal import Journal, NoJournal
 from scheduler_core.runtime.equivalence.reuse import DEFAULT_REUSE_BOUNDS, ReuseBounds

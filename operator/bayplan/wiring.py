@@ -53,7 +53,7 @@ from bayplan.settings.gated_options import with_gates
 from bayplan.settings.operator_settings import Settings, revision_namespace
 from scheduler_core.config.profile_config import Extender
 from scheduler_core.in_tree import in_tree_registry
-from scheduler_core.metrics.attempt_history import AttemptHistory
+from scheduler_core.metrics.attempt_reports import AttemptHistory
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey
 from scheduler_core.scheduler import Scheduler, SchedulerOptions, SchedulerPorts

@@ -11,7 +11,7 @@ from scheduler_core.cycle.failure_handler import Failure, of_status
 from scheduler_core.cycle.freed_capacity_event import FreedCapacity
 from scheduler_core.framework.cycle_stages import CycleStage
 from scheduler_core.framework.status import Code
-from scheduler_core.model.device_claims import ClaimConsumer
+from scheduler_core.model.devices import ClaimConsumer
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.reserve_and_permit import WaitingPodMap, run_permit, run_reserve, run_unreserve
 from scheduler_core.snapshot.cluster_cache import ClusterCache

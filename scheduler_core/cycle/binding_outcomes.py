@@ -14,7 +14,7 @@ from scheduler_core.cycle.internal_errors import InternalErrors, try_all, try_tw
 from scheduler_core.framework.cycle_stages import CycleStage
 from scheduler_core.framework.pods_to_activate import take_pods_to_activate
 from scheduler_core.framework.status import Code
-from scheduler_core.metrics.decision_log import log_bound
+from scheduler_core.metrics.attempt_reports import log_bound
 from scheduler_core.metrics.profile_metrics import ERROR, SCHEDULED, UNSCHEDULABLE
 from scheduler_core.ports import Clock, ClusterWriter, Event, ObjectReference
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue

@@ -8,11 +8,10 @@ from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.framework.cycle_stages import NOT_RECORDED
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import Status
-from scheduler_core.metrics.attempt_history import AttemptHistory, EndedAttempt
+from scheduler_core.metrics.attempt_reports import AttemptHistory, CycleSubject, EndedAttempt, SlowCycles
 from scheduler_core.metrics.cycle_recorder import CycleRecorder, RecorderPool
 from scheduler_core.metrics.profile_metrics import ERROR, SCHEDULED, UNSCHEDULABLE, LostBind, ProfileRecord
 from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics
-from scheduler_core.metrics.slow_cycles import CycleSubject, SlowCycles
 from scheduler_core.ports import Clock, CycleTrace, Tracer
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.snapshot.node_columns import NodeColumns

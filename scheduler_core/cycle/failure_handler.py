@@ -17,7 +17,7 @@ from scheduler_core.cycle.freed_capacity_event import FreedCapacity
 from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import Status
-from scheduler_core.metrics.decision_log import log_unschedulable
+from scheduler_core.metrics.attempt_reports import log_unschedulable
 from scheduler_core.model.pod import Pod, PodCondition
 from scheduler_core.ports import ClusterWriter, Event, ObjectReference, PodStatusPatch
 from scheduler_core.queueing.nominator import NominatedPods

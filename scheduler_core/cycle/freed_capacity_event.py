@@ -10,7 +10,7 @@ import msgspec
 
 from scheduler_core.cycle.gang_constraints import NodeReservations
 from scheduler_core.framework.cluster_events import ASSIGNED_POD_DELETE, Action, ClusterEvent, Resource
-from scheduler_core.model.device_claims import ResourceClaim
+from scheduler_core.model.devices import ResourceClaim
 from scheduler_core.model.pod import Pod
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.snapshot.pod_info import PodInfo

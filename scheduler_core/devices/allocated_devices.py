@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 
 from scheduler_core.devices.pools import DeviceNames, PoolKey
-from scheduler_core.model.device_claims import AllocationResult, DeviceRequestResult, ResourceClaim
+from scheduler_core.model.devices import AllocationResult, DeviceRequestResult, ResourceClaim
 from scheduler_core.model.quantity import nano
 
 

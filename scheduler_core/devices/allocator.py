@@ -24,8 +24,7 @@ from scheduler_core.devices.results import NodeAllocation
 from scheduler_core.devices.search import Search, SearchLimits, Solution
 from scheduler_core.devices.shortage import lacks_devices
 from scheduler_core.errors import AllocationError, AllocationTimeoutError, InvalidPoolsError
-from scheduler_core.model.device_claims import MAX_RESULTS, ResourceClaim
-from scheduler_core.model.devices import DeviceClass
+from scheduler_core.model.devices import MAX_RESULTS, DeviceClass, ResourceClaim
 from scheduler_core.step_counter import StepCounter
 
 _DEVICES_PER_STEP = 8

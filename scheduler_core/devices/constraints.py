@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from scheduler_core.devices.derived_attributes import DerivationFailure, Derived, DerivedAttributes
 from scheduler_core.devices.records import SelectedFacts
 from scheduler_core.devices.requests import RequestTerms
-from scheduler_core.model.device_claims import DeviceConstraint
-from scheduler_core.model.devices import DeviceAttribute
+from scheduler_core.model.devices import DeviceAttribute, DeviceConstraint
 
 _Scalar = tuple[str, int | bool | str] | None
 

@@ -12,8 +12,14 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from scheduler_core.model.device_claims import CapacityRequirements
-from scheduler_core.model.devices import Device, DeviceAttribute, DeviceCapacity, DeviceTaint, Quantity
+from scheduler_core.model.devices import (
+    CapacityRequirements,
+    Device,
+    DeviceAttribute,
+    DeviceCapacity,
+    DeviceTaint,
+    Quantity,
+)
 from scheduler_core.model.quantity import nano, notation
 
 CounterKey = tuple[str, str]

@@ -14,8 +14,17 @@ from dataclasses import dataclass
 import msgspec
 
 from scheduler_core.devices.records import Amount, DeviceFeatures, requested_amounts
-from scheduler_core.model.device_claims import ALL, EXACT_COUNT, DeviceRequest, ExactDeviceRequest, ResourceClaim
-from scheduler_core.model.devices import DeviceClass, DeviceSelector, DeviceTaint, DeviceToleration
+from scheduler_core.model.devices import (
+    ALL,
+    EXACT_COUNT,
+    DeviceClass,
+    DeviceRequest,
+    DeviceSelector,
+    DeviceTaint,
+    DeviceToleration,
+    ExactDeviceRequest,
+    ResourceClaim,
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

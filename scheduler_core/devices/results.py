@@ -13,15 +13,15 @@ from scheduler_core.devices.requests import ClaimPlan, RequestTerms
 from scheduler_core.devices.search import Solution
 from scheduler_core.errors import AllocationError
 from scheduler_core.model.affinity import NodeSelector, NodeSelectorTerm, Requirement
-from scheduler_core.model.device_claims import (
+from scheduler_core.model.devices import (
     FROM_CLAIM,
     FROM_CLASS,
     AllocatedConfiguration,
     AllocationResult,
     DeviceAllocation,
     DeviceRequestResult,
+    OpaqueConfiguration,
 )
-from scheduler_core.model.devices import OpaqueConfiguration
 from scheduler_core.model.quantity import canonical_text
 from scheduler_core.model.selectors import IN, METADATA_NAME
 

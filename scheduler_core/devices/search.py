@@ -23,7 +23,7 @@ from scheduler_core.devices.constraints import AttributeValues
 from scheduler_core.devices.device_state import NodeDevices, Position, SearchState, TakenDevice
 from scheduler_core.devices.requests import ClaimPlan, RequestTerms
 from scheduler_core.errors import AllocationError, AllocationTimeoutError
-from scheduler_core.model.device_claims import MAX_RESULTS
+from scheduler_core.model.devices import MAX_RESULTS
 from scheduler_core.step_counter import StepCounter
 
 _MAX_FAILED_STATES = 100_000

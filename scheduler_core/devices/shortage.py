@@ -15,7 +15,7 @@ from scheduler_core.devices.counters import CounterBalance
 from scheduler_core.devices.derived_attributes import DerivationFailure, Derived
 from scheduler_core.devices.device_state import NodeDevices, Position
 from scheduler_core.devices.requests import ClaimPlan, RequestPlan
-from scheduler_core.model.device_claims import DeviceConstraint
+from scheduler_core.model.devices import DeviceConstraint
 
 _LIST = ("list", None)
 

@@ -19,7 +19,7 @@ from scheduler_core.devices.requests import ClaimPlan, RequestPlan, RequestTerms
 from scheduler_core.devices.search import SearchLimits
 from scheduler_core.errors import AllocationError, AllocationTimeoutError, InvalidPoolsError
 from scheduler_core.explain.device_problems import DeviceProblems, Problems
-from scheduler_core.model.device_claims import DeviceConstraint, DeviceRequest, ResourceClaim
+from scheduler_core.model.devices import DeviceConstraint, DeviceRequest, ResourceClaim
 from scheduler_core.model.node import Node
 from scheduler_core.snapshot.indexes.device_index import DeviceIndex
 

@@ -15,12 +15,14 @@ from scheduler_core.explain.candidate_events import Candidate
 from scheduler_core.explain.device_findings import DeviceFindings, NearestDevice
 from scheduler_core.explain.nearest_nodes import NearMiss
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, Resource
-from scheduler_core.model.device_claims import ClaimMeta, DeviceRequest, ResourceClaim
 from scheduler_core.model.devices import (
+    ClaimMeta,
     Device,
     DeviceAttribute,
     DeviceCapacity,
     DeviceClass,
+    DeviceRequest,
+    ResourceClaim,
     ResourcePool,
     ResourceSlice,
     ResourceSliceSpec,

@@ -17,7 +17,7 @@ from scheduler_core.explain.pod_dry_run import Examination
 from scheduler_core.framework.claims_filter import ClaimsFilter, NodeClaims, UnavailableClaim
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.model.affinity import NodeSelector
-from scheduler_core.model.device_claims import ResourceClaim
+from scheduler_core.model.devices import ResourceClaim
 from scheduler_core.model.selectors import METADATA_NAME
 from scheduler_core.runtime.filtering import run_pre_filters
 from scheduler_core.runtime.framework_instance import FrameworkInstance

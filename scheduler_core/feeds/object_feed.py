@@ -20,8 +20,7 @@ from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.feeds.node_holds import NodeHolds
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, Resource
 from scheduler_core.framework.object_reads import DeclaredObject, ObjectKind
-from scheduler_core.model.device_claims import ResourceClaim
-from scheduler_core.model.devices import DeviceClass, DeviceTaintRule, ResourceSlice
+from scheduler_core.model.devices import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from scheduler_core.model.storage import (
     UNREADABLE,
     CsiDriver,

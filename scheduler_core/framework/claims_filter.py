@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from msgspec import Struct
 
 from scheduler_core.framework.cycle_state import CycleState
-from scheduler_core.model.device_claims import ResourceClaim
+from scheduler_core.model.devices import ResourceClaim
 from scheduler_core.snapshot.node_columns import NodeColumns
 
 

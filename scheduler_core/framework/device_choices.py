@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from scheduler_core.errors import StepLimitError
 from scheduler_core.framework.cycle_state import CycleState, StateKey
-from scheduler_core.model.device_claims import AllocationResult
+from scheduler_core.model.devices import AllocationResult
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
 

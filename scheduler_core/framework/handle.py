@@ -17,7 +17,7 @@ from scheduler_core.framework.group_view import GroupViews
 from scheduler_core.framework.object_reads import ObjectKind, T
 from scheduler_core.framework.ongoing_preemptions import PreemptionsUnderWay
 from scheduler_core.framework.status import Status
-from scheduler_core.model.device_claims import ResourceClaim
+from scheduler_core.model.devices import ResourceClaim
 from scheduler_core.ports import ClaimWriter, Clock, ClusterWriter, PluginMetrics, StorageWriter
 from scheduler_core.snapshot.declared_objects import KindStore
 from scheduler_core.snapshot.node_columns import NodeColumns

@@ -13,10 +13,10 @@ from msgspec import Struct, defstruct
 
 from scheduler_core.errors import RegistryError
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, Resource
-from scheduler_core.model.foreign_gangs import MarkedMeta
 from scheduler_core.model.meta import AnnotatedMeta, ObjectMeta
 from scheduler_core.model.node import Node, NodeStatus
 from scheduler_core.model.pod import Pod, PodStatus
+from scheduler_core.model.pod_group import MarkedMeta
 
 
 class DeclaredObject(Protocol):

@@ -16,7 +16,7 @@ from scheduler_core.framework.queued_pod import QueuedGang, QueuedPod
 from scheduler_core.framework.status import GANG_SCHEDULING
 from scheduler_core.gangs.placement_trial import GangTrial
 from scheduler_core.gangs.topology_domains import count_domains
-from scheduler_core.metrics.decision_log import log_gang
+from scheduler_core.metrics.attempt_reports import log_gang
 from scheduler_core.metrics.profile_metrics import ERROR
 from scheduler_core.metrics.profile_metrics import UNSCHEDULABLE as UNSCHEDULABLE_RESULT
 from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics

@@ -37,7 +37,7 @@ from scheduler_core.gangs.placement_trial import GangTrial
 from scheduler_core.gangs.preemption import GangPreemption, evict
 from scheduler_core.gangs.reservation_cycle import ReservedScheduling
 from scheduler_core.gangs.reservation_lifecycle import GangReservations
-from scheduler_core.metrics.decision_log import log_gang
+from scheduler_core.metrics.attempt_reports import log_gang
 from scheduler_core.metrics.profile_metrics import ERROR, SCHEDULED, UNSCHEDULABLE, WAITING_ON_PREEMPTION
 from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics
 from scheduler_core.ports import Clock

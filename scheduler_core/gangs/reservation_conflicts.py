@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler_core.errors import SelectorError
-from scheduler_core.model.affinity_terms import AffinityTerm
 from scheduler_core.model.pod_volumes import NO_VOLUMES
-from scheduler_core.model.selectors import compile_label_selector
+from scheduler_core.model.selectors import AffinityTerm, compile_label_selector
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import NO_ROW, WILDCARD_IP, HostPort, PodInfo
 

@@ -15,12 +15,12 @@ from scheduler_core.framework.cycle_stages import CycleStage
 from scheduler_core.framework.ongoing_preemptions import Preemption, PreemptionsUnderWay
 from scheduler_core.framework.status import Code
 from scheduler_core.metrics.cycle_recorder import CycleRecorder
-from scheduler_core.metrics.device_metrics import DeviceMetrics
 from scheduler_core.metrics.histogram import Backlog, Backlogs, Bounds, Histogram, exponential_bounds
 from scheduler_core.metrics.profile_metrics import (
     ATTEMPT_BOUNDS,
     SLI_BOUNDS,
     STAGE_BOUNDS,
+    DeviceMetrics,
     ProfileMetrics,
     ProfileRecords,
 )

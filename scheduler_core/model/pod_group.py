@@ -1,10 +1,13 @@
-"""Pod groups: one model for the three APIs that define them, and the group of a pod.
+"""Pod groups: one model for the three APIs that define them, the group of a pod, and marks of other gang schedulers.
 
 The watchers of the APIs translate their objects. The source is part of the key, because a pod that names ``train`` by
-one API has nothing to do with an object of that name of another API, even in the same namespace.
+one API has nothing to do with an object of that name of another API, even in the same namespace. Groups of other gang
+schedulers are not read: a pod with only their marks is scheduled alone.
 
 Sources: ``bayplan.dev/v1alpha1``; scheduler-plugins' ``scheduling.x-k8s.io/v1alpha1``; ``scheduling.k8s.io`` (KEP-4671)
-in ``v1beta1`` of Kubernetes 1.37 and ``v1alpha2`` of Kubernetes 1.36.
+in ``v1beta1`` of Kubernetes 1.37 and ``v1alpha2`` of Kubernetes 1.36. Marks: Volcano,
+``apis/pkg/apis/scheduling/v1beta1/labels.go``; KAI Scheduler, ``pkg/common/constants``; Koordinator, plugin
+Coscheduling; YuniKorn, ``pkg/common/constants``; scheduler-plugins, KEP 2 and its earlier API group.
 """
 
 from __future__ import annotations
@@ -13,8 +16,12 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
+import msgspec
+from msgspec import Struct
+
+from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.pod import Pod, ResourceClaimReference
 
 
@@ -274,3 +281,75 @@ def _native_key_of(pod: Pod, sources: Container[GroupSource]) -> GroupKey | None
     if native is not None and native.pod_group_name and GroupSource.NATIVE in sources:
         return GroupKey(GroupSource.NATIVE, pod.metadata.namespace, native.pod_group_name)
     return None
+
+
+ForeignGangs = Literal["Ignore", "Warn", "Hold"]
+"""What happens to pods with a mark: scheduled alone, with an event, or held back."""
+
+FOREIGN_MARKS: Mapping[str, str] = {
+    "scheduling.k8s.io/group-name": "Volcano",
+    "scheduling.volcano.sh/group-name": "Volcano",
+    "pod-group-name": "KAI Scheduler",
+    "gang.scheduling.koordinator.sh/name": "Koordinator",
+    "yunikorn.apache.org/task-group-name": "YuniKorn",
+    "pod-group.scheduling.sigs.k8s.io": "Koordinator or an earlier scheduler-plugins",
+    "pod-group.scheduling.sigs.k8s.io/name": "an earlier scheduler-plugins",
+}
+"""Schedulers by the label or annotation of their members."""
+
+_LABELS = frozenset(POD_GROUP_LABELS.values())
+
+
+class GroupMarks(Struct, gc=False, frozen=True, omit_defaults=True):
+    """Annotations of a pod that name a gang; msgspec skips all others."""
+
+    volcano: str = msgspec.field(default="", name="scheduling.k8s.io/group-name")
+    volcano_own: str = msgspec.field(default="", name="scheduling.volcano.sh/group-name")
+    kai: str = msgspec.field(default="", name="pod-group-name")
+    koordinator: str = msgspec.field(default="", name="gang.scheduling.koordinator.sh/name")
+    yunikorn: str = msgspec.field(default="", name="yunikorn.apache.org/task-group-name")
+    sigs: str = msgspec.field(default="", name="pod-group.scheduling.sigs.k8s.io")
+    sigs_name: str = msgspec.field(default="", name="pod-group.scheduling.sigs.k8s.io/name")
+    scheduler_plugins: str = msgspec.field(default="", name="scheduling.x-k8s.io/pod-group")
+    bayplan: str = msgspec.field(default="", name="bayplan.dev/pod-group")
+
+    def named(self) -> dict[str, str]:
+        """Return the annotations that are set."""
+        names = zip(self.__struct_encode_fields__, self.__struct_fields__, strict=True)
+        return {key: value for key, name in names if (value := getattr(self, name))}
+
+
+_NONE = GroupMarks()
+
+
+class MarkedMeta(ObjectMeta, gc=False, frozen=True, rename="camel"):
+    """Metadata with the annotations that name a gang."""
+
+    annotations: GroupMarks = _NONE
+
+
+def foreign_gang(metadata: ObjectMeta) -> str:
+    """Return what a pod's mark of another gang scheduler is, with the remedy; "" for none."""
+    annotations = getattr(metadata, "annotations", _NONE)
+    labels = metadata.labels
+    if annotations is _NONE and not labels:
+        return ""
+    named = annotations.named() if isinstance(annotations, GroupMarks) else annotations
+    return described_mark(labels, named)
+
+
+def described_mark(labels: Mapping[str, object], annotations: Mapping[str, object]) -> str:
+    """Return the same as :func:`foreign_gang` for labels and annotations."""
+    for kind, values in (("label", labels), ("annotation", annotations)):
+        if FOREIGN_MARKS.keys().isdisjoint(values) and (kind == "label" or _LABELS.isdisjoint(values)):
+            continue
+        for key, scheduler in FOREIGN_MARKS.items():
+            if values.get(key):
+                return (
+                    f'{kind} {key}="{values[key]}" names a gang of {scheduler}, which is not read; create a PodGroup '
+                    "and name it in the label bayplan.dev/pod-group, or remove the mark"
+                )
+        for key in sorted(_LABELS):
+            if kind == "annotation" and values.get(key):
+                return f'annotation {key}="{values[key]}" names no PodGroup; make it a label'
+    return ""

@@ -1,13 +1,15 @@
-"""Compiled selectors: label selectors, and the node selectors of affinity and of persistent volumes.
+"""Compiled selectors: label selectors, node selectors, and terms of inter-pod affinity.
 
-Compiled forms are hashable and canonical (equivalent requirements are equal), because they are cache keys.
-:mod:`scheduler_core.snapshot.node_selector_matching` evaluates the same requirements on columns.
+Compiled forms are hashable and canonical (equivalent requirements are equal), because they are cache keys, and because
+pods are counted per distinct term. :mod:`scheduler_core.snapshot.node_selector_matching` evaluates the same
+requirements on columns.
 
 An invalid expression raises an error where nothing reports it later (label selectors, preferred terms, affinity in the
 configuration). An invalid required term of a pod matches no node and does not affect the other terms.
 
-Follows ``k8s.io/apimachinery`` v0.37.1 ``labels/selector.go``, ``fields/selector.go``, ``meta/v1/helpers.go`` and
-``k8s.io/component-helpers`` v0.37.1 ``scheduling/corev1/nodeaffinity``.
+Follows ``k8s.io/apimachinery`` v0.37.1 ``labels/selector.go``, ``fields/selector.go``, ``meta/v1/helpers.go``,
+``k8s.io/component-helpers`` v0.37.1 ``scheduling/corev1/nodeaffinity`` and ``k8s.io/kube-scheduler`` v0.37.1
+``framework/types.go`` (``AffinityTerm``).
 """
 
 from __future__ import annotations
@@ -24,6 +26,8 @@ from scheduler_core.model.affinity import (
     LabelSelector,
     NodeSelector,
     NodeSelectorTerm,
+    PodAffinity,
+    PodAffinityTerm,
     PreferredSchedulingTerm,
     Requirement,
 )
@@ -404,3 +408,97 @@ def required_node_affinity(pod: Pod) -> RequiredNodeAffinity:
         return NO_REQUIRED_NODE_AFFINITY
     labels = tuple(LabelRequirement(key, IN, (value,)) for key, value in sorted(spec.node_selector.items()))
     return RequiredNodeAffinity(labels, required)
+
+
+class PodQuery(Struct, gc=False, frozen=True):
+    """Selects pods by their labels, in namespaces that are named or selected by labels.
+
+    Attributes:
+        namespace_selector: Selects namespaces in addition to the named ones.
+    """
+
+    selector: LabelMatcher
+    namespaces: frozenset[str] = frozenset()
+    namespace_selector: LabelMatcher = MATCH_NOTHING
+
+    def matches(self, namespace: str, labels: Mapping[str, str], namespace_labels: Mapping[str, str] | None) -> bool:
+        """Return whether the query selects a pod.
+
+        Args:
+            namespace_labels: The labels of the namespace; None if they are not known.
+        """
+        if namespace not in self.namespaces:
+            everything = self.namespace_selector.is_everything
+            if not everything and (namespace_labels is None or not self.namespace_selector.matches(namespace_labels)):
+                return False
+        return self.selector.matches(labels)
+
+
+class AffinityTerm(Struct, gc=False, frozen=True):
+    """A query with a topology key; ``weight`` is 0 for required terms."""
+
+    query: PodQuery
+    topology_key: str
+    weight: int = 0
+
+
+class AffinityTerms(Struct, gc=False, frozen=True):
+    """All terms of one pod; ``problem`` is the reason why some are invalid; the list of their kind is then empty."""
+
+    required: tuple[AffinityTerm, ...] = ()
+    required_anti: tuple[AffinityTerm, ...] = ()
+    preferred: tuple[AffinityTerm, ...] = ()
+    preferred_anti: tuple[AffinityTerm, ...] = ()
+    problem: str = ""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the pod has no terms."""
+        return not (self.required or self.required_anti or self.preferred or self.preferred_anti or self.problem)
+
+
+NO_TERMS = AffinityTerms()
+
+
+def affinity_terms(pod: Pod) -> AffinityTerms:
+    """Return the compiled terms of a pod."""
+    affinity = pod.spec.affinity
+    if affinity is None or (affinity.pod_affinity is None and affinity.pod_anti_affinity is None):
+        return NO_TERMS
+    namespace = pod.metadata.namespace
+    problems: list[str] = []
+
+    def required(of: PodAffinity | None) -> tuple[AffinityTerm, ...]:
+        try:
+            return () if of is None else tuple(_term(term, namespace, 0) for term in of.required)
+        except SelectorError as error:
+            problems.append(str(error))
+            return ()
+
+    def preferred(of: PodAffinity | None) -> tuple[AffinityTerm, ...]:
+        try:
+            entries = () if of is None else of.preferred
+            return tuple(_term(entry.pod_affinity_term, namespace, entry.weight) for entry in entries)
+        except SelectorError as error:
+            problems.append(str(error))
+            return ()
+
+    return AffinityTerms(
+        required(affinity.pod_affinity),
+        required(affinity.pod_anti_affinity),
+        preferred(affinity.pod_affinity),
+        preferred(affinity.pod_anti_affinity),
+        "; ".join(problems),
+    )
+
+
+def _term(term: PodAffinityTerm, own_namespace: str, weight: int) -> AffinityTerm:
+    names = term.namespaces
+    if not names and term.namespace_selector is None:
+        names = (own_namespace,)
+    query = PodQuery(
+        compile_label_selector(term.label_selector),
+        frozenset(names),
+        compile_label_selector(term.namespace_selector),
+    )
+    return AffinityTerm(query, term.topology_key, weight)

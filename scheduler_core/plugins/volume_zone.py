@@ -28,8 +28,8 @@ from scheduler_core.framework.extension_points import (
 from scheduler_core.framework.handle import Handle
 from scheduler_core.framework.plugin import always
 from scheduler_core.framework.status import SKIP, SUCCESS, Code, Status, unresolvable
-from scheduler_core.model.csi_migration import BETA_REGION, BETA_ZONE, REGION, ZONE, ZONES_SEPARATOR
 from scheduler_core.model.pod import Pod
+from scheduler_core.model.pod_volumes import BETA_REGION, BETA_ZONE, REGION, ZONE, ZONES_SEPARATOR
 from scheduler_core.model.selectors import EXISTS, IN, LabelRequirement
 from scheduler_core.model.storage import (
     WAIT_FOR_FIRST_CONSUMER,

@@ -16,14 +16,15 @@ from datetime import datetime
 
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import GANG_SCHEDULING, SUCCESS, Status, unresolvable
-from scheduler_core.model.foreign_gangs import ForeignGangs, foreign_gang
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import (
     GROUP_FIELDS,
     CompositePodGroup,
+    ForeignGangs,
     GroupKey,
     GroupSource,
     PodGroup,
+    foreign_gang,
     group_key_of,
     group_keys_of,
     names_several_groups,

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Sequence
 from scheduler_core.framework.cluster_events import FORCE_ACTIVATE, PROFILE_SWAPPED, UNSCHEDULABLE_TIMEOUT, ClusterEvent
 from scheduler_core.framework.queued_pod import Place, QueuedGang, QueuedPod
 from scheduler_core.framework.status import GANG_SCHEDULING
-from scheduler_core.model.foreign_gangs import ForeignGangs
+from scheduler_core.model.pod_group import ForeignGangs
 from scheduler_core.ports import Clock
 from scheduler_core.queueing.event_wakeups import EventWakeups, WaitingEvent
 from scheduler_core.queueing.gang_entries import GangEntries

@@ -15,8 +15,15 @@ from msgspec.structs import replace
 
 from scheduler_core.errors import Problem
 from scheduler_core.framework.object_reads import DecodedTypes
-from scheduler_core.model.device_claims import NO_DATA, AllocatedDeviceStatus, ResourceClaim
-from scheduler_core.model.devices import DeviceClass, DeviceTaintRule, OpaqueConfiguration, ResourceSlice
+from scheduler_core.model.devices import (
+    NO_DATA,
+    AllocatedDeviceStatus,
+    DeviceClass,
+    DeviceTaintRule,
+    OpaqueConfiguration,
+    ResourceClaim,
+    ResourceSlice,
+)
 from scheduler_core.model.meta import AnnotatedMeta
 from scheduler_core.model.pod import ExtendedResourceClaimStatus, Pod, PodSpec
 from scheduler_core.model.pod_group import CompositePodGroup, GroupKey, GroupSource, PodGroup

@@ -10,11 +10,10 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
-from scheduler_core.model.affinity_terms import AffinityTerms, affinity_terms
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_requests import PodRequests, pod_requests
 from scheduler_core.model.pod_volumes import PodVolumes, pod_volumes
-from scheduler_core.model.selectors import RequiredNodeAffinity, required_node_affinity
+from scheduler_core.model.selectors import AffinityTerms, RequiredNodeAffinity, affinity_terms, required_node_affinity
 from scheduler_core.model.taints import TolerationIndex
 from scheduler_core.snapshot.interning import FIXED_RESOURCES, UNOFFERED_COLUMN, ResourceNames
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from scheduler_core.devices.behaviours import KnowledgeBounds
 from scheduler_core.devices.records import DeviceFeatures
 from scheduler_core.errors import AllocationError
-from scheduler_core.model.device_claims import ResourceClaim
-from scheduler_core.model.devices import ResourceSlice
+from scheduler_core.model.devices import ResourceClaim, ResourceSlice
 from tests.support.devices import (
     DRIVER,
     allocated_claim,

@@ -11,8 +11,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 from msgspec import Struct
 
-from scheduler_core.model.device_claims import ResourceClaim
-from scheduler_core.model.devices import ResourceSlice
+from scheduler_core.model.devices import ResourceClaim, ResourceSlice
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from tests.support.cluster_state import cluster_state

@@ -22,10 +22,9 @@ from msgspec.structs import replace
 
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.affinity import Affinity, LabelSelector, PodAffinity, PodAffinityTerm
-from scheduler_core.model.affinity_terms import PodQuery
 from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.pod_group import CompositePodGroup, GroupSource, PodGroup
-from scheduler_core.model.selectors import compile_label_selector
+from scheduler_core.model.selectors import PodQuery, compile_label_selector
 from scheduler_core.model.workloads import (
     LabelPairsSpec,
     Namespace,

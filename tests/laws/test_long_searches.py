@@ -21,8 +21,7 @@ from hypothesis import strategies as st
 
 from scheduler_core.errors import AttemptLimitError
 from scheduler_core.in_tree import default_plugins
-from scheduler_core.model.device_claims import ResourceClaim
-from scheduler_core.model.devices import DeviceClass, ResourceSlice
+from scheduler_core.model.devices import DeviceClass, ResourceClaim, ResourceSlice
 from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.recording.journal import NoJournal
 from scheduler_core.scheduler import SchedulerOptions, SchedulerPorts

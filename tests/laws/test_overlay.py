@@ -6,11 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler_core.model.affinity import Affinity, LabelSelector, PodAffinity, PodAffinityTerm
-from scheduler_core.model.affinity_terms import PodQuery
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import AwsElasticBlockStore, Pod, Volume
 from scheduler_core.model.pod_volumes import pod_volumes
-from scheduler_core.model.selectors import compile_label_selector
+from scheduler_core.model.selectors import PodQuery, compile_label_selector
 from scheduler_core.model.storage import StorageObject
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.overlay import ColumnsOverlay

@@ -25,8 +25,7 @@ from scheduler_core.feeds.workload_feed import PodSurrounding
 from scheduler_core.framework.cluster_events import ClusterEvent
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.registry import Registry
-from scheduler_core.model.device_claims import ResourceClaim
-from scheduler_core.model.devices import DeviceClass, DeviceTaintRule, ResourceSlice
+from scheduler_core.model.devices import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.storage import (

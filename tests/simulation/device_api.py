@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from scheduler_core.model.device_claims import ResourceClaim, ResourceClaimStatus
+from scheduler_core.model.devices import ResourceClaim, ResourceClaimStatus
 from tests.simulation.api_server import DELETION_TIME, ApiServer, Response, status_response
 from tests.simulation.device_objects import API, DEVICE_CLASSES, RESOURCE_CLAIMS, SLICES, TAINT_RULES
 

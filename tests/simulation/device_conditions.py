@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from scheduler_core.model.device_claims import (
+from scheduler_core.model.devices import (
     AllocatedDeviceStatus,
     DeviceCondition,
     DeviceRequestResult,

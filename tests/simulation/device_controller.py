@@ -10,7 +10,7 @@ import random
 
 from msgspec.structs import replace
 
-from scheduler_core.model.device_claims import DELETE_PROTECTION, ClaimConsumer, ResourceClaim, ResourceClaimStatus
+from scheduler_core.model.devices import DELETE_PROTECTION, ClaimConsumer, ResourceClaim, ResourceClaimStatus
 from scheduler_core.model.pod import Pod, PodResourceClaimStatus
 from tests.simulation.api_server import PODS, ApiServer, Change
 from tests.simulation.device_api import DeviceApi

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from scheduler_core.model.device_claims import EXTENDED_RESOURCE_CLAIM, ResourceClaim
+from scheduler_core.model.devices import EXTENDED_RESOURCE_CLAIM, ResourceClaim
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.selectors import compile_readable_node_selector
 from tests.simulation.api_server import ApiServer

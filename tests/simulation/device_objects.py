@@ -12,8 +12,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from scheduler_core.model.device_claims import ClaimMeta, ResourceClaim, ResourceClaimSpec
-from scheduler_core.model.devices import DeviceClass, ResourceSlice
+from scheduler_core.model.devices import ClaimMeta, DeviceClass, ResourceClaim, ResourceClaimSpec, ResourceSlice
 from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.pod import Pod, ResourceClaimReference
 from tests.simulation.api_server import NAMESPACE

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from scheduler_core.model.device_claims import ResourceClaim
-from scheduler_core.model.devices import ResourceSlice
+from scheduler_core.model.devices import ResourceClaim, ResourceSlice
 from scheduler_core.model.pod import Pod
 from tests.simulation import cluster_objects, device_objects
 from tests.simulation.api_server import NODES, OPERATOR, PODS

@@ -24,7 +24,7 @@ from bayplan.serving.served_page import PageBuilder
 from bayplan.settings.feature_gates import FeatureGates
 from bayplan.settings.serving_settings import ServingSettings
 
-from scheduler_core.metrics.attempt_history import AttemptHistory
+from scheduler_core.metrics.attempt_reports import AttemptHistory
 from scheduler_core.ports import Clock
 from tests.simulation.operator_process import OperatorProcess
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 
 from scheduler_core.devices.records import DeviceFeatures
-from scheduler_core.model.device_claims import ResourceClaim
-from scheduler_core.model.devices import OPTIONAL_NODE_OPERATIONS, ResourceSlice
+from scheduler_core.model.devices import OPTIONAL_NODE_OPERATIONS, ResourceClaim, ResourceSlice
 from scheduler_core.model.node import Node
 from scheduler_core.snapshot.indexes.device_index import DeviceIndex
 from scheduler_core.snapshot.node_columns import NodeColumns

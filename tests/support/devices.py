@@ -13,8 +13,14 @@ from scheduler_core.devices.behaviours import KnowledgeBounds
 from scheduler_core.devices.records import DeviceFeatures
 from scheduler_core.devices.results import NodeAllocation
 from scheduler_core.devices.search import SearchLimits
-from scheduler_core.model.device_claims import AllocationResult, ClaimConsumer, ResourceClaim
-from scheduler_core.model.devices import DeviceClass, DeviceTaintRule, ResourceSlice
+from scheduler_core.model.devices import (
+    AllocationResult,
+    ClaimConsumer,
+    DeviceClass,
+    DeviceTaintRule,
+    ResourceClaim,
+    ResourceSlice,
+)
 from scheduler_core.model.pod import Pod, PodResourceClaimStatus, ResourceClaimReference
 
 DRIVER = "gpu.example.com"

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import Unpack
 
 from scheduler_core.in_tree import default_plugins
-from scheduler_core.model.device_claims import ResourceClaim
-from scheduler_core.model.devices import ResourceSlice
+from scheduler_core.model.devices import ResourceClaim, ResourceSlice
 from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod

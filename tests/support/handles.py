@@ -16,8 +16,8 @@ from scheduler_core.framework.handle import DryRun, PodInPreBind, R, WaitingPod
 from scheduler_core.framework.object_reads import ObjectKind, T
 from scheduler_core.framework.ongoing_preemptions import PreemptionsUnderWay
 from scheduler_core.framework.status import SUCCESS, Status
-from scheduler_core.metrics.device_metrics import DeviceMetrics
 from scheduler_core.metrics.plugin_metrics import RecordedPluginMetrics
+from scheduler_core.metrics.profile_metrics import DeviceMetrics
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, PodGroup, group_key_of
 from scheduler_core.ports import ClaimWriter, StorageWriter

@@ -17,7 +17,7 @@ from bayplan.page.page_sources import PageSources, Turns
 from bayplan.profiles.profile_readings import ProfileReading
 
 from scheduler_core.in_tree import default_plugins
-from scheduler_core.metrics.attempt_history import AttemptHistory
+from scheduler_core.metrics.attempt_reports import AttemptHistory
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import POD_GROUP_SOURCES, GroupSource
 from scheduler_core.scheduler import SchedulerPorts

@@ -9,8 +9,7 @@ from scheduler_core.cel.device_selector import (
     SelectorRuntimeError,
     compile_derived_attribute,
 )
-from scheduler_core.model.device_claims import ExactDeviceRequest, ResourceClaim
-from scheduler_core.model.devices import DeviceClass, ResourceSlice
+from scheduler_core.model.devices import DeviceClass, ExactDeviceRequest, ResourceClaim, ResourceSlice
 from tests.support.plain_devices import PlainAllocation, PlainError, PlainUse, Spot, attribute_of, covers, plain_facts
 
 _Elements = frozenset[Hashable]

@@ -9,8 +9,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from scheduler_core.cel.device_selector import DeviceFacts, SelectorRuntimeError, compile_selector
-from scheduler_core.model.device_claims import ExactDeviceRequest, ResourceClaim
-from scheduler_core.model.devices import Device, DeviceAttribute, DeviceClass, DeviceSelector, ResourceSlice
+from scheduler_core.model.devices import (
+    Device,
+    DeviceAttribute,
+    DeviceClass,
+    DeviceSelector,
+    ExactDeviceRequest,
+    ResourceClaim,
+    ResourceSlice,
+)
 from scheduler_core.model.quantity import nano
 
 Taken = tuple[str, str]

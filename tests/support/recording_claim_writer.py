@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from scheduler_core.errors import ClusterWriteError, ConflictError, NotFoundError
-from scheduler_core.model.device_claims import ResourceClaim, ResourceClaimStatus
+from scheduler_core.model.devices import ResourceClaim, ResourceClaimStatus
 from scheduler_core.model.pod import ExtendedResourceClaimStatus, Pod
 
 

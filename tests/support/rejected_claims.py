@@ -11,8 +11,7 @@ from scheduler_core.explain.nearest_nodes import near_misses
 from scheduler_core.explain.unblocking_events import Unblocking
 from scheduler_core.explain_assembly import Explainers
 from scheduler_core.in_tree import default_plugins
-from scheduler_core.model.device_claims import ResourceClaim
-from scheduler_core.model.devices import DeviceClass, DeviceTaintRule, ResourceSlice
+from scheduler_core.model.devices import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from scheduler_core.scheduler import SchedulerOptions
 from tests.support.builders import node, pod
 from tests.support.devices import DRIVER, device, device_class, slice_of, using

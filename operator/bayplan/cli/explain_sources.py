@@ -27,7 +27,7 @@ from bayplan.simulation.memory_cluster import MemoryCluster
 from bayplan.simulation.simulated_clock import SimulatedClock
 from bayplan.simulation.simulation import SimulationOptions, installed_plugins, populate, simulate
 from scheduler_core.errors import ConfigError, NotFoundError, Problem
-from scheduler_core.model.device_claims import ResourceClaim
+from scheduler_core.model.devices import ResourceClaim
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import group_key_of
 from scheduler_core.scheduler import Scheduler, SchedulerPorts

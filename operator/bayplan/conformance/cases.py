@@ -24,8 +24,7 @@ from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.feeds.workload_feed import PodSurrounding
 from scheduler_core.framework.registry import Registry
 from scheduler_core.in_tree import default_plugins
-from scheduler_core.model.device_claims import ResourceClaim
-from scheduler_core.model.devices import DeviceClass, DeviceTaintRule, ResourceSlice
+from scheduler_core.model.devices import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import DEFAULT_SCHEDULER_NAME, Pod
 from scheduler_core.model.storage import (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scheduler_core.metrics.attempt_history import AttemptHistory, EndedAttempt
+from scheduler_core.metrics.attempt_reports import AttemptHistory, EndedAttempt
 from scheduler_core.model.pod_group import GroupKey
 from scheduler_core.ports import Clock
 from scheduler_core.queueing.gang_members import Gang, GangOutcome

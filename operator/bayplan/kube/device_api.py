@@ -10,8 +10,7 @@ from typing import Any
 
 from bayplan.kube.http.api_discovery import served_resources
 from bayplan.kube.http.connection import ApiConnection
-from scheduler_core.model.device_claims import ResourceClaim
-from scheduler_core.model.devices import DeviceClass, DeviceTaintRule, ResourceSlice
+from scheduler_core.model.devices import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 
 GROUP = "resource.k8s.io"
 

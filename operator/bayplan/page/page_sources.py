@@ -15,7 +15,7 @@ from bayplan.kube.server_version_support import ServerSupport
 from bayplan.kube.writes.write_metrics import WriteMetrics
 from bayplan.profiles.profile_readings import ProfileReading
 from scheduler_core.cycle.suspension import Suspension
-from scheduler_core.metrics.attempt_history import AttemptHistory
+from scheduler_core.metrics.attempt_reports import AttemptHistory
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.ports import Clock

@@ -20,7 +20,7 @@ from bayplan.page.page_sources import PageSources, Turns
 from bayplan.page.pending_work import PendingWork
 from bayplan.page.report_documents import DocumentReader, ReportDocuments, ReportedWork
 from bayplan.page.waiting_gangs import WaitingGangs
-from scheduler_core.metrics.attempt_history import AttemptHistory
+from scheduler_core.metrics.attempt_reports import AttemptHistory
 from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.scheduler import Scheduler
 

@@ -32,7 +32,7 @@ from bayplan.serving.certificate import ServedCertificate
 from bayplan.settings.feature_gates import FeatureGates
 from bayplan.settings.serving_settings import ServingSettings
 from scheduler_core.errors import ConfigError, Problem
-from scheduler_core.metrics.attempt_history import AttemptHistory
+from scheduler_core.metrics.attempt_reports import AttemptHistory
 from scheduler_core.ports import Clock
 from scheduler_core.scheduler import Scheduler
 

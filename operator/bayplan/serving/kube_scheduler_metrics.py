@@ -18,7 +18,7 @@ from scheduler_core.cycle.cycle_context import CycleContext
 from scheduler_core.devices.allocator import SearchTally
 from scheduler_core.framework.cycle_stages import EXTENSION_POINTS, STAGE_NAMES
 from scheduler_core.framework.status import Code, Status
-from scheduler_core.metrics.device_metrics import DeviceMetrics
+from scheduler_core.metrics.profile_metrics import DeviceMetrics
 from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics
 
 _QUEUES = ("active", "backoff", "unschedulable", "gated")

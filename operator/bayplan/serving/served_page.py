@@ -14,7 +14,7 @@ from bayplan.serving.deferred_server import ServedParts
 from bayplan.serving.page_access import PageAccess
 from bayplan.serving.page_endpoints import PageEndpoints
 from bayplan.settings.serving_settings import ServingSettings
-from scheduler_core.metrics.attempt_history import AttemptHistory
+from scheduler_core.metrics.attempt_reports import AttemptHistory
 
 if TYPE_CHECKING:
     from bayplan.serving.operator_server import Endpoints

@@ -24,7 +24,7 @@ from scheduler_core.config.duration import parse_duration
 from scheduler_core.config.profile_config import backoff_problems
 from scheduler_core.config.validation import validate
 from scheduler_core.errors import ConfigError, Problem
-from scheduler_core.model.foreign_gangs import ForeignGangs
+from scheduler_core.model.pod_group import ForeignGangs
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["text", "json"]

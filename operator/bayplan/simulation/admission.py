@@ -30,12 +30,18 @@ from bayplan.simulation.storage_admission import (
 )
 from scheduler_core.errors import ConfigError, Problem, QuantityError
 from scheduler_core.feeds.workload_feed import PodSurrounding
-from scheduler_core.model.device_claims import ResourceClaim, ResourceClaimTemplate
-from scheduler_core.model.foreign_gangs import foreign_gang
+from scheduler_core.model.devices import ResourceClaim, ResourceClaimTemplate
 from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Container, ContainerPort, Pod, PodSpec, Quantities, ResourceRequirements
-from scheduler_core.model.pod_group import CompositePodGroup, GroupKey, GroupSource, PodGroup, group_key_of
+from scheduler_core.model.pod_group import (
+    CompositePodGroup,
+    GroupKey,
+    GroupSource,
+    PodGroup,
+    foreign_gang,
+    group_key_of,
+)
 from scheduler_core.model.pod_requests import CPU, MEMORY, pod_requests
 from scheduler_core.model.quantity import nano
 from scheduler_core.model.storage import PersistentVolumeClaim, StorageClass, StorageObject

@@ -32,8 +32,13 @@ from scheduler_core.config.plugin_args import API_VERSION as KUBE_SCHEDULER_API
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.feeds.workload_feed import PodSurrounding
 from scheduler_core.framework.object_reads import DecodedTypes
-from scheduler_core.model.device_claims import ResourceClaim, ResourceClaimTemplate
-from scheduler_core.model.devices import DeviceClass, DeviceTaintRule, ResourceSlice
+from scheduler_core.model.devices import (
+    DeviceClass,
+    DeviceTaintRule,
+    ResourceClaim,
+    ResourceClaimTemplate,
+    ResourceSlice,
+)
 from scheduler_core.model.node import Node
 from scheduler_core.model.nullable_forms import convert
 from scheduler_core.model.pod import Pod

@@ -13,8 +13,7 @@ from msgspec.structs import replace
 from bayplan.simulation.storage_admission import DEFAULT_NAMESPACE, uid_of
 from scheduler_core.devices.allocator import ClusterDevices
 from scheduler_core.errors import ConfigError, Problem, SchedulerCoreError
-from scheduler_core.model.device_claims import POD_CLAIM_NAME, ClaimMeta, ResourceClaim, ResourceClaimTemplate
-from scheduler_core.model.devices import ResourceSlice
+from scheduler_core.model.devices import POD_CLAIM_NAME, ClaimMeta, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.pod import Pod, PodResourceClaimStatus, ResourceClaimReference
 from scheduler_core.snapshot.indexes.device_index import DeviceObject

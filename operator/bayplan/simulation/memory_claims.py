@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from bayplan.simulation.storage_admission import uid_of
 from scheduler_core.errors import ConflictError, NotFoundError
 from scheduler_core.feeds.object_feed import DeviceFeed
-from scheduler_core.model.device_claims import (
+from scheduler_core.model.devices import (
     AllocatedDeviceStatus,
     AllocationResult,
     DeviceCondition,

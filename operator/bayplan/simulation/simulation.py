@@ -31,7 +31,7 @@ from bayplan.simulation.simulated_profiles import activate_profiles
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.registry import Registry
 from scheduler_core.in_tree import in_tree_registry
-from scheduler_core.model.device_claims import ResourceClaim
+from scheduler_core.model.devices import ResourceClaim
 from scheduler_core.model.pod import Pod
 from scheduler_core.scheduler import Scheduler, SchedulerOptions, SchedulerPorts
 

@@ -47,7 +47,7 @@ from scheduler_core.framework.gang_post_filter import GangPostFilter, TriedMembe
 from scheduler_core.framework.handle import Handle
 from scheduler_core.framework.plugin import always
 from scheduler_core.framework.status import SKIP, SUCCESS, Status, error, unresolvable, unschedulable
-from scheduler_core.model.device_claims import MAX_CONSUMERS, ResourceClaim
+from scheduler_core.model.devices import MAX_CONSUMERS, ResourceClaim
 from scheduler_core.model.pod_group import PodGroup
 from scheduler_core.model.selectors import NodeMatcher, compile_readable_node_selector
 from scheduler_core.plugins.dynamic_resources.claim_binding import ClaimBinder

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from scheduler_core.errors import DeviceBindingFailedError
-from scheduler_core.model.device_claims import AllocatedDeviceStatus, DeviceRequestResult, ResourceClaim
+from scheduler_core.model.devices import AllocatedDeviceStatus, DeviceRequestResult, ResourceClaim
 
 
 def has_binding_conditions(claim: ResourceClaim) -> bool:

@@ -23,7 +23,7 @@ from scheduler_core.errors import (
     WriteTimeoutError,
 )
 from scheduler_core.framework.handle import Handle
-from scheduler_core.model.device_claims import (
+from scheduler_core.model.devices import (
     DELETE_PROTECTION,
     MAX_CONSUMERS,
     AllocationResult,

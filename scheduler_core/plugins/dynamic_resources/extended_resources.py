@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from scheduler_core.model.device_claims import (
+from scheduler_core.model.devices import (
+    DEVICE_CLASS_PREFIX,
     EXTENDED_RESOURCE_CLAIM,
     ClaimMeta,
     DeviceClaim,
@@ -22,7 +23,6 @@ from scheduler_core.model.device_claims import (
     ResourceClaim,
     ResourceClaimSpec,
 )
-from scheduler_core.model.devices import DEVICE_CLASS_PREFIX
 from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.pod import Container, ExtendedResourceRequest, Pod
 from scheduler_core.model.pod_requests import is_extended_resource

@@ -11,7 +11,7 @@ from scheduler_core.errors import AllocationError
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.device_choices import DeviceChoice, DeviceChooser, StepBudget
 from scheduler_core.framework.handle import Handle
-from scheduler_core.model.device_claims import AllocationResult, ResourceClaim
+from scheduler_core.model.devices import AllocationResult, ResourceClaim
 from scheduler_core.model.node import Node
 from scheduler_core.plugins.dynamic_resources.extended_resources import is_in_memory, served_amounts
 from scheduler_core.plugins.dynamic_resources.node_allocation import ATTEMPT, PodDevices

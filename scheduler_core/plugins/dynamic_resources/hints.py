@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from scheduler_core.errors import DeviceError
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, EventRegistration, Hint, Resource
 from scheduler_core.framework.handle import Handle
-from scheduler_core.model.device_claims import ResourceClaim, ResourceClaimStatus
+from scheduler_core.model.devices import ResourceClaim, ResourceClaimStatus
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.quantity import nano
 from scheduler_core.plugins.dynamic_resources.pod_claims import claims_of_pod

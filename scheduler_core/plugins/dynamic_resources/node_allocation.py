@@ -19,7 +19,7 @@ from scheduler_core.errors import AllocationError, AllocationTimeoutError, Devic
 from scheduler_core.framework.claims_filter import NodeClaims, UnavailableClaim
 from scheduler_core.framework.cycle_state import StateKey
 from scheduler_core.framework.status import Status, error, unresolvable
-from scheduler_core.model.device_claims import AllocationResult, ClaimConsumer, ResourceClaim
+from scheduler_core.model.devices import AllocationResult, ClaimConsumer, ResourceClaim
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import ExtendedResourceRequest
 from scheduler_core.model.selectors import NodeMatcher

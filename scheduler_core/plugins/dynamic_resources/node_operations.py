@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler_core.framework.status import Status, unresolvable
-from scheduler_core.model.device_claims import AllocationResult, ResourceClaim
-from scheduler_core.model.devices import OPTIONAL_NODE_OPERATIONS
+from scheduler_core.model.devices import OPTIONAL_NODE_OPERATIONS, AllocationResult, ResourceClaim
 from scheduler_core.model.node import Node
 from scheduler_core.snapshot.node_columns import NodeColumns
 

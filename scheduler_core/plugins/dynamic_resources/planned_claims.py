@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from scheduler_core.model.device_claims import (
+from scheduler_core.model.devices import (
     DELETE_PROTECTION,
     AllocationResult,
     ClaimConsumer,

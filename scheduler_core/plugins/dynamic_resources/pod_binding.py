@@ -9,7 +9,7 @@ import asyncio
 
 from scheduler_core.errors import DeviceBindingFailedError, DeviceBindingTimeoutError, DeviceError
 from scheduler_core.framework.handle import BindingOutcome, Handle
-from scheduler_core.model.device_claims import AllocationResult, ResourceClaim
+from scheduler_core.model.devices import AllocationResult, ResourceClaim
 from scheduler_core.plugins.dynamic_resources.binding_conditions import (
     has_binding_conditions,
     is_past_binding_timeout,

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 
 from scheduler_core.errors import DeviceError
 from scheduler_core.framework.status import Status, error, unresolvable
-from scheduler_core.model.device_claims import ClaimConsumer, DeviceRequest, ResourceClaim
+from scheduler_core.model.devices import ClaimConsumer, DeviceRequest, ResourceClaim
 from scheduler_core.model.pod import Pod, ResourceClaimReference
 from scheduler_core.model.pod_group import GroupSource, PodGroup
 from scheduler_core.snapshot.indexes.device_index import DeviceIndex

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from scheduler_core.framework.cluster_events import Hint
-from scheduler_core.model.affinity_terms import AffinityTerm
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
+from scheduler_core.model.selectors import AffinityTerm
 from scheduler_core.snapshot.pod_info import terms_of
 
 _NO_LABELS: dict[str, str] = {}

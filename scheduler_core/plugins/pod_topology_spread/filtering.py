@@ -17,7 +17,7 @@ from scheduler_core.framework.cycle_state import StateKey
 from scheduler_core.framework.extension_points import Codes
 from scheduler_core.framework.status import unresolvable, unschedulable
 from scheduler_core.kernels.domain_counts import DomainIds, DomainTable, domains_present
-from scheduler_core.model.affinity_terms import PodQuery
+from scheduler_core.model.selectors import PodQuery
 from scheduler_core.plugins.pod_topology_spread.constraints import Constraints, NodeInclusion, SpreadConstraint
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo

@@ -10,8 +10,8 @@ from __future__ import annotations
 from msgspec import Struct
 
 from scheduler_core.errors import StorageError
-from scheduler_core.model.csi_migration import in_tree_plugin, translated_affinity
 from scheduler_core.model.meta import ObjectMeta
+from scheduler_core.model.pod_volumes import in_tree_plugin, translated_affinity
 from scheduler_core.model.storage import SELECTED_NODE, PersistentVolume, PersistentVolumeClaim, VolumeNodeAffinity
 from scheduler_core.plugins.volume_binding.reserving import NodeVolumes, StaticBinding, restore
 from scheduler_core.ports import Clock, StorageWriter

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from scheduler_core.errors import StorageError
 from scheduler_core.framework.extension_points import Codes
-from scheduler_core.model.csi_migration import in_tree_plugin, translated_affinity
+from scheduler_core.model.pod_volumes import in_tree_plugin, translated_affinity
 from scheduler_core.model.quantity import nano
 from scheduler_core.model.storage import SELECTED_NODE, STORAGE, PersistentVolumeClaim
 from scheduler_core.plugins.volume_binding.claims import DelayedClaim, PodClaims

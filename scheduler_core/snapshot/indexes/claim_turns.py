@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from scheduler_core.errors import ClusterWriteError
-from scheduler_core.model.device_claims import AllocationResult, ClaimConsumer, ResourceClaim
+from scheduler_core.model.devices import AllocationResult, ClaimConsumer, ResourceClaim
 
 log = logging.getLogger(__name__)
 

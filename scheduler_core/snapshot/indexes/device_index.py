@@ -21,21 +21,19 @@ from msgspec.structs import replace
 
 from scheduler_core.devices.allocator import ClusterDevices
 from scheduler_core.devices.records import DeviceFeatures
-from scheduler_core.model.device_claims import (
+from scheduler_core.model.devices import (
+    DEVICE_CLASS_PREFIX,
     EXTENDED_RESOURCE_CLAIM,
     MAX_CONSUMERS,
     UNKNOWN_DEVICE,
     AllocationResult,
     ClaimConsumer,
     DeviceAllocation,
-    DeviceRequestResult,
-    ResourceClaim,
-)
-from scheduler_core.model.devices import (
-    DEVICE_CLASS_PREFIX,
     DeviceClass,
+    DeviceRequestResult,
     DeviceTaintRule,
     DeviceTaintSelector,
+    ResourceClaim,
     ResourceSlice,
 )
 from scheduler_core.model.pod_group import GroupKey

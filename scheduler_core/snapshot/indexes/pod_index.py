@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler_core.model.affinity_terms import AffinityTerm, PodQuery
 from scheduler_core.model.pod import Pod
+from scheduler_core.model.selectors import AffinityTerm, PodQuery
 from scheduler_core.snapshot.indexes.namespace_labels import NamespaceLabels
 from scheduler_core.snapshot.indexes.selector_index import NamespaceBuckets, required_pair
 from scheduler_core.snapshot.pod_info import PodInfo

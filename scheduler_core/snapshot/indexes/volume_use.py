@@ -24,8 +24,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler_core.errors import StorageError
-from scheduler_core.model.csi_migration import in_tree_plugin, in_tree_plugin_named, translated_handle
-from scheduler_core.model.pod_volumes import NO_VOLUMES, CsiVolume, DiskIdentity, PodVolumes
+from scheduler_core.model.pod_volumes import (
+    NO_VOLUMES,
+    CsiVolume,
+    DiskIdentity,
+    PodVolumes,
+    in_tree_plugin,
+    in_tree_plugin_named,
+    translated_handle,
+)
 from scheduler_core.step_counter import StepCounter
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from bayplan.simulation.memory_claims import MemoryClaims
 from msgspec.structs import replace
 
 from scheduler_core.feeds.object_feed import DeviceFeed
-from scheduler_core.model.device_claims import ResourceClaim
-from scheduler_core.model.devices import DeviceClass, ResourceSlice
+from scheduler_core.model.devices import DeviceClass, ResourceClaim, ResourceSlice
 from tests.support.devices import alternative, claim, device, device_class, exactly, first_available, slice_of
 
 _MODELS = ("a100", "l4")

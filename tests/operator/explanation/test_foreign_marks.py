@@ -10,7 +10,7 @@ from bayplan.explanation.pod_building import explain_pod
 from bayplan.explanation.pod_model import Verdict
 
 from scheduler_core.in_tree import default_plugins
-from scheduler_core.model.foreign_gangs import ForeignGangs, foreign_gang
+from scheduler_core.model.pod_group import ForeignGangs, foreign_gang
 from scheduler_core.scheduler import SchedulerOptions
 from tests.support.builders import node, pod
 from tests.support.scheduling import rig

@@ -8,8 +8,7 @@ from bayplan.introspection.status_rendering import RENDERERS
 from bayplan.kube.readiness import Readiness
 from msgspec.structs import replace
 
-from scheduler_core.model.device_claims import ResourceClaim
-from scheduler_core.model.devices import ResourceSlice
+from scheduler_core.model.devices import ResourceClaim, ResourceSlice
 from scheduler_core.snapshot.indexes.device_index import DeviceIndex
 from tests.support.devices import allocated_claim, claim, device, exactly, slice_of
 from tests.support.scheduling import rig

@@ -9,7 +9,7 @@ from bayplan.simulation.simulated_clock import SimulatedClock
 from msgspec.structs import replace
 
 from scheduler_core.errors import ConflictError, NotFoundError
-from scheduler_core.model.device_claims import ClaimConsumer, ResourceClaim
+from scheduler_core.model.devices import ClaimConsumer, ResourceClaim
 from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.pod import ExtendedResourceClaimStatus
 from scheduler_core.scheduler import Scheduler

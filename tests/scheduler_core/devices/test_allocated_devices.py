@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler_core.devices.allocated_devices import AllocatedDevices
-from scheduler_core.model.device_claims import AllocationResult, ResourceClaim
+from scheduler_core.model.devices import AllocationResult, ResourceClaim
 from tests.support.devices import DRIVER, allocated_claim, claim
 
 KEY = (DRIVER, "n0")

@@ -10,8 +10,7 @@ import pytest
 
 from scheduler_core.devices.records import DeviceFeatures
 from scheduler_core.errors import AllocationError
-from scheduler_core.model.device_claims import ResourceClaim
-from scheduler_core.model.devices import DeviceClass, ResourceSlice
+from scheduler_core.model.devices import DeviceClass, ResourceClaim, ResourceSlice
 from tests.support.devices import (
     DRIVER,
     allocate,

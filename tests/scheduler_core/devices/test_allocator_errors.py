@@ -9,8 +9,7 @@ import pytest
 from scheduler_core.devices.records import DeviceFeatures
 from scheduler_core.devices.search import SearchLimits
 from scheduler_core.errors import AllocationError, AllocationTimeoutError, InvalidPoolsError
-from scheduler_core.model.device_claims import ResourceClaim
-from scheduler_core.model.devices import ResourceSlice
+from scheduler_core.model.devices import ResourceClaim, ResourceSlice
 from tests.support.devices import (
     DRIVER,
     allocate,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scheduler_core.devices.class_counts import ClassCounts
-from scheduler_core.model.device_claims import ResourceClaim
-from scheduler_core.model.devices import DeviceClass, DeviceTaintRule, ResourceSlice
+from scheduler_core.model.devices import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from tests.support.devices import DRIVER, allocated_claim, claim, cluster, device, device_class, slice_of, taint_rule
 
 MODEL = f'device.attributes["{DRIVER}"].model'

@@ -10,8 +10,7 @@ import pytest
 from scheduler_core.devices.allocator import ClusterDevices
 from scheduler_core.devices.compatibility_groups import CompatibilityGroups
 from scheduler_core.devices.records import DeviceFeatures, DeviceRecord, RecordInterner
-from scheduler_core.model.device_claims import ResourceClaim
-from scheduler_core.model.devices import ResourceSlice
+from scheduler_core.model.devices import ResourceClaim, ResourceSlice
 from tests.support.devices import (
     Body,
     allocate,

@@ -8,7 +8,7 @@ import pytest
 
 from scheduler_core.devices.records import DeviceFeatures
 from scheduler_core.errors import AllocationError
-from scheduler_core.model.device_claims import ResourceClaim
+from scheduler_core.model.devices import ResourceClaim
 from tests.support.devices import (
     DRIVER,
     allocator,

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from scheduler_core.model.device_claims import ResourceClaim
-from scheduler_core.model.devices import ResourceSlice
+from scheduler_core.model.devices import ResourceClaim, ResourceSlice
 from tests.support.devices import (
     DRIVER,
     allocate,

@@ -9,7 +9,7 @@ import pytest
 from scheduler_core.devices.allocator import Allocator
 from scheduler_core.devices.behaviours import DeviceKnowledge, KnowledgeBounds
 from scheduler_core.devices.search import SearchLimits
-from scheduler_core.model.device_claims import ResourceClaim
+from scheduler_core.model.devices import ResourceClaim
 from tests.support.device_world import DeviceWorld
 from tests.support.devices import (
     allocator,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scheduler_core.devices.records import DeviceFeatures
-from scheduler_core.model.device_claims import ResourceClaim
+from scheduler_core.model.devices import ResourceClaim
 from tests.support.devices import allocated_claim, claim, device, exactly, slice_of, with_reserved
 from tests.support.rejected_claims import DeviceObject, RejectedPod
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler_core.model.device_claims import ResourceClaim
+from scheduler_core.model.devices import ResourceClaim
 from tests.support.devices import DRIVER, allocated_claim, claim, device, exactly, slice_of, using, with_reserved
 from tests.support.rejected_claims import A100, H100, L4, RejectedPod, gpus
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from scheduler_core.in_tree import default_plugins
-from scheduler_core.model.device_claims import ResourceClaim
+from scheduler_core.model.devices import ResourceClaim
 from scheduler_core.model.pod import Pod
 from tests.support.builders import DEFAULT_ALLOCATABLE, node
 from tests.support.scheduling import rig

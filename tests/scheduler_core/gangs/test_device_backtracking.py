@@ -7,8 +7,7 @@ import pytest
 from scheduler_core.errors import ConfigError
 from scheduler_core.explain_assembly import Explainers
 from scheduler_core.gangs.placement_search import GroupCycle
-from scheduler_core.model.device_claims import ResourceClaim
-from scheduler_core.model.devices import ResourceSlice
+from scheduler_core.model.devices import ResourceClaim, ResourceSlice
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from tests.support.builders import node

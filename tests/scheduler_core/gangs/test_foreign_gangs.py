@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from scheduler_core.in_tree import default_plugins
-from scheduler_core.model.foreign_gangs import FOREIGN_MARKS, ForeignGangs, described_mark, foreign_gang
 from scheduler_core.model.pod import Pod
+from scheduler_core.model.pod_group import FOREIGN_MARKS, ForeignGangs, described_mark, foreign_gang
 from scheduler_core.scheduler import SchedulerOptions
 from tests.support.builders import node
 from tests.support.gangs import settle

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from scheduler_core.in_tree import default_plugins
-from scheduler_core.model.device_claims import ClaimConsumer, ResourceClaim
+from scheduler_core.model.devices import ClaimConsumer, ResourceClaim
 from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.pod import Pod, ResourceClaimReference
 from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup

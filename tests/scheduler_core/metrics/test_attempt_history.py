@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler_core.metrics.attempt_history import AttemptHistory, EndedAttempt
+from scheduler_core.metrics.attempt_reports import AttemptHistory, EndedAttempt
 
 
 def attempt(number: int, result: str = "unschedulable") -> EndedAttempt:

@@ -9,8 +9,8 @@ from prometheus_client import generate_latest
 
 from scheduler_core.devices.search import SearchLimits
 from scheduler_core.errors import AllocationTimeoutError, ClusterWriteError, DeviceError
-from scheduler_core.metrics.device_metrics import BINDING_BOUNDS
-from scheduler_core.model.device_claims import (
+from scheduler_core.metrics.profile_metrics import BINDING_BOUNDS
+from scheduler_core.model.devices import (
     AllocatedDeviceStatus,
     DeviceCondition,
     ResourceClaim,

@@ -12,12 +12,15 @@ from scheduler_core.model.affinity import (
     Requirement,
     WeightedPodAffinityTerm,
 )
-from scheduler_core.model.affinity_terms import NO_TERMS, AffinityTerms, PodQuery, affinity_terms
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.selectors import (
     MATCH_EVERYTHING,
     MATCH_NOTHING,
+    NO_TERMS,
+    AffinityTerms,
     LabelMatcher,
+    PodQuery,
+    affinity_terms,
     all_of,
     compile_label_selector,
     equality_matcher,

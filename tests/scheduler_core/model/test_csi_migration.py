@@ -5,17 +5,6 @@ import pytest
 
 from scheduler_core.errors import StorageError
 from scheduler_core.model.affinity import NodeSelector, NodeSelectorTerm, Requirement
-from scheduler_core.model.csi_migration import (
-    BETA_REGION,
-    BETA_ZONE,
-    REGION,
-    ZONE,
-    in_tree_plugin,
-    in_tree_plugin_named,
-    translated_affinity,
-    translated_handle,
-    translated_inline_handle,
-)
 from scheduler_core.model.pod import (
     AwsElasticBlockStore,
     AzureDisk,
@@ -25,6 +14,17 @@ from scheduler_core.model.pod import (
     PortworxVolume,
     Volume,
     VsphereVolume,
+)
+from scheduler_core.model.pod_volumes import (
+    BETA_REGION,
+    BETA_ZONE,
+    REGION,
+    ZONE,
+    in_tree_plugin,
+    in_tree_plugin_named,
+    translated_affinity,
+    translated_handle,
+    translated_inline_handle,
 )
 from scheduler_core.model.storage import AzureFileVolume, PersistentVolume, PersistentVolumeSpec, VolumeNodeAffinity
 from tests.support.storage import volume

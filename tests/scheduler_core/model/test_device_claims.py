@@ -8,8 +8,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from scheduler_core.model.device_claims import AllocationResult, ResourceClaim
-from scheduler_core.model.devices import Device, DeviceClass, DeviceTaint, DeviceTaintRule, DeviceToleration
+from scheduler_core.model.devices import (
+    AllocationResult,
+    Device,
+    DeviceClass,
+    DeviceTaint,
+    DeviceTaintRule,
+    DeviceToleration,
+    ResourceClaim,
+)
 
 ALLOCATION = {
     "devices": {

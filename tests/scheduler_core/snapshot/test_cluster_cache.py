@@ -4,9 +4,8 @@ import pytest
 
 from scheduler_core.errors import CacheError
 from scheduler_core.model.affinity import LabelSelector
-from scheduler_core.model.affinity_terms import PodQuery
 from scheduler_core.model.pod import ContainerStatus, Pod, ResourceRequirements
-from scheduler_core.model.selectors import compile_label_selector
+from scheduler_core.model.selectors import PodQuery, compile_label_selector
 from scheduler_core.snapshot.cluster_cache import ClusterCache, Placement
 from scheduler_core.snapshot.interning import CPU_COLUMN
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo

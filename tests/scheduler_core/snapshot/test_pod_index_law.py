@@ -9,8 +9,7 @@ from msgspec.structs import replace
 
 from scheduler_core.model.affinity import Affinity, LabelSelector, PodAffinity, PodAffinityTerm, Requirement
 from scheduler_core.model.affinity import WeightedPodAffinityTerm as Weighted
-from scheduler_core.model.affinity_terms import AffinityTerm, PodQuery
-from scheduler_core.model.selectors import compile_label_selector
+from scheduler_core.model.selectors import AffinityTerm, PodQuery, compile_label_selector
 from scheduler_core.snapshot.indexes.pod_index import TermKind
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo

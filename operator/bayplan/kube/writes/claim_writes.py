@@ -17,7 +17,7 @@ from bayplan.kube.http.api_request import path_part
 from bayplan.kube.http.connection import MERGE_PATCH, STRATEGIC_MERGE_PATCH, ApiConnection, ApiRequest, Lane
 from bayplan.kube.http.deep_json import ObjectJsonDecoder
 from scheduler_core.errors import NotFoundError
-from scheduler_core.model.device_claims import ResourceClaim
+from scheduler_core.model.devices import ResourceClaim
 from scheduler_core.model.pod import ExtendedResourceClaimStatus, Pod
 
 _ENCODER = msgspec.json.Encoder()

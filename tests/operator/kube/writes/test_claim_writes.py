@@ -12,7 +12,7 @@ from bayplan.kube.writes.claim_writes import ClaimWrites
 from msgspec.structs import replace
 
 from scheduler_core.errors import ConflictError, NotFoundError
-from scheduler_core.model.device_claims import DELETE_PROTECTION, ClaimConsumer, ResourceClaim
+from scheduler_core.model.devices import DELETE_PROTECTION, ClaimConsumer, ResourceClaim
 from scheduler_core.model.pod import ExtendedResourceClaimStatus, ExtendedResourceRequest
 from scheduler_core.plugins.dynamic_resources.extended_resources import claim_in_memory, with_requests
 from scheduler_core.ports import ClaimWriter

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from scheduler_core.errors import DeviceError
-from scheduler_core.model.device_claims import AllocatedDeviceStatus, ResourceClaim
+from scheduler_core.model.devices import AllocatedDeviceStatus, ResourceClaim
 from scheduler_core.plugins.dynamic_resources.binding_conditions import (
     has_binding_conditions,
     is_past_binding_timeout,

@@ -16,7 +16,7 @@ from scheduler_core.errors import (
     ServerUnavailableError,
     WriteTimeoutError,
 )
-from scheduler_core.model.device_claims import DELETE_PROTECTION, AllocationResult, ClaimConsumer, ResourceClaim
+from scheduler_core.model.devices import DELETE_PROTECTION, AllocationResult, ClaimConsumer, ResourceClaim
 from scheduler_core.model.pod import ExtendedResourceRequest
 from scheduler_core.plugins.dynamic_resources.claim_binding import ClaimBinder
 from scheduler_core.plugins.dynamic_resources.pod_claims import consumer_of

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from scheduler_core.errors import DeviceError, ForbiddenError, ServerUnavailableError
-from scheduler_core.model.device_claims import MAX_CONSUMERS, ClaimConsumer, ResourceClaim, ResourceClaimStatus
+from scheduler_core.model.devices import MAX_CONSUMERS, ClaimConsumer, ResourceClaim, ResourceClaimStatus
 from scheduler_core.model.pod import Pod
 from scheduler_core.plugins.dynamic_resources.claim_binding import ClaimBinder
 from scheduler_core.plugins.dynamic_resources.pod_claims import consumer_of

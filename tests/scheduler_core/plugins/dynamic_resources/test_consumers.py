@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler_core.model.device_claims import MAX_CONSUMERS
+from scheduler_core.model.devices import MAX_CONSUMERS
 from scheduler_core.model.pod import Pod
 from scheduler_core.snapshot.indexes.device_index import DeviceIndex
 from tests.support.builders import node, pod

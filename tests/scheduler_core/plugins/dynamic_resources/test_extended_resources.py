@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from scheduler_core.model.device_claims import EXTENDED_RESOURCE_CLAIM
+from scheduler_core.model.devices import EXTENDED_RESOURCE_CLAIM
 from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.pod import Container
 from scheduler_core.plugins.dynamic_resources.extended_resources import (

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from scheduler_core.framework.cycle_state import CycleState
-from scheduler_core.model.device_claims import ResourceClaim, ResourceClaimStatus
+from scheduler_core.model.devices import ResourceClaim, ResourceClaimStatus
 from scheduler_core.model.pod import Pod
 from scheduler_core.plugins.dynamic_resources import DynamicResources
 from scheduler_core.snapshot.indexes.device_index import DeviceIndex

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from scheduler_core.framework.cluster_events import Hint
-from scheduler_core.model.device_claims import ResourceClaim, ResourceClaimStatus
+from scheduler_core.model.devices import ResourceClaim, ResourceClaimStatus
 from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.pod import Pod
 from scheduler_core.plugins.dynamic_resources.hints import DeviceHints

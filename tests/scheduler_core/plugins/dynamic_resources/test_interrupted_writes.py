@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from scheduler_core.errors import ClusterWriteError, ForbiddenError, ServerUnavailableError, WriteTimeoutError
 from scheduler_core.framework.cycle_state import CycleState
-from scheduler_core.model.device_claims import ResourceClaim
+from scheduler_core.model.devices import ResourceClaim
 from scheduler_core.plugins.dynamic_resources import DynamicResources
 from scheduler_core.snapshot.node_columns import ALL_ROWS
 from tests.support.background import until

@@ -8,8 +8,7 @@ import pytest
 
 from scheduler_core.devices.records import DeviceFeatures
 from scheduler_core.in_tree import default_plugins
-from scheduler_core.model.device_claims import ResourceClaim
-from scheduler_core.model.devices import OPTIONAL_NODE_OPERATIONS, ResourceSlice
+from scheduler_core.model.devices import OPTIONAL_NODE_OPERATIONS, ResourceClaim, ResourceSlice
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
 from scheduler_core.scheduler import SchedulerOptions, SchedulerPorts

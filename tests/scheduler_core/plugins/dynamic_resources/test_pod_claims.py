@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from scheduler_core.errors import DeviceError
 from scheduler_core.framework.status import Code
-from scheduler_core.model.device_claims import ResourceClaim
+from scheduler_core.model.devices import ResourceClaim
 from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.pod import Pod, ResourceClaimReference
 from scheduler_core.plugins.dynamic_resources.pod_claims import claims_of_pod, class_rejection

@@ -17,7 +17,7 @@ from scheduler_core.errors import (
 )
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.status import Status
-from scheduler_core.model.device_claims import ClaimConsumer, ResourceClaim, ResourceClaimStatus
+from scheduler_core.model.devices import ClaimConsumer, ResourceClaim, ResourceClaimStatus
 from scheduler_core.plugins.dynamic_resources import DynamicResources
 from scheduler_core.snapshot.indexes.device_index import DeviceIndex
 from scheduler_core.snapshot.node_columns import ALL_ROWS

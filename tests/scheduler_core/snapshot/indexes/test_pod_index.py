@@ -12,9 +12,14 @@ from scheduler_core.model.affinity import (
     Requirement,
     WeightedPodAffinityTerm,
 )
-from scheduler_core.model.affinity_terms import PodQuery
 from scheduler_core.model.pod import Pod
-from scheduler_core.model.selectors import MATCH_EVERYTHING, MATCH_NOTHING, compile_label_selector, equality_matcher
+from scheduler_core.model.selectors import (
+    MATCH_EVERYTHING,
+    MATCH_NOTHING,
+    PodQuery,
+    compile_label_selector,
+    equality_matcher,
+)
 from scheduler_core.snapshot.indexes.namespace_labels import NamespaceLabels
 from scheduler_core.snapshot.indexes.pod_index import PodIndex, TermKind
 from scheduler_core.snapshot.node_columns import NodeColumns
