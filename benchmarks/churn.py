@@ -15,7 +15,7 @@ import time
 from collections.abc import AsyncIterator
 
 import msgspec
-from bayplan.kube.system_clock import SystemClock
+from bayplan.kube.timing import SystemClock
 
 from benchmarks.churn_run import ChurnRun
 from benchmarks.core_memory import resident_mib

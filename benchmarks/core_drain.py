@@ -13,8 +13,8 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 import msgspec
-from bayplan.kube.device_api import OPTIONAL, REQUIRED
-from bayplan.kube.system_clock import SystemClock
+from bayplan.kube.served_apis import OPTIONAL, REQUIRED
+from bayplan.kube.timing import SystemClock
 from bayplan.simulation.memory_cluster import MemoryCluster
 
 from benchmarks.core_parts import between, parts_of

@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import msgspec
-from bayplan.kube.system_clock import SystemClock
+from bayplan.kube.timing import SystemClock
 from bayplan.simulation.memory_cluster import MemoryCluster
 from rich.console import Console
 from rich.table import Table

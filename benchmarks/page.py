@@ -28,11 +28,11 @@ from bayplan.explanation.gang_model import GangExplanation
 from bayplan.explanation.pod_building import explain_pod
 from bayplan.explanation.pod_model import Explanation
 from bayplan.introspection.status_building import profile_states
-from bayplan.kube.leader_endpoint import LeaderState
+from bayplan.kube.leader_election import LeaderState
 from bayplan.kube.readiness import Readiness
-from bayplan.kube.server_version_support import ServerSupport
-from bayplan.kube.system_clock import SystemClock
-from bayplan.kube.writes.write_metrics import WriteMetrics
+from bayplan.kube.served_apis import ServerSupport
+from bayplan.kube.timing import SystemClock
+from bayplan.kube.writes.api_dispatcher import WriteMetrics
 from bayplan.page.page_documents import PageDocuments
 from bayplan.page.page_sources import PageSources, Turns
 from bayplan.serving.deferred_server import Listener

@@ -19,7 +19,7 @@ from typing import Self
 
 from bayplan.kube.http.connection import MERGE_PATCH, ApiConnection, ApiRequest, ConnectionOptions
 from bayplan.kube.kubeconfig_access import open_connection
-from bayplan.kube.system_clock import SystemClock
+from bayplan.kube.timing import SystemClock
 
 from benchmarks.workload import NODES_PATH, PODS_PATH, Document, encoded, node
 from benchmarks.workloads import PREEMPTING_PRIORITY, PRIORITY_CLASS

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from bayplan.kube.http.connection import ConnectionOptions
 from bayplan.kube.kubeconfig_access import open_connection
-from bayplan.kube.system_clock import SystemClock
+from bayplan.kube.timing import SystemClock
 from bayplan.kube.watches.informer import Informer, Resource
 from rich.console import Console
 from rich.table import Table

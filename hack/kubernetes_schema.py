@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from bayplan.api_validation.openapi_schema import SCHEMA_FILE
-from bayplan.kube.device_api import GROUP, VERSIONS
+from bayplan.kube.served_apis import DEVICE_GROUP, DEVICE_VERSIONS
 from bayplan.simulation.cluster_files import kubernetes_kinds
 
 from hack.controlplane.binaries import NEWEST
@@ -109,7 +109,7 @@ def _references(schema: Document) -> list[str]:
 def complete_options() -> Options:
     """Return options of an API server that serves every version that Bayplan reads of the newest release."""
     native = NATIVE_GROUPS[NEWEST]
-    devices = {f"{GROUP}/{version}": "true" for version in VERSIONS}
+    devices = {f"{DEVICE_GROUP}/{version}": "true" for version in DEVICE_VERSIONS}
     return Options(
         kubernetes=NEWEST, feature_gates=native.feature_gates, runtime_config={**native.runtime_config, **devices}
     )

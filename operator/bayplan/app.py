@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from bayplan.configuration.configuration_file import RunConfiguration
-from bayplan.kube.device_api import CLAIMS
 from bayplan.kube.kubeconfig_access import from_kubeconfig, from_service_account
 from bayplan.kube.leader_election import LeaderElection, LeadershipLostError
+from bayplan.kube.served_apis import CLAIMS
 from bayplan.process.garbage_collection import CollectorPause
 from bayplan.settings.operator_settings import Settings, runs_in_cluster
 from bayplan.wiring import PROFILES_READ, SCHEDULER_STARTED, Parts, build_parts

@@ -23,20 +23,15 @@ from bayplan.gangs.group_sources import GroupSources, UsedApis
 from bayplan.gangs.group_status_controller import GroupController
 from bayplan.gangs.group_status_writes import GroupStatusWrites, OtherProcesses
 from bayplan.introspection.cache_debugger import CacheDebugger
-from bayplan.kube.device_api import DeviceApi
 from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
 from bayplan.kube.kubeconfig_access import ConfiguredAccess
-from bayplan.kube.leader_election import ElectionOptions, LeaderElection
-from bayplan.kube.leader_endpoint import LeaderEndpoint
+from bayplan.kube.leader_election import ElectionOptions, LeaderElection, LeaderEndpoint, WriteFence
 from bayplan.kube.readiness import Readiness
-from bayplan.kube.server_version_support import ServerWatch
-from bayplan.kube.system_clock import SystemClock
-from bayplan.kube.watches.cluster_informers import ClusterInformers
-from bayplan.kube.watches.device_informers import DeviceInformers
-from bayplan.kube.write_fence import WriteFence
-from bayplan.kube.writes.claim_writes import ClaimWrites
+from bayplan.kube.served_apis import DeviceApi, ServerWatch
+from bayplan.kube.timing import SystemClock
+from bayplan.kube.watches.cluster_informers import ClusterInformers, DeviceInformers
+from bayplan.kube.writes.claim_writes import ClaimWrites, StorageWrites
 from bayplan.kube.writes.cluster_writer import KubeWriter, WriterOptions
-from bayplan.kube.writes.storage_writes import StorageWrites
 from bayplan.process.loop_liveness import LoopLiveness
 from bayplan.process.plugin_watchdog import SHADOW_CALL_SECONDS, PluginWatchdog
 from bayplan.process.tracing import CycleTracer, tracer_of

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
-from bayplan.kube.system_clock import SystemClock
+from bayplan.kube.timing import SystemClock
 
 from benchmarks import device_hardware as hardware
 from benchmarks.core_drain import Size, measure

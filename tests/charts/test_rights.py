@@ -23,7 +23,7 @@ from aiohttp import web
 from bayplan.kube.access_reviews import AccessReviews
 from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
 from bayplan.kube.kubeconfig_access import from_kubeconfig
-from bayplan.kube.system_clock import SystemClock
+from bayplan.kube.timing import SystemClock
 
 from hack.controlplane.api_client import ApiClient
 from hack.controlplane.installed_operator import Account

@@ -14,7 +14,7 @@ import pytest
 from bayplan.gangs.group_sources import GroupSources
 from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
 from bayplan.kube.kubeconfig_access import from_kubeconfig
-from bayplan.kube.system_clock import SystemClock
+from bayplan.kube.timing import SystemClock
 from bayplan.kube.watches.cluster_informers import ClusterInformers
 from bayplan.profiles.profile_ownership import ProfileOwnership
 from bayplan.profiles.profile_sources import CustomResourceProfiles, ResourcePorts

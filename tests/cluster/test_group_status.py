@@ -16,7 +16,7 @@ from bayplan.gangs.group_status_writes import GroupStatusWrite, GroupStatusWrite
 from bayplan.gangs.native_group_translation import NATIVE_VERSIONS
 from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
 from bayplan.kube.kubeconfig_access import from_kubeconfig
-from bayplan.kube.system_clock import SystemClock
+from bayplan.kube.timing import SystemClock
 from bayplan.kube.writes.api_dispatcher import ApiDispatcher
 from bayplan.kube.writes.cluster_writer import KubeWriter, WriterOptions
 

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from bayplan.kube.controller_revisions import ControllerRevision, ControllerRevisions
+from bayplan.kube.custom_resources import ControllerRevision, ControllerRevisions
 from bayplan.kube.http.connection import (
     METADATA_ONLY,
     STRATEGIC_MERGE_PATCH,
@@ -21,7 +21,7 @@ from bayplan.kube.http.connection import (
     ConnectionOptions,
 )
 from bayplan.kube.kubeconfig_access import from_kubeconfig, from_service_account, open_connection
-from bayplan.kube.system_clock import SystemClock
+from bayplan.kube.timing import SystemClock
 from bayplan.kube.watches.informer import Informer, InformerOptions, Resource
 from bayplan.kube.writes.cluster_writer import KubeWriter, WriterOptions
 from bayplan.kube.writes.pod_writes import PodWrites

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from bayplan.kube.leader_endpoint import ANNOTATION
+from bayplan.kube.leader_election import ANNOTATION
 
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.schedulers import install_crds

@@ -15,9 +15,9 @@ from aiohttp import web
 from bayplan.kube.access_reviews import AccessReviews
 from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
 from bayplan.kube.kubeconfig_access import from_kubeconfig
+from bayplan.kube.leader_election import NotLeadingError
 from bayplan.kube.readiness import Readiness
-from bayplan.kube.system_clock import SystemClock
-from bayplan.kube.write_fence import NotLeadingError
+from bayplan.kube.timing import SystemClock
 from bayplan.serving.authorization import COMMAND_AUDIENCE, RequestAuthorization
 from bayplan.serving.certificate import ServedCertificate
 from bayplan.serving.deferred_server import Listener

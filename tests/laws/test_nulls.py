@@ -25,10 +25,10 @@ from bayplan.gangs.foreign_group_models import (
     SchedulerPluginsGroup,
 )
 from bayplan.kube.access_reviews import _AccessReview, _TokenReview
-from bayplan.kube.controller_revisions import ControllerRevision
-from bayplan.kube.device_api import OPTIONAL, REQUIRED
-from bayplan.kube.http.api_errors import ApiStatus
+from bayplan.kube.custom_resources import ControllerRevision
+from bayplan.kube.http.api_request import ApiStatus
 from bayplan.kube.http.deep_json import ObjectJsonDecoder
+from bayplan.kube.served_apis import OPTIONAL, REQUIRED
 from bayplan.kube.watches.cluster_informers import STORAGE, WORKLOADS
 from bayplan.kube.watches.watch_stream import ObjectDecoder, WatchEvent
 from bayplan.simulation.cluster_files import _DECODED
@@ -275,7 +275,7 @@ STRICT_DECODERS = {
     "operator/bayplan/extenders/raw_objects.py": "fields as raw JSON, of any type",
     "operator/bayplan/kube/credentials.py": "a kubeconfig that is not plain is read by the client library",
     "operator/bayplan/kube/http/deep_json.py": "the decoders themselves",
-    "operator/bayplan/kube/leader_endpoint.py": "an annotation that Bayplan wrote",
+    "operator/bayplan/kube/leader_election.py": "an annotation that Bayplan wrote",
     "operator/bayplan/kube/watches/watch_stream.py": "envelopes; the object inside is decoded by ObjectJsonDecoder",
     "operator/bayplan/profiles/history_listing.py": "untyped JSON",
     "operator/bayplan/profiles/promotion.py": "untyped JSON",

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from bayplan.kube.device_api import OPTIONAL, REQUIRED
+from bayplan.kube.served_apis import OPTIONAL, REQUIRED
 from bayplan.kube.watches.cluster_informers import ClusterInformers, FeedSink
 from bayplan.kube.watches.informer import Informer, InformerOptions
 from hypothesis import given, settings

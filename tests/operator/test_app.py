@@ -17,7 +17,7 @@ from bayplan.app import Operator
 from bayplan.kube.credentials import Credentials
 from bayplan.kube.http.connection import ApiRequest, Lane
 from bayplan.kube.kubeconfig_access import ConfiguredAccess
-from bayplan.kube.write_fence import NotLeadingError
+from bayplan.kube.leader_election import NotLeadingError
 from bayplan.resources.conditions import ConditionState
 from bayplan.settings.operator_settings import load_settings
 from bayplan.wiring import build_parts

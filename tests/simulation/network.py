@@ -16,7 +16,7 @@ from typing import cast
 
 import aiohttp
 import msgspec
-from bayplan.kube.http.api_errors import ResponseLostError, api_error
+from bayplan.kube.http.api_request import ResponseLostError, api_error
 from bayplan.kube.http.connection import ApiConnection, ApiRequest, ClusterAccess, ConnectionOptions
 
 from scheduler_core.errors import ServerUnavailableError, WriteTimeoutError

@@ -12,13 +12,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from bayplan.kube.watches.cluster_informers import ClusterInformers
-from bayplan.kube.watches.device_informers import DeviceInformers
+from bayplan.kube.watches.cluster_informers import ClusterInformers, DeviceInformers
 from bayplan.kube.watches.informer import InformerOptions
 from bayplan.kube.writes.api_dispatcher import DispatcherOptions
-from bayplan.kube.writes.claim_writes import ClaimWrites
+from bayplan.kube.writes.claim_writes import ClaimWrites, StorageWrites
 from bayplan.kube.writes.cluster_writer import KubeWriter, WriterOptions
-from bayplan.kube.writes.storage_writes import StorageWrites
 
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.cycle.attempt import Attempt

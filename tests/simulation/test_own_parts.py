@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import msgspec
 import pytest
-from bayplan.kube.http.api_errors import ResourceExpiredError, ResponseLostError
+from bayplan.kube.http.api_request import ResourceExpiredError, ResponseLostError
 
 from scheduler_core.model.pod import Pod
 from tests.simulation.api_server import NODES, PODS, ApiServer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bayplan.kube.controller_revisions import ControllerRevision
+from bayplan.kube.custom_resources import ControllerRevision
 from msgspec.structs import replace
 
 from scheduler_core.errors import ClusterWriteError, ConflictError, NotFoundError

@@ -10,7 +10,7 @@ from typing import Any
 
 from bayplan.gangs.group_status_controller import GroupController, GroupPace
 from bayplan.gangs.group_status_writes import GroupStatusWrite, OtherProcesses
-from bayplan.kube.writes.queued_write import WriteDroppedError
+from bayplan.kube.writes.api_dispatcher import WriteDroppedError
 
 from scheduler_core.model.pod_group import POD_GROUP_LABELS, GroupKey, GroupSource, PodGroup
 from scheduler_core.queueing.gang_members import Gang, GangOutcome

@@ -11,8 +11,8 @@ from bayplan.explanation.pod_model import Explanation
 from bayplan.gangs.gang_attempts import GangAttempts
 from bayplan.introspection.status_building import profile_states
 from bayplan.kube.readiness import Readiness
-from bayplan.kube.server_version_support import ServerSupport
-from bayplan.kube.writes.write_metrics import WriteMetrics
+from bayplan.kube.served_apis import ServerSupport
+from bayplan.kube.writes.api_dispatcher import WriteMetrics
 from bayplan.page.page_sources import PageSources, Turns
 from bayplan.profiles.profile_readings import ProfileReading
 

@@ -12,7 +12,7 @@ import click
 
 from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
 from bayplan.kube.kubeconfig_access import open_connection
-from bayplan.kube.system_clock import SystemClock
+from bayplan.kube.timing import SystemClock
 from bayplan.settings.operator_settings import Settings, revision_namespace
 
 T = TypeVar("T")

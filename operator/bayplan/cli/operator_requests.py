@@ -15,7 +15,7 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from bayplan.kube.leader_endpoint import LeaderEndpoint, LeaderState, endpoint_problem, is_loopback
+from bayplan.kube.leader_election import LeaderEndpoint, LeaderState, endpoint_problem, is_loopback
 from bayplan.serving.endpoint_paths import LEADER_PATH
 from bayplan.serving.same_host_access import is_on_this_host
 from scheduler_core.errors import ClusterWriteError, NotFoundError, ServerUnavailableError

@@ -15,7 +15,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from bayplan.kube.backoff import Backoff
+from bayplan.kube.timing import Backoff
 from scheduler_core.ports import Clock
 
 

@@ -23,8 +23,7 @@ from msgspec import Raw, Struct
 
 from bayplan.kube.http.connection import ApiConnection, ApiRequest, Lane
 from bayplan.kube.http.deep_json import DeepDecoder, ObjectJsonDecoder
-from bayplan.kube.watches.informer import Informer
-from bayplan.kube.watches.object_lists import ListPage
+from bayplan.kube.watches.informer import Informer, ListPage
 from bayplan.kube.watches.watch_stream import KubeObject, ObjectIdentity
 from scheduler_core.errors import NotFoundError, SchedulerCoreError
 

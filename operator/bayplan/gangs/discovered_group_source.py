@@ -29,8 +29,8 @@ from bayplan.gangs.group_api_discovery import (
     why_refused,
 )
 from bayplan.gangs.native_group_translation import UnsupportedGroupError
-from bayplan.kube.backoff import Backoff
 from bayplan.kube.http.connection import ApiConnection
+from bayplan.kube.timing import Backoff
 from bayplan.kube.watches.cluster_informers import ClusterInformers, FeedSink
 from scheduler_core.errors import ClusterWriteError, ConfigError, Problem
 from scheduler_core.model.pod_group import GroupKey, GroupSource

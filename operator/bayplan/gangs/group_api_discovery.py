@@ -11,9 +11,9 @@ from msgspec import Struct
 from bayplan.gangs.foreign_group_models import NativeGroup, SchedulerPluginsGroup
 from bayplan.gangs.group_translation import from_scheduler_plugins
 from bayplan.gangs.native_group_translation import COMPOSITE_VERSIONS, NATIVE_VERSIONS, from_composite, from_native
-from bayplan.kube.http.api_discovery import discovered, served_resources
-from bayplan.kube.http.api_errors import UnauthorizedError
+from bayplan.kube.http.api_request import UnauthorizedError
 from bayplan.kube.http.connection import ApiConnection
+from bayplan.kube.served_apis import discovered, served_resources
 from scheduler_core.errors import ClusterWriteError, ForbiddenError
 from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.pod_group import CompositePodGroup, GroupSource, PodGroup

@@ -21,7 +21,7 @@ from bayplan.gangs.group_api_discovery import (
 from bayplan.gangs.group_sources import PRIORITY_CLASSES
 from bayplan.kube.custom_resources import CustomResources
 from bayplan.kube.http.connection import ApiConnection
-from bayplan.kube.watches.object_lists import list_objects
+from bayplan.kube.watches.informer import list_objects
 from bayplan.resources.pod_group import PodGroup
 from scheduler_core.errors import ClusterWriteError, ConfigError, ForbiddenError, NotFoundError, Problem
 from scheduler_core.model.pod_group import GroupKey, GroupSource

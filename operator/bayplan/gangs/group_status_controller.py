@@ -33,9 +33,9 @@ from bayplan.gangs.group_status import (
     status_difference,
 )
 from bayplan.gangs.group_status_writes import GroupStatusWrite, OtherProcesses
-from bayplan.kube.backoff import delay_of_try
-from bayplan.kube.http.request_limits import TokenBucket
-from bayplan.kube.writes.queued_write import WriteDroppedError
+from bayplan.kube.http.api_request import TokenBucket
+from bayplan.kube.timing import delay_of_try
+from bayplan.kube.writes.api_dispatcher import WriteDroppedError
 from scheduler_core.errors import NotFoundError, Problem
 from scheduler_core.model.pod_group import NEWEST_VERSIONS, GroupKey
 from scheduler_core.ports import Clock, Event, ObjectReference, Timer

@@ -21,8 +21,7 @@ from bayplan.kube.http.connection import (
     ApiConnection,
     ApiRequest,
 )
-from bayplan.kube.writes.api_dispatcher import ApiDispatcher
-from bayplan.kube.writes.queued_write import Rank, Write
+from bayplan.kube.writes.api_dispatcher import ApiDispatcher, Rank, Write
 from scheduler_core.model.pod_group import NEWEST_VERSIONS, GroupKey, GroupSource
 from scheduler_core.queueing.gang_members import Gang
 

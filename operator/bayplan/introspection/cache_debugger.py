@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from bayplan.introspection.plain_comparison import plain_differences
 from bayplan.kube.http.connection import ApiConnection
-from bayplan.kube.watches.object_lists import decoded_objects, list_json
+from bayplan.kube.watches.informer import decoded_objects, list_json
 from scheduler_core.cycle.cycle_context import CycleContext
 from scheduler_core.errors import ClusterWriteError
 from scheduler_core.model.node import Node

@@ -26,9 +26,8 @@ from bayplan.introspection.status_model import (
     Status,
     WaitingPodState,
 )
-from bayplan.kube.device_api import CLAIMS
 from bayplan.kube.readiness import Readiness
-from bayplan.kube.server_version_support import ServerSupport
+from bayplan.kube.served_apis import CLAIMS, ServerSupport
 from bayplan.kube.watches.informer import Informer
 from bayplan.texts.failed_items import item_or_error
 from scheduler_core.cycle.cycle_context import CycleContext

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from bayplan.kube.server_version_support import ServerSupport
+from bayplan.kube.served_apis import ServerSupport
 
 
 class ExtenderState(Struct, frozen=True, rename="camel"):

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bayplan.introspection.status_model import DevicesState, ProfileState, QueuedPodState, Status
-from bayplan.kube.server_version_support import SUPPORTED_RELEASES
+from bayplan.kube.served_apis import SUPPORTED_RELEASES
 from bayplan.texts.document_formats import read_answer
 from bayplan.texts.html_pages import report_renderers
 from bayplan.texts.tables import plain_table

@@ -1,7 +1,4 @@
-"""Client for Bayplan's own resources: lists, and statuses of cluster-scoped objects.
-
-Objects stay plain mappings: they are validated field by field, and an invalid one is reported and not skipped.
-"""
+"""Requests for custom resources, and for the ControllerRevisions that store revisions of profiles."""
 
 from __future__ import annotations
 
@@ -14,9 +11,10 @@ from msgspec import Struct
 
 from bayplan.kube.http.connection import MERGE_PATCH, METADATA_ONLY, ApiConnection, ApiRequest, Lane
 from bayplan.kube.http.deep_json import ObjectJsonDecoder
-from bayplan.kube.watches.object_lists import ListPage
+from bayplan.kube.watches.informer import ListPage
 from bayplan.resources.resource_model import GROUP, VERSION
-from scheduler_core.errors import ClusterWriteError
+from scheduler_core.errors import ClusterWriteError, NotFoundError
+from scheduler_core.model.meta import AnnotatedMeta, OwnerReference
 
 _PAGE_LIMIT = 500
 _LIST = ObjectJsonDecoder(ListPage[dict[str, Any]])
@@ -102,3 +100,116 @@ class CustomResources:
             ClusterWriteError: See :meth:`ApiConnection.request`.
         """
         await patch_status(self._connection, ObjectPath(GROUP, VERSION, plural, name), patch)
+
+
+class ControllerRevision(Struct, frozen=True, rename="camel"):
+    """An immutable snapshot: ``data`` is any JSON object, a higher ``revision`` is newer."""
+
+    metadata: AnnotatedMeta
+    revision: int
+    data: dict[str, Any] = {}
+
+
+class _RevisionList(Struct, frozen=True):
+    items: list[ControllerRevision] = []
+
+
+_ONE = ObjectJsonDecoder(ControllerRevision)
+_MANY = ObjectJsonDecoder(_RevisionList)
+
+
+class ControllerRevisions:
+    """The ControllerRevisions of one namespace.
+
+    Args:
+        connection: Connection to the API server.
+        namespace: The namespace; empty to list those of all namespaces.
+    """
+
+    def __init__(self, connection: ApiConnection, namespace: str, seconds: float = 10.0) -> None:
+        self._connection = connection
+        within = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
+        self._path = f"/apis/apps/v1{within}/controllerrevisions"
+        self._namespace = namespace
+        self._seconds = seconds
+
+    async def list(self, labels: Mapping[str, str]) -> list[ControllerRevision]:
+        """Return the revisions with all ``labels``, oldest first.
+
+        Raises:
+            ClusterWriteError: The request failed, or the response cannot be read.
+        """
+        selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
+        params = (("labelSelector", selector),) if selector else ()
+        answer = await self._connection.request(
+            ApiRequest("GET", self._path, params=params, timeout=self._seconds, lane=Lane.READS)
+        )
+        try:
+            return sorted(_MANY.decode(answer).items, key=lambda found: (found.revision, found.metadata.name))
+        except msgspec.DecodeError as error:
+            raise ClusterWriteError(f"GET {self._path}: the response cannot be read: {error}") from error
+
+    async def create(self, revision: ControllerRevision) -> ControllerRevision:
+        """Create a revision with the name, labels and owner references of its metadata.
+
+        Raises:
+            ConflictError: The name is taken.
+            ClusterWriteError: See :meth:`ApiConnection.request`.
+        """
+        meta = revision.metadata
+        body = {
+            "apiVersion": "apps/v1",
+            "kind": "ControllerRevision",
+            "metadata": {
+                "name": meta.name,
+                "namespace": self._namespace,
+                "labels": meta.labels,
+                "annotations": meta.annotations,
+                "ownerReferences": [_owner(owner) for owner in meta.owner_references],
+            },
+            "revision": revision.revision,
+            "data": revision.data,
+        }
+        answer = await self._connection.request(
+            ApiRequest("POST", self._path, msgspec.json.encode(body), timeout=self._seconds)
+        )
+        try:
+            return _ONE.decode(answer)
+        except msgspec.DecodeError as error:
+            raise ClusterWriteError(f"POST {self._path}: the response cannot be read: {error}") from error
+
+    async def annotate(self, name: str, annotations: Mapping[str, str]) -> None:
+        """Set annotations of a revision; other annotations stay.
+
+        Raises:
+            NotFoundError: The revision is gone.
+            ClusterWriteError: See :meth:`ApiConnection.request`.
+        """
+        body = msgspec.json.encode({"metadata": {"annotations": annotations}})
+        path = f"{self._path}/{quote(name, safe='')}"
+        await self._connection.request(ApiRequest("PATCH", path, body, MERGE_PATCH, timeout=self._seconds))
+
+    async def delete(self, name: str, uid: str = "") -> None:
+        """Delete a revision, only with this ``uid`` if it is given; a revision that is gone is no error.
+
+        Raises:
+            ConflictError: The revision has another UID.
+            ClusterWriteError: See :meth:`ApiConnection.request`.
+        """
+        options = {"preconditions": {"uid": uid}} if uid else {}
+        body = msgspec.json.encode({"apiVersion": "v1", "kind": "DeleteOptions", **options})
+        path = f"{self._path}/{quote(name, safe='')}"
+        try:
+            await self._connection.request(ApiRequest("DELETE", path, body, timeout=self._seconds))
+        except NotFoundError:
+            return
+
+
+def _owner(owner: OwnerReference) -> dict[str, Any]:
+    return {
+        "apiVersion": owner.api_version,
+        "kind": owner.kind,
+        "name": owner.name,
+        "uid": owner.uid,
+        "controller": owner.controller,
+    }

@@ -21,17 +21,18 @@ import logging
 import math
 import os
 import random
+import re
 import socket
 import uuid
 from collections.abc import Callable, Coroutine
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
+import msgspec
 from msgspec import Struct
 
 from bayplan.kube.http.connection import ApiConnection, ApiRequest, Lane
-from bayplan.kube.leader_endpoint import ANNOTATION, LeaderEndpoint, LeaderState, announced_endpoint, announcement
-from bayplan.kube.write_fence import WriteFence
 from scheduler_core.errors import (
     ClusterWriteError,
     ConfigError,
@@ -39,9 +40,168 @@ from scheduler_core.errors import (
     NotFoundError,
     Problem,
     SchedulerCoreError,
+    ServerUnavailableError,
     WriteTimeoutError,
 )
 from scheduler_core.ports import Clock
+
+_NEVER = float("-inf")
+
+
+class NotLeadingError(ServerUnavailableError):
+    """Raised for a write of a process that does not lead, or no longer leads."""
+
+
+class WriteFence:
+    """Fence that the leader election opens until a time; open forever without leader election.
+
+    Args:
+        clock: Its monotonic time decides.
+        lease: The Lease as ``namespace/name``; "" without leader election.
+
+    Attributes:
+        open_until: Monotonic seconds until which this process may write; minus infinity if it does not lead.
+    """
+
+    def __init__(self, clock: Clock, lease: str = "") -> None:
+        self._clock = clock
+        self._lease = lease
+        self.open_until = _NEVER if lease else float("inf")
+
+    def close(self) -> None:
+        """Reject writes from now on."""
+        self.open_until = _NEVER
+
+    def check(self) -> None:
+        """Reject a write that only the leader may send.
+
+        Raises:
+            NotLeadingError: This process does not lead, or its time is over.
+        """
+        if self._clock.now() >= self.open_until:
+            raise NotLeadingError(
+                f"Nothing was sent: this process does not hold Lease {self._lease}; the leader does the work."
+            )
+
+
+ANNOTATION = "bayplan.dev/leader-endpoint"
+_MAX_LENGTH = 1024
+_FINGERPRINT = re.compile(r"[0-9a-f]{64}")
+
+
+class LeaderEndpoint(msgspec.Struct, frozen=True, rename="camel"):
+    """Endpoint of the leader.
+
+    Attributes:
+        url: Scheme, IP address and port.
+        certificate_sha256: SHA-256 of the served certificate in DER, in lower-case hex; "" for plain HTTP.
+    """
+
+    url: str
+    certificate_sha256: str = ""
+
+
+class LeaderState(msgspec.Struct, frozen=True, rename="camel"):
+    """The leader, as one replica sees it.
+
+    Attributes:
+        lease: Namespace and name of the Lease; "" without leader election.
+        holder: Identity in the Lease; "" if it has no holder.
+        endpoint: Endpoint of the holder; None if it announces none that can be used.
+    """
+
+    is_standby: bool
+    lease: str = ""
+    holder: str = ""
+    endpoint: LeaderEndpoint | None = None
+
+
+class _Announcement(msgspec.Struct, frozen=True, rename="camel"):
+    identity: str
+    url: str
+    certificate_sha256: str = ""
+
+
+def announcement(identity: str, endpoint: LeaderEndpoint) -> str:
+    """Return the value of the annotation."""
+    return msgspec.json.encode(_Announcement(identity, endpoint.url, endpoint.certificate_sha256)).decode()
+
+
+def announced_endpoint(text: object, holder: str) -> LeaderEndpoint | None:
+    """Parse the annotation.
+
+    Args:
+        text: Its value, None if the Lease has none.
+
+    Returns:
+        The endpoint; None if there is none, another process wrote it, or it must not be connected to.
+    """
+    if not isinstance(text, str) or len(text) > _MAX_LENGTH:
+        return None
+    try:
+        found = msgspec.json.decode(text, type=_Announcement)
+    except msgspec.DecodeError:
+        return None
+    endpoint = LeaderEndpoint(found.url, found.certificate_sha256)
+    return endpoint if holder and found.identity == holder and not endpoint_problem(endpoint) else None
+
+
+def endpoint_url(scheme: str, address: str, port: int) -> str:
+    """Return the URL of an IP address and a port."""
+    return f"{scheme}://{f'[{address}]' if ':' in address else address}:{port}"
+
+
+def endpoint_problem(endpoint: LeaderEndpoint) -> str:
+    """Return why an endpoint must not be connected to; "" if it may be.
+
+    Plain HTTP is accepted only on loopback, where no token is sent; HTTPS only with the hash of a certificate.
+    """
+    try:
+        parts = urlsplit(endpoint.url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError as error:
+        return f"the URL cannot be read: {error}"
+    problem = address_problem(host)
+    if problem:
+        return problem
+    if not port or endpoint.url != endpoint_url(parts.scheme, host, port):
+        return "the URL must be scheme, IP address and port"
+    if parts.scheme == "http":
+        return "" if is_loopback(endpoint.url) else "plain HTTP is accepted on loopback only"
+    if parts.scheme != "https":
+        return f'the scheme must be https, not "{parts.scheme}"'
+    return "" if _FINGERPRINT.fullmatch(endpoint.certificate_sha256) else "the SHA-256 of the certificate is missing"
+
+
+def address_problem(text: str) -> str:
+    """Return why a text is not the IP address of a replica; "" if it is one.
+
+    Link-local addresses are rejected, because cloud providers serve credentials there.
+    """
+    address = _address(text)
+    if address is None:
+        return f'must be an IP address, not "{text}"'
+    if address.is_link_local or address.is_multicast or address.is_unspecified or str(address) == "255.255.255.255":
+        return f"must be the address of one host, not {text}"
+    return ""
+
+
+def is_loopback(url: str) -> bool:
+    """Return whether the host of a URL is a loopback address."""
+    address = _address(urlsplit(url).hostname or "")
+    return address is not None and address.is_loopback
+
+
+def _address(text: str) -> IPv4Address | IPv6Address | None:
+    """Parse an IP address, also IPv4 written as IPv6; None for a name and for an address with a zone."""
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return None
+    if isinstance(address, IPv6Address):
+        return None if address.scope_id else address.ipv4_mapped or address
+    return address
+
 
 log = logging.getLogger(__name__)
 

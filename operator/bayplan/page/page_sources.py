@@ -11,8 +11,8 @@ from bayplan.explanation.gang_model import GangExplanation
 from bayplan.explanation.pod_model import Explanation
 from bayplan.introspection.status_model import ProfileState
 from bayplan.kube.readiness import Readiness
-from bayplan.kube.server_version_support import ServerSupport
-from bayplan.kube.writes.write_metrics import WriteMetrics
+from bayplan.kube.served_apis import ServerSupport
+from bayplan.kube.writes.api_dispatcher import WriteMetrics
 from bayplan.profiles.profile_readings import ProfileReading
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.metrics.attempt_reports import AttemptHistory

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from bayplan.kube.writes.write_metrics import POD_BINDING
+from bayplan.kube.writes.api_dispatcher import POD_BINDING
 from bayplan.page.page_sources import PageSources, Turns
 from scheduler_core.metrics.histogram import Bounds, Histogram
 from scheduler_core.metrics.profile_metrics import ATTEMPT_BOUNDS, SLI_BOUNDS

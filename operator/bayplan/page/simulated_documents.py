@@ -14,8 +14,8 @@ from bayplan.explanation.gang_model import GangExplanation
 from bayplan.explanation.pod_building import explain_pod
 from bayplan.explanation.pod_model import Explanation
 from bayplan.kube.readiness import Readiness
-from bayplan.kube.server_version_support import ServerSupport
-from bayplan.kube.writes.write_metrics import WriteMetrics
+from bayplan.kube.served_apis import ServerSupport
+from bayplan.kube.writes.api_dispatcher import WriteMetrics
 from bayplan.page.page_sources import PageSources, Turns
 from bayplan.page.pending_work import PendingWork
 from bayplan.page.report_documents import DocumentReader, ReportDocuments, ReportedWork

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from bayplan.kube.controller_revisions import ControllerRevision
+from bayplan.kube.custom_resources import ControllerRevision
 from bayplan.resources.resource_model import API_VERSION, CHANGE_CAUSE, change_cause
 from bayplan.resources.scheduler_profile import SchedulerProfile
 from scheduler_core.config.profile_config import ProfileConfig

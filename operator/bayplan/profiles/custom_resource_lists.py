@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from bayplan.kube.backoff import Backoff
+from bayplan.kube.timing import Backoff
 from bayplan.resources.object_store import Body
 from bayplan.resources.plugin_config import PluginConfig
 from bayplan.resources.pod_group import PodGroup

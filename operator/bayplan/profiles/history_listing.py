@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from bayplan.kube.controller_revisions import ControllerRevisions
+from bayplan.kube.custom_resources import ControllerRevisions
 from bayplan.kube.http.connection import ApiConnection, ApiRequest, Lane
 from bayplan.profiles.controller_revision_format import StoredRevision, labels_of, read_revision
 from bayplan.resources.resource_model import API_VERSION

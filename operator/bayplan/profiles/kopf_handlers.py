@@ -19,9 +19,9 @@ from typing import Any, Protocol
 import aiohttp
 import kopf
 
-from bayplan.kube.backoff import Backoff, delay_of_try
 from bayplan.kube.http.deep_json import shallow
 from bayplan.kube.kubeconfig_access import ConfiguredAccess
+from bayplan.kube.timing import Backoff, delay_of_try
 from bayplan.kube.watches.watch_stream import LineSplitter
 from bayplan.resources.object_store import Body
 from bayplan.resources.plugin_config import PluginConfig

@@ -21,7 +21,7 @@ from itertools import product
 from msgspec import Struct, field
 
 from bayplan.extenders.http_extender import extender_states
-from bayplan.kube.backoff import Backoff
+from bayplan.kube.timing import Backoff
 from bayplan.profiles.applied_profile import AppliedProfile, ProfileFindings
 from bayplan.profiles.controller_revision_format import origin_of
 from bayplan.profiles.desired_profiles import desired_state

@@ -17,11 +17,10 @@ from msgspec import Struct, field
 
 from bayplan.configuration.configuration_file import RunConfiguration, build_profiles
 from bayplan.gangs.bayplan_group_source import BayplanGroups
-from bayplan.kube.backoff import Backoff
-from bayplan.kube.controller_revisions import ControllerRevisions
-from bayplan.kube.custom_resources import CustomResources
+from bayplan.kube.custom_resources import ControllerRevisions, CustomResources
 from bayplan.kube.http.connection import ApiConnection
 from bayplan.kube.kubeconfig_access import ConfiguredAccess
+from bayplan.kube.timing import Backoff
 from bayplan.profiles.custom_resource_lists import GROUPS, PROFILES, ResourceLists
 from bayplan.profiles.profile_controller import ControllerPorts, ProfileController
 from bayplan.profiles.profile_ownership import ProfileOwnership

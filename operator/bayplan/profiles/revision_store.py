@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Protocol
 
-from bayplan.kube.controller_revisions import ControllerRevision
+from bayplan.kube.custom_resources import ControllerRevision
 from bayplan.profiles.controller_revision_format import (
     MANAGED,
     Origin,
@@ -29,7 +29,7 @@ _MAX_CREATIONS = 8
 
 
 class RevisionStore(Protocol):
-    """Store of ControllerRevisions; see :class:`bayplan.kube.controller_revisions.ControllerRevisions`."""
+    """Store of ControllerRevisions; see :class:`bayplan.kube.custom_resources.ControllerRevisions`."""
 
     async def list(self, labels: Mapping[str, str]) -> list[ControllerRevision]:
         """Return the revisions with all these labels, oldest first."""

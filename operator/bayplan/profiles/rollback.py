@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from bayplan.kube.http.api_errors import InvalidRequestError
+from bayplan.kube.http.api_request import InvalidRequestError
 from bayplan.kube.http.connection import ApiConnection, ApiRequest
 from bayplan.profiles.controller_revision_format import StoredRevision, with_keys, without_keys
 from bayplan.profiles.history_listing import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import bayplan
-from bayplan.kube.system_clock import SystemClock
+from bayplan.kube.timing import SystemClock
 from bayplan.recording.record_directory import FLUSH_SECONDS, RecordDirectory, open_directory
 from bayplan.settings.operator_settings import Settings
 from scheduler_core.framework.registry import Registry

@@ -23,7 +23,7 @@ from bayplan.introspection.profiler_and_tasks import (
 from bayplan.introspection.shadow_report import ShadowReport
 from bayplan.introspection.status_building import DEFAULT_LIMIT
 from bayplan.introspection.status_model import Status
-from bayplan.kube.leader_endpoint import LeaderState
+from bayplan.kube.leader_election import LeaderState
 from bayplan.serving.endpoint_paths import (
     CACHE_PATH,
     INDEX_PATH,

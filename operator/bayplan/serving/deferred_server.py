@@ -21,10 +21,9 @@ from msgspec import Struct
 
 from bayplan.extenders.extender_clients import ExtenderClients
 from bayplan.kube.http.connection import ApiConnection
-from bayplan.kube.leader_election import LeaderElection
-from bayplan.kube.leader_endpoint import LeaderEndpoint
+from bayplan.kube.leader_election import LeaderElection, LeaderEndpoint
 from bayplan.kube.readiness import Readiness
-from bayplan.kube.server_version_support import ServerSupport
+from bayplan.kube.served_apis import ServerSupport
 from bayplan.kube.watches.cluster_informers import ClusterInformers
 from bayplan.kube.writes.cluster_writer import KubeWriter
 from bayplan.profiles.profile_sources import ProfileSource

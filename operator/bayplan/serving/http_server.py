@@ -20,7 +20,7 @@ from prometheus_client.exposition import choose_encoder
 
 from bayplan.kube.access_reviews import AccessReviews
 from bayplan.kube.http.connection import ApiConnection
-from bayplan.kube.leader_endpoint import LeaderEndpoint, endpoint_problem, endpoint_url
+from bayplan.kube.leader_election import LeaderEndpoint, endpoint_problem, endpoint_url
 from bayplan.kube.readiness import Check, Readiness
 from bayplan.serving.authorization import RequestAuthorization
 from bayplan.serving.certificate import ServedCertificate

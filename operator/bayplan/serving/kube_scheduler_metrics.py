@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterator
 
 from prometheus_client.core import Metric
 
+from bayplan.kube.writes.api_dispatcher import CALL_TYPES, POD_BINDING, POD_STATUS_PATCH, Rank
 from bayplan.kube.writes.cluster_writer import KubeWriter
-from bayplan.kube.writes.queued_write import Rank
-from bayplan.kube.writes.write_metrics import CALL_TYPES, POD_BINDING, POD_STATUS_PATCH
 from bayplan.serving.metric_families import ScrapeCollector, counter, counters, gauges, histograms
 from scheduler_core.cycle.cycle_context import CycleContext
 from scheduler_core.devices.allocator import SearchTally

@@ -19,7 +19,7 @@ from bayplan.introspection.cache_debugger import check_cache
 from bayplan.introspection.shadow_report import shadow_report
 from bayplan.introspection.status_building import StatusSources, operator_status
 from bayplan.introspection.status_model import ExtenderState, Status
-from bayplan.kube.leader_endpoint import LeaderState
+from bayplan.kube.leader_election import LeaderState
 from bayplan.profiles.profile_readings import ProfileReading
 from bayplan.serving.bayplan_metrics import (
     ExtenderCollector,

@@ -24,7 +24,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from bayplan.kube.leader_endpoint import LeaderState
+from bayplan.kube.leader_election import LeaderState
 from bayplan.kube.readiness import Readiness
 from bayplan.page.asset_files import INDEX, AssetFile
 from bayplan.page.document_stream import Viewer, ViewersLimitError

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Hashable
 from contextlib import asynccontextmanager
 from typing import Any, Generic, TypeVar
 
-from bayplan.kube.http.request_limits import TokenBucket
+from bayplan.kube.http.api_request import TokenBucket
 from scheduler_core.errors import ServerUnavailableError
 from scheduler_core.ports import Clock, Timer
 

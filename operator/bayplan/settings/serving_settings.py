@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from bayplan.kube.leader_endpoint import address_problem
+from bayplan.kube.leader_election import address_problem
 from scheduler_core.config.config_model import ConfigModel, RuleProblem
 
 DEFAULT_SERVE_ADDRESS = "127.0.0.1:10259"

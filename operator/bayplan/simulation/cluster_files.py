@@ -22,8 +22,7 @@ from bayplan.api_validation.config_maps import configurations_in
 from bayplan.api_validation.object_validation import ObjectValidation
 from bayplan.api_validation.served_kinds import version_problem
 from bayplan.gangs.native_group_translation import COMPOSITE_VERSIONS, NATIVE_VERSIONS
-from bayplan.kube.device_api import GROUP as DEVICE_GROUP
-from bayplan.kube.device_api import VERSIONS as DEVICE_VERSIONS
+from bayplan.kube.served_apis import DEVICE_GROUP, DEVICE_VERSIONS
 from bayplan.resources.resource_model import API_VERSION as BAYPLAN_API
 from bayplan.simulation.decoding_problems import decoding_problem
 from bayplan.simulation.storage_admission import DEFAULT_NAMESPACE, WrittenStorageClass

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from bayplan.kube.http.connection import ApiConnection
-from bayplan.kube.system_clock import SystemClock
+from bayplan.kube.timing import SystemClock
 from bayplan.simulation.admission import AdmittedCluster
 from bayplan.simulation.listed_cluster import list_cluster
 from bayplan.simulation.memory_cluster import MemoryCluster

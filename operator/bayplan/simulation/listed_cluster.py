@@ -11,10 +11,10 @@ from typing import Any
 
 from bayplan.gangs.group_listing import list_groups
 from bayplan.kube.custom_resources import CustomResources
-from bayplan.kube.device_api import NOT_SERVED, OPTIONAL, REQUIRED, DeviceApi
 from bayplan.kube.http.connection import ApiConnection
+from bayplan.kube.served_apis import NOT_SERVED, OPTIONAL, REQUIRED, DeviceApi
 from bayplan.kube.watches.cluster_informers import STORAGE, WORKLOADS
-from bayplan.kube.watches.object_lists import list_objects
+from bayplan.kube.watches.informer import list_objects
 from bayplan.resources.plugin_config import PluginConfig
 from bayplan.resources.scheduler_profile import SchedulerProfile
 from bayplan.simulation.admission import AdmittedCluster

@@ -17,7 +17,7 @@ from bayplan.cli import bayplan, operator_requests
 from bayplan.explanation.pod_model import Explanation, Verdict
 from bayplan.introspection.status_model import CacheState, Status
 from bayplan.kube.access_reviews import Access, User
-from bayplan.kube.leader_endpoint import LeaderEndpoint, LeaderState
+from bayplan.kube.leader_election import LeaderEndpoint, LeaderState
 from bayplan.kube.readiness import Readiness
 from bayplan.serving.authorization import COMMAND_AUDIENCE, RequestAuthorization
 from bayplan.serving.certificate import ServedCertificate

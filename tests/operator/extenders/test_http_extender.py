@@ -12,7 +12,7 @@ import pytest
 from bayplan.extenders.circuit_breaker import Circuit, CircuitOptions, CircuitState
 from bayplan.extenders.http_extender import ExtenderParts, HttpExtender, Tally
 from bayplan.extenders.transport import Transport
-from bayplan.kube.write_fence import NotLeadingError
+from bayplan.kube.leader_election import NotLeadingError
 
 from hack.controlplane.probes import free_port
 from scheduler_core.config.profile_config import Extender

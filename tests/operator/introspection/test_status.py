@@ -14,7 +14,7 @@ from bayplan.introspection.status_building import StatusSources, operator_status
 from bayplan.introspection.status_model import ExtenderState, Status
 from bayplan.introspection.status_rendering import RENDERERS, read_status
 from bayplan.kube.readiness import Readiness
-from bayplan.kube.server_version_support import ServerSupport
+from bayplan.kube.served_apis import ServerSupport
 from msgspec.structs import replace
 
 from scheduler_core.errors import Problem, ServerUnavailableError

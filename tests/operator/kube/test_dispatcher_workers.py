@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-from bayplan.kube.writes.api_dispatcher import ApiDispatcher, DispatcherOptions
-from bayplan.kube.writes.queued_write import ObjectKey, Rank, Write
+from bayplan.kube.writes.api_dispatcher import ApiDispatcher, DispatcherOptions, ObjectKey, Rank, Write
 from hypothesis import given
 from hypothesis import strategies as st
 

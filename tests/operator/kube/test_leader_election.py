@@ -9,12 +9,16 @@ from typing import Any
 import pytest
 from bayplan.kube.http.connection import ApiConnection, ApiRequest, ConnectionOptions, Lane
 from bayplan.kube.leader_election import (
+    ANNOTATION,
     ElectionOptions,
     LeaderElection,
+    LeaderEndpoint,
     LeadershipLostError,
+    NotLeadingError,
+    WriteFence,
+    announced_endpoint,
+    announcement,
 )
-from bayplan.kube.leader_endpoint import ANNOTATION, LeaderEndpoint, announced_endpoint, announcement
-from bayplan.kube.write_fence import NotLeadingError, WriteFence
 
 from scheduler_core.errors import ConfigError
 from tests.support.fake_api import FakeApi, Response, error_response

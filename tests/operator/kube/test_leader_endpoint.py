@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from bayplan.kube.leader_endpoint import LeaderEndpoint, announced_endpoint, announcement, endpoint_url
+from bayplan.kube.leader_election import LeaderEndpoint, announced_endpoint, announcement, endpoint_url
 
 SHA = "0123456789abcdef" * 4
 

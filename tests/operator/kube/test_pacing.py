@@ -6,9 +6,8 @@ import asyncio
 from datetime import UTC
 
 import pytest
-from bayplan.kube.backoff import Backoff, delay_of_try
-from bayplan.kube.http.request_limits import TokenBucket
-from bayplan.kube.system_clock import SystemClock
+from bayplan.kube.http.api_request import TokenBucket
+from bayplan.kube.timing import Backoff, SystemClock, delay_of_try
 
 from scheduler_core.ports import Clock
 from tests.support.virtual_clock import VirtualClock

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from bayplan.kube.controller_revisions import ControllerRevision, ControllerRevisions
-from bayplan.kube.custom_resources import ObjectPath, patch_status
+from bayplan.kube.custom_resources import ControllerRevision, ControllerRevisions, ObjectPath, patch_status
 from bayplan.kube.http.connection import ApiConnection
 
 from scheduler_core.errors import ClusterWriteError

@@ -7,7 +7,7 @@ import logging
 
 import pytest
 from bayplan.kube.http.connection import ApiConnection
-from bayplan.kube.server_version_support import ServerSupport, ServerWatch
+from bayplan.kube.served_apis import ServerSupport, ServerWatch
 
 from tests.operator.kube.conftest import InstantClock
 from tests.support.fake_api import FakeApi, Response, error_response
@@ -96,7 +96,5 @@ async def test_the_version_is_logged_once_and_after_an_upgrade(
     assert not running.done()
     running.cancel()
     assert watch.support.version == "v1.37.1"
-    messages = [
-        record.getMessage() for record in caplog.records if record.name == "bayplan.kube.server_version_support"
-    ]
+    messages = [record.getMessage() for record in caplog.records if record.name == "bayplan.kube.served_apis"]
     assert messages == ["The API server is Kubernetes v1.36.3", "The API server is Kubernetes v1.37.1"]

@@ -7,13 +7,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import msgspec
 import pytest
-from bayplan.kube.controller_revisions import ControllerRevision, ControllerRevisions
-from bayplan.kube.custom_resources import CustomResources
+from bayplan.kube.custom_resources import ControllerRevision, ControllerRevisions, CustomResources
 from bayplan.kube.http.connection import ApiConnection, ApiRequest, ConnectionOptions, Lane
-from bayplan.kube.write_fence import NotLeadingError
+from bayplan.kube.leader_election import NotLeadingError
 from bayplan.kube.writes.api_dispatcher import DispatcherOptions
+from bayplan.kube.writes.claim_writes import StorageWrites
 from bayplan.kube.writes.cluster_writer import KubeWriter, WriterOptions
-from bayplan.kube.writes.storage_writes import StorageWrites
 
 from scheduler_core.model.meta import AnnotatedMeta
 from scheduler_core.model.pod import PodCondition

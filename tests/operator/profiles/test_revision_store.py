@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from bayplan.kube.controller_revisions import ControllerRevision
+from bayplan.kube.custom_resources import ControllerRevision
 from bayplan.profiles.controller_revision_format import Origin, origin_of, read_revision, with_keys, without_keys
 from bayplan.profiles.revision_store import REVISION_HISTORY_LIMIT, RevisionHistory
 from bayplan.resources.resource_model import ObjectMeta

@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 from bayplan.introspection.status_model import CacheState, Status
 from bayplan.introspection.status_rendering import read_status
-from bayplan.kube.leader_endpoint import LeaderEndpoint, LeaderState
+from bayplan.kube.leader_election import LeaderEndpoint, LeaderState
 from bayplan.kube.readiness import Readiness
 from bayplan.page.report_documents import ReportDocuments
 from bayplan.page.status_report import read_status_report

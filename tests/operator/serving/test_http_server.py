@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 from bayplan.kube.access_reviews import AccessReviews
 from bayplan.kube.readiness import Readiness
-from bayplan.kube.system_clock import SystemClock
+from bayplan.kube.timing import SystemClock
 from bayplan.serving import http_server as health
 from bayplan.serving.authorization import RequestAuthorization
 from bayplan.serving.deferred_server import Listener

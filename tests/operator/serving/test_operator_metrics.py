@@ -8,9 +8,8 @@ from datetime import timedelta
 
 import pytest
 from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
-from bayplan.kube.leader_election import ElectionOptions, LeaderElection
+from bayplan.kube.leader_election import ElectionOptions, LeaderElection, WriteFence
 from bayplan.kube.watches.cluster_informers import PodArrivals
-from bayplan.kube.write_fence import WriteFence
 from bayplan.resources.conditions import ConditionState
 from bayplan.serving.bayplan_metrics import OperatorCollector, OperatorSources, metrics_registry
 from prometheus_client import CollectorRegistry

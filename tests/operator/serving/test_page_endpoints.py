@@ -12,7 +12,7 @@ import aiohttp.test_utils
 import pytest
 from aiohttp import web
 from bayplan.kube.access_reviews import Access, User
-from bayplan.kube.leader_endpoint import LeaderEndpoint, LeaderState
+from bayplan.kube.leader_election import LeaderEndpoint, LeaderState
 from bayplan.kube.readiness import Readiness
 from bayplan.page.asset_files import read_assets
 from bayplan.page.page_documents import PageDocuments

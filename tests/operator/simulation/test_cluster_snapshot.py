@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from bayplan.kube.device_api import NOT_SERVED, REQUIRED
 from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
-from bayplan.kube.system_clock import SystemClock
+from bayplan.kube.served_apis import NOT_SERVED, REQUIRED
+from bayplan.kube.timing import SystemClock
 from bayplan.kube.watches.cluster_informers import STORAGE, WORKLOADS
 from bayplan.simulation.cluster_snapshot import take_snapshot
 

@@ -1,14 +1,28 @@
-"""Requests to the API server, and the lanes that carry them."""
+"""Requests to the API server: their paths and bodies, the errors of failed ones, and the limits of their rate."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 import ssl
+from collections import deque
 from enum import Enum
 from typing import Protocol
 from urllib.parse import quote
 
+import msgspec
 from msgspec import Struct
+
+from bayplan.kube.http.deep_json import ObjectJsonDecoder
+from scheduler_core.errors import (
+    ClusterWriteError,
+    ConflictError,
+    ForbiddenError,
+    NotFoundError,
+    ServerUnavailableError,
+    WriteTimeoutError,
+)
+from scheduler_core.ports import Clock
 
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -78,3 +92,153 @@ class ApiRequest(Struct, frozen=True, gc=False):
     def is_fenced(self) -> bool:
         """Whether only the leader may send it."""
         return self.method != "GET" and self.lane is not Lane.LEASES and not self.changes_nothing
+
+
+class InvalidRequestError(ForbiddenError):
+    """Raised when the API server rejects the content of a request (HTTP 400, 405, 406, 415, 422)."""
+
+
+class UnauthorizedError(ForbiddenError):
+    """Raised when the API server does not accept the credentials (HTTP 401)."""
+
+
+class ResourceExpiredError(ClusterWriteError):
+    """Raised when a resourceVersion or continue token is too old (HTTP 410): list again."""
+
+
+class ServerFailedError(ServerUnavailableError):
+    """Raised when the server failed on a request (HTTP 5xx), which may have been executed."""
+
+
+class ResponseLostError(WriteTimeoutError):
+    """Raised when the connection broke before the response: the request may have been executed."""
+
+
+class ApiStatus(msgspec.Struct, frozen=True, gc=False):
+    """The fields of ``metav1.Status`` that are read."""
+
+    message: str = ""
+    reason: str = ""
+    code: int = 0
+
+
+_STATUS = ObjectJsonDecoder(ApiStatus)
+
+_BY_STATUS: dict[int, type[ClusterWriteError]] = {
+    401: UnauthorizedError,
+    403: ForbiddenError,
+    404: NotFoundError,
+    408: WriteTimeoutError,
+    409: ConflictError,
+    410: ResourceExpiredError,
+    429: ServerUnavailableError,
+    504: WriteTimeoutError,
+}
+
+
+def decode_status(body: bytes) -> ApiStatus:
+    """Decode the ``Status`` in ``body``; otherwise its message is the body's text, cut at 300 characters."""
+    try:
+        return _STATUS.decode(body)
+    except msgspec.DecodeError:
+        return ApiStatus(message=body[:300].decode(errors="replace").strip())
+
+
+def api_error(request: str, status: int, body: bytes) -> ClusterWriteError:
+    """Make the error for a response other than 2xx.
+
+    Args:
+        request: Method and path, for the message.
+        status: HTTP status code; a redirect is an error too, since the API server sends none that must be followed.
+
+    Returns:
+        An error whose class defines what to do next; its text contains the server's own message.
+    """
+    found = _BY_STATUS.get(status)
+    if found is None:
+        found = ServerFailedError if status >= 500 else InvalidRequestError
+    message = decode_status(body).message
+    return found(f"{request}: HTTP {status}: {message}" if message else f"{request}: HTTP {status}")
+
+
+class Slots:
+    """A number of slots; a waiting caller gets the next slot that is released.
+
+    Args:
+        limit: Number of slots, at least 1.
+    """
+
+    __slots__ = ("_free", "_line")
+
+    def __init__(self, limit: int) -> None:
+        self._free = limit
+        self._line: deque[asyncio.Future[None]] = deque()
+
+    def acquire(self) -> asyncio.Future[None] | None:
+        """Acquire a slot; return None if one was free, else the future to pass to :meth:`wait`."""
+        if self._free:
+            self._free -= 1
+            return None
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._line.append(turn)
+        return turn
+
+    async def wait(self, turn: asyncio.Future[None]) -> None:
+        """Wait for a slot; an exception set on the future is raised here, and no slot is acquired then."""
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled() and turn.exception() is None:
+                self.release()
+            raise
+
+    def release(self) -> None:
+        """Release a slot."""
+        while self._line:
+            turn = self._line.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._free += 1
+
+
+class TokenBucket:
+    """Bucket that gains ``rate`` tokens per second and holds at most ``burst``.
+
+    Args:
+        rate: Tokens per second, above 0.
+        burst: Tokens in a full bucket, at least 1.
+    """
+
+    __slots__ = ("_burst", "_clock", "_rate", "_then", "_tokens")
+
+    def __init__(self, rate: float, burst: int, clock: Clock) -> None:
+        self._rate = rate
+        self._burst = float(max(burst, 1))
+        self._clock = clock
+        self._tokens = self._burst
+        self._then = clock.now()
+
+    def _refill(self) -> None:
+        now = self._clock.now()
+        self._tokens = min(self._burst, self._tokens + (now - self._then) * self._rate)
+        self._then = now
+
+    def try_take(self) -> float:
+        """Take a token if there is one.
+
+        Returns:
+            0.0 if a token was taken; otherwise the seconds until there will be one.
+        """
+        self._refill()
+        if self._tokens >= 1.0:
+            self._tokens -= 1.0
+            return 0.0
+        return (1.0 - self._tokens) / self._rate
+
+    async def take(self) -> None:
+        """Take a token; wait for it in the order of arrival."""
+        self._refill()
+        self._tokens -= 1.0
+        if self._tokens < 0.0:
+            await self._clock.sleep(-self._tokens / self._rate)

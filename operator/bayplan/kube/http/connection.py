@@ -19,7 +19,6 @@ from aiohttp.payload import BytesPayload
 from yarl import URL
 
 from bayplan import __version__
-from bayplan.kube.http.api_errors import ResponseLostError, api_error
 from bayplan.kube.http.api_request import (
     JSON,
     MERGE_PATCH,
@@ -28,9 +27,11 @@ from bayplan.kube.http.api_request import (
     ApiRequest,
     ClusterAccess,
     Lane,
+    ResponseLostError,
+    TokenBucket,
+    api_error,
 )
 from bayplan.kube.http.keep_alive_requests import KeepAliveRequests
-from bayplan.kube.http.request_limits import TokenBucket
 from bayplan.kube.http.tls_context import ClientContext
 from scheduler_core.errors import ClusterWriteError, ServerUnavailableError, WriteTimeoutError
 from scheduler_core.ports import Clock

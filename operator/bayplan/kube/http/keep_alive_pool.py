@@ -17,8 +17,8 @@ from typing import Any
 
 import httptools
 
+from bayplan.kube.http.api_request import Slots
 from bayplan.kube.http.byte_stream import ByteStream, Endpoint, open_socket
-from bayplan.kube.http.request_limits import Slots
 from scheduler_core.ports import Clock
 
 _MAX_RESPONSE_BYTES = 64 << 20

@@ -12,8 +12,7 @@ from functools import lru_cache
 from urllib.parse import urlencode, urlsplit
 
 from bayplan import __version__
-from bayplan.kube.http.api_errors import ResponseLostError
-from bayplan.kube.http.api_request import ApiRequest, ClusterAccess
+from bayplan.kube.http.api_request import ApiRequest, ClusterAccess, ResponseLostError
 from bayplan.kube.http.byte_stream import Endpoint
 from bayplan.kube.http.keep_alive_pool import BrokenResponseError, KeepAlivePool, NotConnectedError, Response
 from scheduler_core.errors import ClusterWriteError, ServerUnavailableError, WriteTimeoutError

@@ -15,18 +15,17 @@ from __future__ import annotations
 import logging
 import random
 import time
+from collections.abc import Iterable
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
 
-from bayplan.kube.backoff import Backoff
-from bayplan.kube.http.api_errors import InvalidRequestError, ResourceExpiredError
+from bayplan.kube.http.api_request import InvalidRequestError, ResourceExpiredError
 from bayplan.kube.http.connection import ApiConnection, ApiRequest, Lane
 from bayplan.kube.http.deep_json import ObjectJsonDecoder
-from bayplan.kube.watches.object_lists import ListPage
+from bayplan.kube.timing import Backoff
 from bayplan.kube.watches.undelivered_changes import Deferral, UndeliveredChanges, Unreadable
-from bayplan.kube.watches.watch_failures import WatchOutages, watch_failure
 from bayplan.kube.watches.watch_stream import (
     DELETED,
     Bookmark,
@@ -37,18 +36,101 @@ from bayplan.kube.watches.watch_stream import (
     StreamEndedError,
     Undecodable,
     WatchEvent,
+    WatchOutages,
+    watch_failure,
 )
-from scheduler_core.errors import SchedulerCoreError
+from scheduler_core.errors import ClusterWriteError, SchedulerCoreError
 from scheduler_core.model.nullable_forms import readable_part
 from scheduler_core.ports import Clock
+
+_PAGE_LIMIT = 500
+_TIMEOUT_SECONDS = 60.0
+
+T = TypeVar("T", bound=KubeObject)
+Item = TypeVar("Item")
+
+
+class ListMeta(Struct, frozen=True, gc=False, rename="camel"):
+    """Metadata of a page.
+
+    Attributes:
+        continue_: Token for the next page; empty on the last one.
+    """
+
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class ListPage(Struct, Generic[Item], frozen=True, gc=False):
+    """One page of a list response.
+
+    Metadata is required: a response that is not a list would otherwise decode as a list without objects, and all known
+    objects would be treated as deleted.
+
+    Attributes:
+        items: The objects; None if the server writes null for an empty list.
+    """
+
+    metadata: ListMeta
+    items: list[Item] | None = None
+
+
+_PAGES = ObjectJsonDecoder(ListPage[Raw])
+
+
+async def list_objects(connection: ApiConnection, path: str, kind: type[T]) -> tuple[list[T], int]:
+    """List a collection.
+
+    Args:
+        path: Path of the collection, such as ``/api/v1/pods``.
+
+    Returns:
+        The objects in the server's order, and the number of objects that could not be decoded.
+
+    Raises:
+        ClusterWriteError: The request failed, or the response is not a list; see :meth:`ApiConnection.request`.
+    """
+    return decoded_objects(await list_json(connection, path), kind)
+
+
+def decoded_objects(texts: Iterable[bytes], kind: type[T]) -> tuple[list[T], int]:
+    """Decode objects; return those that could be decoded, and the number of the others."""
+    decoder = ObjectJsonDecoder(kind)
+    objects: list[T] = []
+    unreadable = 0
+    for text in texts:
+        try:
+            objects.append(decoder.decode(text))
+        except msgspec.DecodeError:
+            unreadable += 1
+    return objects, unreadable
+
+
+async def list_json(connection: ApiConnection, path: str) -> list[bytes]:
+    """List a collection as JSON, in the server's order; raises as :func:`list_objects` does."""
+    texts: list[bytes] = []
+    token = ""
+    while True:
+        params: tuple[tuple[str, str], ...] = (("limit", str(_PAGE_LIMIT)),)
+        if token:
+            params += (("continue", token),)
+        request = ApiRequest("GET", path, params=params, timeout=_TIMEOUT_SECONDS, lane=Lane.READS)
+        answer = await connection.request(request)
+        try:
+            page = _PAGES.decode(answer)
+        except msgspec.DecodeError as error:
+            raise ClusterWriteError(f"GET {path}: no list in the response: {error}; is this an API server?") from error
+        texts += [bytes(item) for item in page.items or ()]
+        token = page.metadata.continue_
+        if not token:
+            return texts
+
 
 _logger = logging.getLogger(__name__)
 
 _SETTLED_SECONDS = 1.0  # a stream that lasted this long, or delivered an event, counts as a success
-_PAGES = ObjectJsonDecoder(ListPage[Raw])
 _STREAMED_LIST_TRIES = 3  # a server that ignores the request for a streamed list never ends it
 
-T = TypeVar("T", bound=KubeObject)
 S_contra = TypeVar("S_contra", contravariant=True)
 
 

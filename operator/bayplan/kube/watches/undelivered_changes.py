@@ -16,7 +16,7 @@ from typing import Generic, Protocol, TypeVar
 
 from msgspec import Struct, field
 
-from bayplan.kube.backoff import delay_of_try
+from bayplan.kube.timing import delay_of_try
 from bayplan.kube.watches.watch_stream import KubeObject
 from scheduler_core.ports import Clock, Timer
 

@@ -17,13 +17,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
 from itertools import compress
+from types import TracebackType
 
-from bayplan.kube.backoff import delay_of_try
-from bayplan.kube.http.request_limits import TokenBucket
-from bayplan.kube.writes.queued_write import DispatcherOptions, ObjectKey, Rank, Write, WriteDroppedError
+from bayplan.kube.http.api_request import TokenBucket
+from bayplan.kube.timing import delay_of_try
 from scheduler_core.errors import (
     ConflictError,
     NotFoundError,
@@ -31,7 +34,138 @@ from scheduler_core.errors import (
     ServerUnavailableError,
     WriteTimeoutError,
 )
+from scheduler_core.metrics.histogram import Histogram, exponential_bounds
 from scheduler_core.ports import Clock, Timer
+
+ObjectKey = tuple[str, str, str, str]
+"""Kind, namespace, name and UID."""
+
+
+class Rank(IntEnum):
+    """Priority of a write; lower goes first."""
+
+    DELETION = 0
+    PATCH = 1
+    EVENT = 2
+
+
+class Write(ABC):
+    """A write.
+
+    Attributes:
+        key: The object that it changes; an object's writes are sent one at a time, in the order of arrival.
+        max_tries: Maximum number of failures; None for no limit.
+        tries: Number of failures so far.
+        outlives_bind: Whether it is sent also if the pod is bound first; a bind makes other patches obsolete.
+        queued_at: ``clock.now()`` when it, or the first write merged into it, was queued.
+    """
+
+    __slots__ = ("key", "max_tries", "outlives_bind", "queued_at", "rank", "tries")
+
+    def __init__(self, key: ObjectKey, rank: Rank, max_tries: int | None) -> None:
+        self.key = key
+        self.rank = rank
+        self.max_tries = max_tries
+        self.tries = 0
+        self.outlives_bind = False
+        self.queued_at = 0.0
+
+    @abstractmethod
+    async def carry_out(self) -> None:
+        """Send the write.
+
+        Raises:
+            SchedulerCoreError: It failed; the class defines whether to retry.
+        """
+
+    def absorb(self, later: Write) -> bool:
+        """Merge a later write of the same object into this one; return False if that is not possible."""
+        del later
+        return False
+
+    def ended(self, error: Exception | None) -> None:  # noqa: B027 - most writes have no completion handler
+        """Handle the end; called once, with None after success or the reason if given up or dropped."""
+
+
+class WriteDroppedError(SchedulerCoreError):
+    """Raised for a queued write that was dropped: obsolete after a bind, too many events, or the process stops."""
+
+
+@dataclass(frozen=True, slots=True)
+class DispatcherOptions:
+    """Bounds of the dispatcher.
+
+    Attributes:
+        workers: Maximum number of writes in flight.
+        overdue_event_workers: Workers for events that waited ``defer_seconds`` while many binds are pending.
+        late_seconds: Wait after which an event may use any worker: events must not fall behind for good when the API
+            server is slow.
+        max_events: Maximum number of queued events; the oldest are dropped.
+        defer_seconds: Maximum time that writes yield to binds.
+        event_burst: Events that may exceed the rate at once.
+        retry_initial_seconds: Delay after the first failure.
+    """
+
+    workers: int = 8
+    overdue_event_workers: int = 2
+    late_seconds: float = 10.0
+    max_events: int = 20_000
+    defer_seconds: float = 2.0
+    events_per_second: float = 1000.0
+    event_burst: int = 1000
+    retry_initial_seconds: float = 0.2
+    retry_maximum_seconds: float = 30.0
+
+
+POD_BINDING = "pod_binding"
+POD_STATUS_PATCH = "pod_status_patch"
+CALL_TYPES = (POD_BINDING, POD_STATUS_PATCH)
+
+CALL_BOUNDS = exponential_bounds(0.001, 2, 15)
+"""Buckets in seconds of one call: 1 ms to 16 s."""
+
+
+class WriteMetrics:
+    """Histograms of completed calls.
+
+    Attributes:
+        executed: Durations in seconds, by type and result (``success`` or ``error``).
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.executed: dict[tuple[str, str], Histogram] = {}
+
+    def of(self, call_type: str) -> _Call:
+        """Return a context manager that times a call; a call whose block raises has failed."""
+        return _Call(self, call_type, self._clock)
+
+    def ended(self, call_type: str, result: str, seconds: float) -> None:
+        """Count a call."""
+        histogram = self.executed.get((call_type, result))
+        if histogram is None:
+            histogram = self.executed[call_type, result] = Histogram(CALL_BOUNDS)
+        histogram.observe(seconds)
+
+
+class _Call:
+    """Context manager of one call; a class and not a generator for speed: every bind makes one."""
+
+    __slots__ = ("_begun", "_calls", "_clock", "_type")
+
+    def __init__(self, calls: WriteMetrics, call_type: str, clock: Clock) -> None:
+        self._calls, self._type, self._clock = calls, call_type, clock
+        self._begun = 0.0
+
+    def __enter__(self) -> None:
+        self._begun = self._clock.now()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        result = "success" if kind is None else "error"
+        self._calls.ended(self._type, result, self._clock.now() - self._begun)
+
 
 __all__ = ["ApiDispatcher", "DispatcherOptions"]
 

@@ -14,13 +14,11 @@ from __future__ import annotations
 
 import msgspec
 
-from bayplan.kube.http.api_errors import ResponseLostError, ServerFailedError
-from bayplan.kube.http.api_request import path_part
+from bayplan.kube.http.api_request import ResponseLostError, ServerFailedError, Slots, path_part
 from bayplan.kube.http.connection import ApiConnection, ApiRequest, Lane
 from bayplan.kube.http.deep_json import ObjectJsonDecoder
-from bayplan.kube.http.request_limits import Slots
-from bayplan.kube.system_clock import SystemClock
-from bayplan.kube.writes.write_metrics import POD_BINDING, WriteMetrics
+from bayplan.kube.timing import SystemClock
+from bayplan.kube.writes.api_dispatcher import POD_BINDING, WriteMetrics
 from scheduler_core.errors import (
     BoundElsewhereError,
     ClusterWriteError,

@@ -1,24 +1,30 @@
-"""Writes to resource claims for the allocations that the core decides.
+"""Writes to resource claims, volumes and volume claims for what the core allocates and binds.
 
-They are patches with a resource version: the claim is decoded only in part and cannot be written as a whole, and of two
-concurrent schedulers only one may succeed. Allocation and ``reservedFor`` need the verb patch on
+They are patches with a resource version: the object is decoded only in part and cannot be written as a whole, and of
+two concurrent schedulers only one may succeed. Allocation and ``reservedFor`` need the verb patch on
 ``resourceclaims/status`` and on the synthetic ``resourceclaims/binding`` (KEP-4381).
 
-Writes that a bind waits for use the connections of binds: there are as many of these as binds at a time, and no event
-delays them.
+Writes to resource claims that a bind waits for use the connections of binds: there are as many of these as binds at a
+time, and no event delays them.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-from bayplan.kube.device_api import DeviceApi
 from bayplan.kube.http.api_request import path_part
 from bayplan.kube.http.connection import MERGE_PATCH, STRATEGIC_MERGE_PATCH, ApiConnection, ApiRequest, Lane
 from bayplan.kube.http.deep_json import ObjectJsonDecoder
+from bayplan.kube.served_apis import DeviceApi
 from scheduler_core.errors import NotFoundError
 from scheduler_core.model.devices import ResourceClaim
 from scheduler_core.model.pod import ExtendedResourceClaimStatus, Pod
+from scheduler_core.model.storage import (
+    BOUND_BY_CONTROLLER,
+    SELECTED_NODE,
+    PersistentVolume,
+    PersistentVolumeClaim,
+)
 
 _ENCODER = msgspec.json.Encoder()
 _CLAIMS = ObjectJsonDecoder(ResourceClaim)
@@ -27,10 +33,11 @@ _CLAIMS = ObjectJsonDecoder(ResourceClaim)
 class ClaimWrites:
     """Implementation of :class:`scheduler_core.ports.ClaimWriter`.
 
+    Every method raises what :meth:`ApiConnection.request` raises, and with a resource version ConflictError if the
+    object has changed in the meantime.
+
     Args:
-        connection: Connection to the API server.
         timeout: Timeout of a request in seconds.
-        api: Version of the API that the server serves.
     """
 
     def __init__(self, connection: ApiConnection, timeout: float, api: DeviceApi | None = None) -> None:
@@ -49,52 +56,28 @@ class ClaimWrites:
         return _CLAIMS.decode(await self._connection.request(request))
 
     async def write_finalizers(self, claim: ResourceClaim) -> ResourceClaim:
-        """Patch the finalizers.
-
-        Raises:
-            ConflictError: The claim has changed in the meantime.
-            ClusterWriteError: See :meth:`ApiConnection.request`.
-        """
+        """Patch the finalizers."""
         body = {"metadata": _precondition(claim) | {"finalizers": claim.metadata.finalizers}}
         return await self._patch(self._path(claim), body, lane=Lane.BINDS)
 
     async def write_allocation(self, claim: ResourceClaim) -> ResourceClaim:
-        """Patch ``status.allocation`` and ``status.reservedFor`` of a claim without an allocation.
-
-        Raises:
-            ConflictError: The claim has changed in the meantime.
-            ClusterWriteError: See :meth:`ApiConnection.request`.
-        """
+        """Patch ``status.allocation`` and ``status.reservedFor`` of a claim without an allocation."""
         status = {"allocation": claim.status.allocation} | _reservation(claim)
         return await self._patch_status(claim, status, lane=Lane.BINDS)
 
     async def write_reservation(self, claim: ResourceClaim) -> ResourceClaim:
-        """Patch ``status.reservedFor`` and the allocation's timestamp; the other fields of the allocation stay.
-
-        Raises:
-            ConflictError: The claim has changed in the meantime.
-            ClusterWriteError: See :meth:`ApiConnection.request`.
-        """
+        """Patch ``status.reservedFor`` and the allocation's timestamp; the other fields of the allocation stay."""
         allocation = claim.status.allocation
         stamp = None if allocation is None else allocation.allocation_timestamp
         dated: dict[str, object] = {} if stamp is None else {"allocation": {"allocationTimestamp": stamp}}
         return await self._patch_status(claim, dated | _reservation(claim), lane=Lane.BINDS)
 
     async def deallocate(self, claim: ResourceClaim) -> ResourceClaim:
-        """Patch ``status`` to remove the allocation, the reservations and the device states.
-
-        Raises:
-            ConflictError: The claim has changed in the meantime.
-            ClusterWriteError: See :meth:`ApiConnection.request`.
-        """
+        """Patch ``status`` to remove the allocation, the reservations and the device states."""
         return await self._patch_status(claim, {"allocation": None, "reservedFor": None, "devices": None})
 
     async def end_reservation(self, claim: ResourceClaim, consumer_uid: str) -> ResourceClaim:
-        """Remove an entry of ``status.reservedFor``; a strategic merge patch does not need the latest version.
-
-        Raises:
-            ClusterWriteError: See :meth:`ApiConnection.request`.
-        """
+        """Remove an entry of ``status.reservedFor``; a strategic merge patch does not need the latest version."""
         body = {
             "metadata": {"uid": claim.metadata.uid},
             "status": {"reservedFor": [{"$patch": "delete", "uid": consumer_uid}]},
@@ -102,21 +85,13 @@ class ClaimWrites:
         return await self._patch(self._path(claim) + "/status", body, STRATEGIC_MERGE_PATCH)
 
     async def create(self, claim: ResourceClaim) -> ResourceClaim:
-        """Create a claim.
-
-        Raises:
-            ClusterWriteError: See :meth:`ApiConnection.request`.
-        """
+        """Create a claim."""
         path = f"{self._api.path}/namespaces/{path_part(claim.metadata.namespace)}/resourceclaims"
         request = ApiRequest("POST", path, _ENCODER.encode(new_claim(claim)), timeout=self._timeout, lane=Lane.BINDS)
         return _CLAIMS.decode(await self._connection.request(request))
 
     async def delete(self, claim: ResourceClaim) -> None:
-        """Delete a claim of this UID.
-
-        Raises:
-            ClusterWriteError: See :meth:`ApiConnection.request`.
-        """
+        """Delete a claim of this UID."""
         body = _ENCODER.encode({"preconditions": {"uid": claim.metadata.uid}})
         request = ApiRequest("DELETE", self._path(claim), body, timeout=self._timeout)
         try:
@@ -125,11 +100,7 @@ class ClaimWrites:
             return
 
     async def write_extended_claim(self, pod: Pod, status: ExtendedResourceClaimStatus) -> None:
-        """Patch ``status.extendedResourceClaimStatus`` of a pod.
-
-        Raises:
-            ClusterWriteError: See :meth:`ApiConnection.request`.
-        """
+        """Patch ``status.extendedResourceClaimStatus`` of a pod."""
         meta = pod.metadata
         path = f"/api/v1/namespaces/{path_part(meta.namespace)}/pods/{path_part(meta.name)}/status"
         body = _ENCODER.encode({"metadata": {"uid": meta.uid}, "status": {"extendedResourceClaimStatus": status}})
@@ -164,13 +135,7 @@ def new_claim(claim: ResourceClaim) -> dict[str, object]:
     """Return a claim as it is created for the extended resources of a pod."""
     meta = claim.metadata
     owners = [
-        {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "name": owner.name,
-            "uid": owner.uid,
-            "controller": True,
-        }
+        {"apiVersion": "v1", "kind": "Pod", "name": owner.name, "uid": owner.uid, "controller": True}
         for owner in meta.owner_references
     ]
     return {
@@ -185,5 +150,66 @@ def new_claim(claim: ResourceClaim) -> dict[str, object]:
     }
 
 
-def _precondition(claim: ResourceClaim) -> dict[str, object]:
-    return {"uid": claim.metadata.uid, "resourceVersion": claim.metadata.resource_version}
+def _precondition(stored: ResourceClaim | PersistentVolume | PersistentVolumeClaim) -> dict[str, object]:
+    return {"uid": stored.metadata.uid, "resourceVersion": stored.metadata.resource_version}
+
+
+_VOLUMES = ObjectJsonDecoder(PersistentVolume)
+_VOLUME_CLAIMS = ObjectJsonDecoder(PersistentVolumeClaim)
+
+
+class StorageWrites:
+    """Implementation of :class:`scheduler_core.ports.StorageWriter`.
+
+    Every method raises what :meth:`ApiConnection.request` raises, and ConflictError if the object has changed in the
+    meantime.
+
+    Args:
+        timeout: Timeout of a request in seconds.
+    """
+
+    def __init__(self, connection: ApiConnection, timeout: float) -> None:
+        self._connection = connection
+        self._timeout = timeout
+
+    async def bind_volume(self, volume: PersistentVolume) -> PersistentVolume:
+        """Patch a volume's claimRef and its bound-by-controller annotation."""
+        path = f"/api/v1/persistentvolumes/{volume.metadata.name}"
+        return _VOLUMES.decode(await self._patch(path, volume_patch(volume)))
+
+    async def select_node(self, claim: PersistentVolumeClaim) -> PersistentVolumeClaim:
+        """Patch a claim's selected node."""
+        metadata = claim.metadata
+        path = f"/api/v1/namespaces/{metadata.namespace}/persistentvolumeclaims/{metadata.name}"
+        return _VOLUME_CLAIMS.decode(await self._patch(path, claim_patch(claim)))
+
+    async def _patch(self, path: str, body: bytes) -> bytes:
+        request = ApiRequest("PATCH", path, body, content_type=MERGE_PATCH, timeout=self._timeout)
+        return await self._connection.request(request)
+
+
+def volume_patch(volume: PersistentVolume) -> bytes:
+    """Encode the merge patch of a volume that is bound to the claim of its ``claim_ref``."""
+    mark = volume.metadata.annotations.get(BOUND_BY_CONTROLLER)
+    pointer = volume.spec.claim_ref
+    body = {
+        "metadata": _precondition(volume) | ({} if mark is None else {"annotations": {BOUND_BY_CONTROLLER: mark}}),
+        "spec": {
+            "claimRef": None
+            if pointer is None
+            else {
+                "apiVersion": "v1",
+                "kind": "PersistentVolumeClaim",
+                "namespace": pointer.namespace,
+                "name": pointer.name,
+                "uid": pointer.uid,
+            }
+        },
+    }
+    return _ENCODER.encode(body)
+
+
+def claim_patch(claim: PersistentVolumeClaim) -> bytes:
+    """Encode the merge patch of a claim for which a node was selected."""
+    node = claim.metadata.annotations.get(SELECTED_NODE)
+    return _ENCODER.encode({"metadata": _precondition(claim) | {"annotations": {SELECTED_NODE: node}}})

@@ -14,12 +14,19 @@ from collections.abc import Callable
 from msgspec import Struct, field
 
 from bayplan.kube.http.connection import ApiConnection
-from bayplan.kube.writes.api_dispatcher import ApiDispatcher, DispatcherOptions
+from bayplan.kube.writes.api_dispatcher import (
+    POD_STATUS_PATCH,
+    ApiDispatcher,
+    DispatcherOptions,
+    ObjectKey,
+    Rank,
+    Write,
+    WriteDroppedError,
+    WriteMetrics,
+)
 from bayplan.kube.writes.binds import Binder, read_pod
 from bayplan.kube.writes.event_recorder import EventRecorder
 from bayplan.kube.writes.pod_writes import POD_SCHEDULED, PodLookup, PodWrites, merged
-from bayplan.kube.writes.queued_write import ObjectKey, Rank, Write, WriteDroppedError
-from bayplan.kube.writes.write_metrics import POD_STATUS_PATCH, WriteMetrics
 from scheduler_core.errors import NotFoundError, ServerUnavailableError
 from scheduler_core.model.pod import Pod
 from scheduler_core.ports import Binding, Clock, Event, PodDeletion, PodStatusPatch

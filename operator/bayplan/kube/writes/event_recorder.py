@@ -21,8 +21,7 @@ import msgspec
 
 from bayplan.kube.http.api_request import path_part
 from bayplan.kube.http.connection import MERGE_PATCH, METADATA_ONLY, ApiConnection, ApiRequest
-from bayplan.kube.writes.api_dispatcher import ApiDispatcher
-from bayplan.kube.writes.queued_write import Rank, Write
+from bayplan.kube.writes.api_dispatcher import ApiDispatcher, Rank, Write
 from scheduler_core.errors import ConflictError, NotFoundError
 from scheduler_core.ports import Clock, Event, ObjectReference, Timer
 

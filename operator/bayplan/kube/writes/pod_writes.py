@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from bayplan.kube.http.api_errors import InvalidRequestError, ServerFailedError
+from bayplan.kube.http.api_request import InvalidRequestError, ServerFailedError
 from bayplan.kube.http.connection import JSON, METADATA_ONLY, STRATEGIC_MERGE_PATCH, ApiConnection, ApiRequest
 from bayplan.kube.http.deep_json import ObjectJsonDecoder
 from bayplan.kube.writes.binds import pod_path

@@ -7,7 +7,7 @@ import contextlib
 import socket
 
 import pytest
-from bayplan.kube.http.api_errors import (
+from bayplan.kube.http.api_request import (
     InvalidRequestError,
     ResourceExpiredError,
     ResponseLostError,

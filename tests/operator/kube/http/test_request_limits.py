@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from bayplan.kube.http.request_limits import Slots
+from bayplan.kube.http.api_request import Slots
 
 
 async def take_slot(slots: Slots, name: str, order: list[str]) -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from bayplan.kube.device_api import NOT_SERVED, OPTIONAL, REQUIRED, DeviceApi
 from bayplan.kube.http.connection import ApiConnection
 from bayplan.kube.readiness import Readiness
-from bayplan.kube.watches.cluster_informers import ClusterInformers
-from bayplan.kube.watches.device_informers import DeviceInformers
+from bayplan.kube.served_apis import NOT_SERVED, OPTIONAL, REQUIRED, DeviceApi
+from bayplan.kube.watches.cluster_informers import ClusterInformers, DeviceInformers
 from bayplan.kube.writes.claim_writes import ClaimWrites
 
 from scheduler_core.scheduler import Scheduler

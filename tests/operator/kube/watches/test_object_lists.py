@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from bayplan.kube.http.connection import ApiConnection
-from bayplan.kube.watches.object_lists import list_objects
+from bayplan.kube.watches.informer import list_objects
 
 from scheduler_core.errors import ClusterWriteError, ForbiddenError
 from scheduler_core.model.pod import Pod

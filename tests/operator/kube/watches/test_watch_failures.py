@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 
 import pytest
-from bayplan.kube.http.api_errors import ResourceExpiredError
-from bayplan.kube.watches.watch_failures import WatchOutages
+from bayplan.kube.http.api_request import ResourceExpiredError
+from bayplan.kube.watches.watch_stream import WatchOutages
 
 from scheduler_core.errors import ForbiddenError, ServerUnavailableError
 from tests.support.virtual_clock import VirtualClock

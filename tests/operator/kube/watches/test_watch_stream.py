@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from bayplan.kube.http.api_errors import ResourceExpiredError
+from bayplan.kube.http.api_request import ResourceExpiredError
 from bayplan.kube.watches.watch_stream import (
     Bookmark,
     LineSplitter,

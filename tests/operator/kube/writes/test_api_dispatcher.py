@@ -7,8 +7,14 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 
 import pytest
-from bayplan.kube.writes.api_dispatcher import ApiDispatcher, DispatcherOptions
-from bayplan.kube.writes.queued_write import ObjectKey, Rank, Write, WriteDroppedError
+from bayplan.kube.writes.api_dispatcher import (
+    ApiDispatcher,
+    DispatcherOptions,
+    ObjectKey,
+    Rank,
+    Write,
+    WriteDroppedError,
+)
 
 from scheduler_core.errors import ForbiddenError, ServerUnavailableError
 from tests.support.virtual_clock import VirtualClock

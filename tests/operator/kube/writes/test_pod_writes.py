@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from bayplan.kube.http.api_errors import InvalidRequestError
+from bayplan.kube.http.api_request import InvalidRequestError
 from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
 from bayplan.kube.writes.pod_writes import PodWrites, merged
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from bayplan.kube.http.connection import ApiConnection
-from bayplan.kube.writes.storage_writes import StorageWrites
+from bayplan.kube.writes.claim_writes import StorageWrites
 
 from scheduler_core.errors import ConflictError, NotFoundError
 from scheduler_core.ports import StorageWriter

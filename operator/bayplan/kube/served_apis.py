@@ -1,20 +1,124 @@
-"""What the API server lacks, compared with the newest release of Kubernetes that Bayplan supports.
+"""What the API server serves: discovery, the version of ``resource.k8s.io`` that is used, and the server's own version.
 
-Looked up at the start and periodically, because API servers are upgraded while the operator runs. Nothing depends on
-the result: each part of the operator handles what is not served, and this module reports it in one place.
+The fields that the structs of ``v1`` of ``resource.k8s.io`` name have the same form in ``v1beta2``, the only version of
+Kubernetes 1.33.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
+import msgspec
 from msgspec import Struct
 
-from bayplan.kube.http.api_discovery import discovered, served_resources
-from bayplan.kube.http.connection import ApiConnection
-from scheduler_core.errors import SchedulerCoreError
+from bayplan.kube.http.connection import ApiConnection, ApiRequest, Lane
+from bayplan.kube.http.deep_json import ObjectJsonDecoder
+from scheduler_core.errors import ClusterWriteError, NotFoundError, SchedulerCoreError
+from scheduler_core.model.devices import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from scheduler_core.ports import Clock
+
+T = TypeVar("T")
+
+
+class _Resource(Struct, frozen=True, gc=False):
+    name: str
+
+
+class _Resources(Struct, frozen=True, gc=False):
+    resources: list[_Resource] | None = None
+
+
+async def served_resources(connection: ApiConnection, path: str) -> frozenset[str]:
+    """Return the plural names of what a version of an API group serves, such as ``podgroups``.
+
+    Args:
+        path: Path of the version, such as ``/apis/resource.k8s.io/v1``.
+
+    Returns:
+        The names; none if the version is not served.
+
+    Raises:
+        ClusterWriteError: The request failed, or the response cannot be decoded.
+    """
+    found = await discovered(connection, path, _Resources)
+    return frozenset(each.name for each in (found.resources if found is not None else None) or ())
+
+
+async def discovered(connection: ApiConnection, path: str, kind: type[T]) -> T | None:
+    """Return the decoded response to a GET; None if there is no such path.
+
+    Raises:
+        ClusterWriteError: The request failed, or the response cannot be decoded.
+    """
+    try:
+        return ObjectJsonDecoder(kind).decode(await connection.request(ApiRequest("GET", path, lane=Lane.READS)))
+    except NotFoundError:
+        return None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ClusterWriteError(f"GET {path}: the response cannot be decoded: {error}") from error
+
+
+DEVICE_GROUP = "resource.k8s.io"
+
+DEVICE_VERSIONS = ("v1", "v1beta2")
+"""In order of preference."""
+
+NOT_SERVED = "the API server serves neither resource.k8s.io/v1 nor resource.k8s.io/v1beta2"
+
+CLAIMS = "resourceclaims"
+
+REQUIRED: Mapping[str, type[Any]] = {
+    "deviceclasses": DeviceClass,
+    "resourceslices": ResourceSlice,
+    CLAIMS: ResourceClaim,
+}
+"""Struct of each collection that must be listed before claims are allocated."""
+
+OPTIONAL: Mapping[str, type[Any]] = {"devicetaintrules": DeviceTaintRule}
+"""Struct of each collection that older servers lack."""
+
+
+class DeviceApi:
+    """The version that is used.
+
+    Attributes:
+        path: Its path, such as ``/apis/resource.k8s.io/v1``; it changes only before anything is read.
+    """
+
+    def __init__(self) -> None:
+        self.path = _path(DEVICE_VERSIONS[0])
+        self._is_found = False
+
+    async def paths(self, connection: ApiConnection) -> dict[str, str]:
+        """Look up which collections are served.
+
+        The required ones are all of one version, the newest that has them. An optional one may be of an older version:
+        Kubernetes 1.36 has DeviceTaintRules in v1beta2 only.
+
+        Returns:
+            Path by resource; empty if no version has the required ones.
+
+        Raises:
+            ClusterWriteError: A request failed, or the response cannot be decoded.
+        """
+        found: dict[str, str] = {}
+        for path in map(_path, DEVICE_VERSIONS):
+            served = await served_resources(connection, path)
+            if not found and served >= REQUIRED.keys() and (path == self.path or not self._is_found):
+                self.path, self._is_found = path, True
+                found = {name: f"{path}/{name}" for name in REQUIRED}
+            if found:
+                found |= {name: f"{path}/{name}" for name in served & OPTIONAL.keys() - found.keys()}
+                if found.keys() >= OPTIONAL.keys():
+                    break
+        return found
+
+
+def _path(version: str) -> str:
+    return f"/apis/{DEVICE_GROUP}/{version}"
+
 
 log = logging.getLogger(__name__)
 
