@@ -283,7 +283,7 @@ STRICT_DECODERS = {
     "operator/bayplan/simulation/cluster_files.py": "untyped JSON",
     "operator/bayplan/texts/document_formats.py": "documents of Bayplan itself",
     "scheduler_core/model/nullable_forms.py": "the mechanism itself",
-    "scheduler_core/plugins/dynamic_resources/planned_claims.py": "JSON that it has just written",
+    "scheduler_core/plugins/dynamic_resources/claim_binding.py": "JSON that it has just written",
     "scheduler_core/record_assembly.py": "records that Bayplan wrote",
     "scheduler_core/recording/object_types.py": "records that Bayplan wrote",
     "scheduler_core/recording/record_entries.py": "records that Bayplan wrote",

@@ -14,8 +14,7 @@ from scheduler_core.errors import ServerUnavailableError, WriteTimeoutError
 from scheduler_core.framework.cluster_events import Resource
 from scheduler_core.plugins import dynamic_resources
 from scheduler_core.plugins.dynamic_resources import DynamicResources
-from scheduler_core.plugins.dynamic_resources.claim_binding import ClaimBinder
-from scheduler_core.plugins.dynamic_resources.pod_binding import PodBinding
+from scheduler_core.plugins.dynamic_resources.claim_binding import ClaimBinder, PodBinding
 from scheduler_core.snapshot.indexes.device_index import DeviceIndex
 from tests.simulation.planted_bugs import Bug, Original, _patched, _skipped, _without_hints_for
 

@@ -1,9 +1,8 @@
 """DynamicResources: allocates the devices of a pod's resource claims, and reserves the claims for the pod.
 
-Modules: :mod:`.pod_claims` looks the claims up, :mod:`.row_filter` searches devices on nodes,
-:mod:`.extended_resources` turns extended resources into device requests, :mod:`.claim_binding` writes claims,
-:mod:`.binding_conditions` waits for drivers, :mod:`.hints` has the queueing hints, and
-:mod:`.gang_choices` lists all choices of devices for a gang. The search itself is in :mod:`scheduler_core.devices`.
+:mod:`.pod_claims` looks the claims up and turns extended resources into device requests, :mod:`.node_allocation` and
+:mod:`.row_filter` find devices on nodes, :mod:`.claim_binding` writes claims. The search itself is in
+:mod:`scheduler_core.devices`.
 
 Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go``.
 """
@@ -15,13 +14,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from scheduler_core.config.plugin_args import DynamicResourcesArgs
 from scheduler_core.devices.allocator import Allocator
 from scheduler_core.devices.search import SearchLimits
 from scheduler_core.errors import AttemptLimitError, DeviceError, SchedulerCoreError
 from scheduler_core.framework.claims_filter import ClaimsFilter, NodeClaims
-from scheduler_core.framework.cluster_events import EventRegistration
+from scheduler_core.framework.cluster_events import Action, ClusterEvent, EventRegistration, Hint, Resource
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.device_choices import CHOSEN
 from scheduler_core.framework.diagnosis import Diagnosis
@@ -47,37 +47,106 @@ from scheduler_core.framework.gang_post_filter import GangPostFilter, TriedMembe
 from scheduler_core.framework.handle import Handle
 from scheduler_core.framework.plugin import always
 from scheduler_core.framework.status import SKIP, SUCCESS, Status, error, unresolvable, unschedulable
-from scheduler_core.model.devices import MAX_CONSUMERS, ResourceClaim
+from scheduler_core.model.devices import MAX_CONSUMERS, ResourceClaim, ResourceClaimStatus
+from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import PodGroup
+from scheduler_core.model.quantity import nano
 from scheduler_core.model.selectors import NodeMatcher, compile_readable_node_selector
-from scheduler_core.plugins.dynamic_resources.claim_binding import ClaimBinder
-from scheduler_core.plugins.dynamic_resources.extended_resources import (
-    claim_in_memory,
-    extended_claim_of,
-    extended_names,
-    is_in_memory,
-    lacks_offers,
-    served_amounts,
+from scheduler_core.plugins.dynamic_resources.claim_binding import ClaimBinder, PodBinding, planned_claims
+from scheduler_core.plugins.dynamic_resources.node_allocation import (
+    ATTEMPT,
+    REASONS,
+    BindingLimit,
+    GangChoices,
+    PodDevices,
 )
-from scheduler_core.plugins.dynamic_resources.gang_choices import GangChoices
-from scheduler_core.plugins.dynamic_resources.hints import DeviceHints
-from scheduler_core.plugins.dynamic_resources.node_allocation import ATTEMPT, REASONS, BindingLimit, PodDevices
-from scheduler_core.plugins.dynamic_resources.node_operations import skips_operations
-from scheduler_core.plugins.dynamic_resources.planned_claims import planned_claims
-from scheduler_core.plugins.dynamic_resources.pod_binding import PodBinding
 from scheduler_core.plugins.dynamic_resources.pod_claims import (
+    claim_in_memory,
     claims_of_pod,
     class_rejection,
     consumer_of,
+    extended_claim_of,
+    extended_names,
+    is_in_memory,
     is_reserved_for,
+    lacks_offers,
     referenced_claims,
     require_lists,
     require_readable,
+    served_amounts,
+    skips_operations,
 )
 from scheduler_core.plugins.dynamic_resources.row_filter import RowFilter, raw_scores
 from scheduler_core.snapshot.indexes.device_index import DeviceIndex
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo
+
+_CHANGED = Action.ADD | Action.UPDATE
+_NODE = Action.ADD | Action.UPDATE_NODE_LABEL | Action.UPDATE_NODE_ALLOCATABLE
+
+
+class DeviceHints:
+    """Queueing hints that read the claims as they are now."""
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+
+    def registrations(self) -> tuple[EventRegistration, ...]:
+        """Return the events with their hints."""
+        return (
+            EventRegistration(ClusterEvent(Resource.NODE, _NODE)),
+            EventRegistration(ClusterEvent(Resource.RESOURCE_CLAIM, _CHANGED | Action.DELETE), self.after_claim_change),
+            EventRegistration(
+                ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM), self.after_pod_update
+            ),
+            EventRegistration(ClusterEvent(Resource.DEVICE_CLASS, _CHANGED)),
+            EventRegistration(ClusterEvent(Resource.RESOURCE_SLICE, _CHANGED)),
+        )
+
+    def after_claim_change(self, pod: Pod, old: object | None, new: object | None) -> Hint:
+        """Queue if a claim of the pod was created or has another status, or if any claim lost its allocation."""
+        if not isinstance(old, ResourceClaim | None) or not isinstance(new, ResourceClaim | None):
+            return Hint.QUEUE
+        had_devices = old is not None and old.status.allocation is not None
+        if new is None:
+            return Hint.QUEUE if had_devices else Hint.SKIP
+        try:
+            claims = claims_of_pod(pod, self._handle.nodes.devices)
+        except DeviceError:
+            return Hint.SKIP
+        if had_devices and new.status.allocation is None:
+            return Hint.QUEUE
+        if all(claim.metadata.uid != new.metadata.uid for claim in claims):
+            return Hint.SKIP
+        return Hint.SKIP if old is not None and _is_same(old.status, new.status) else Hint.QUEUE
+
+    def after_pod_update(self, pod: Pod, old: object | None, new: object | None) -> Hint:
+        """Queue if all claims of the pod exist now."""
+        del pod, old
+        if not isinstance(new, Pod):
+            return Hint.QUEUE
+        try:
+            claims_of_pod(new, self._handle.nodes.devices)
+        except DeviceError:
+            return Hint.SKIP
+        return Hint.QUEUE
+
+
+def _is_same(old: ResourceClaimStatus, new: ResourceClaimStatus) -> bool:
+    """Return whether two statuses are equal, whatever the notation of their quantities."""
+    return old == new or _without_notation(old) == _without_notation(new)
+
+
+def _without_notation(status: ResourceClaimStatus) -> ResourceClaimStatus:
+    allocation = status.allocation
+    if allocation is None:
+        return status
+    results = tuple(
+        replace(each, consumed_capacity={name: nano(amount) for name, amount in each.consumed_capacity.items()})
+        for each in allocation.devices.results
+    )
+    return replace(status, allocation=replace(allocation, devices=replace(allocation.devices, results=results)))
+
 
 _NO_CLAIMS = PreFilterResult(SKIP)
 _NOTHING_TO_DEALLOCATE = PostFilterResult(unschedulable())

@@ -1,38 +1,131 @@
 """Devices for one pod: what PreFilter found out about its claims, and what Filter found on the nodes.
 
+Computing a node's class costs microseconds, which is too much for thousands of nodes and every pod. Pods with equal
+claims share the classes, only rows whose node or devices changed are computed again, and nodes that see the same pools
+share one computation, so that a change of a device that all nodes reach costs little.
+
 Follows kube-scheduler v1.37.1, ``plugins/dynamicresources/dynamicresources.go`` (``Filter``) and
 ``extendeddynamicresources.go`` (``filterExtendedResources``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from datetime import datetime
+from itertools import count
 
+import msgspec
 import numpy as np
 from msgspec import Struct, field
 from numpy.typing import NDArray
 
+from scheduler_core.config.plugin_args import DynamicResourcesArgs
 from scheduler_core.devices.allocator import Allocator
+from scheduler_core.devices.pools import PoolView
 from scheduler_core.devices.results import NodeAllocation
 from scheduler_core.errors import AllocationError, AllocationTimeoutError, DeviceError, InvalidPoolsError
 from scheduler_core.framework.claims_filter import NodeClaims, UnavailableClaim
-from scheduler_core.framework.cycle_state import StateKey
+from scheduler_core.framework.cycle_state import CycleState, StateKey
+from scheduler_core.framework.device_choices import DeviceChoice, DeviceChooser, StepBudget
+from scheduler_core.framework.handle import Handle
 from scheduler_core.framework.status import Status, error, unresolvable
 from scheduler_core.model.devices import AllocationResult, ClaimConsumer, ResourceClaim
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import ExtendedResourceRequest
 from scheduler_core.model.selectors import NodeMatcher
-from scheduler_core.plugins.dynamic_resources.binding_conditions import is_past_binding_timeout, is_ready_for_binding
-from scheduler_core.plugins.dynamic_resources.extended_resources import (
+from scheduler_core.plugins.dynamic_resources.pod_claims import (
+    consumer_of,
     is_in_memory,
+    is_past_binding_timeout,
+    is_ready_for_binding,
     node_requests,
+    served_amounts,
+    supports_skipping,
+    unsupported,
     with_requests,
 )
-from scheduler_core.plugins.dynamic_resources.node_operations import supports_skipping, unsupported
-from scheduler_core.plugins.dynamic_resources.pod_claims import consumer_of
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
+from scheduler_core.snapshot.row_cache import StaleDeviceRows
+
+NO_NODE = -1
+_NO_POOLS_OF_NODE = 0
+"""Entry of rows without a node among the distinct pools."""
+
+
+class NodeClasses:
+    """Class of each row for one plan of claims; numbers are never used again."""
+
+    def __init__(self, nodes: NodeColumns) -> None:
+        self._nodes = nodes
+        self._stale = StaleDeviceRows(nodes)
+        self._numbers: dict[Hashable, int] = {}
+        self._next = count()
+        self._clear()
+
+    def _clear(self) -> None:
+        self._pools_of_row: NDArray[np.intp] = np.zeros(self._nodes.size, dtype=np.intp)
+        self._entries: dict[tuple[PoolView, ...] | str, int] = {}
+        self._pools: list[tuple[PoolView, ...] | str] = [""]
+        self._shared: list[int] = []
+        self._classes: NDArray[np.int64] = np.full(self._nodes.size + 1, NO_NODE, dtype=np.int64)
+        self._numbers.clear()
+
+    def refresh(self, allocator: Allocator) -> NDArray[np.int64]:
+        """Return the current class of each row, int64; ``NO_NODE`` for a row without a node."""
+        try:
+            return self._refresh(allocator)
+        except BaseException:
+            self._stale.invalidate()
+            raise
+
+    def _refresh(self, allocator: Allocator) -> NDArray[np.int64]:
+        nodes = self._nodes
+        stale = self._stale.take()
+        rows: Iterable[int] = () if stale is None else stale
+        if stale is None or max(len(self._numbers), len(self._pools)) > 2 * nodes.size + 1:
+            self._clear()
+            rows = range(nodes.size)
+        entries = {self._enter(row) for row in rows}
+        if self._stale.shared_changed:
+            entries.update(self._shared)
+        for entry in entries - {_NO_POOLS_OF_NODE}:
+            self._classes[entry] = self._number(allocator, self._pools[entry])
+        return self._classes[self._pools_of_row]
+
+    def _enter(self, row: int) -> int:
+        """Set and return the entry of a row's pools."""
+        self._nodes.devices.hardware.steps.upkeep()
+        node = self._nodes.nodes[row]
+        entry = _NO_POOLS_OF_NODE
+        if node is not None:
+            pools: tuple[PoolView, ...] | str
+            try:
+                inventory = self._nodes.devices.hardware.inventory
+                pools = inventory.pools(node.metadata.name, node.metadata.labels, node.status.declared_features)
+            except AllocationError:
+                # The search on this node reports the error.
+                pools = node.metadata.name
+            entry = self._entries.setdefault(pools, len(self._pools))
+            if entry == len(self._pools):
+                self._add(pools)
+        self._pools_of_row[row] = entry
+        return entry
+
+    def _add(self, pools: tuple[PoolView, ...] | str) -> None:
+        self._pools.append(pools)
+        if len(self._pools) > len(self._classes):
+            self._classes = np.resize(self._classes, 2 * len(self._pools))
+        if not isinstance(pools, str) and any(view.is_shared for view in pools):
+            self._shared.append(len(self._pools) - 1)
+
+    def _number(self, allocator: Allocator, pools: tuple[PoolView, ...] | str) -> int:
+        key = pools if isinstance(pools, str) else allocator.pools_key(pools)
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = next(self._next)
+        return number
+
 
 CANNOT_ALLOCATE = unresolvable("cannot allocate all claims")
 NOT_AVAILABLE = unresolvable("resourceclaim not available on the node")
@@ -372,3 +465,67 @@ class BindingLimit(Struct, frozen=True):
 
     timeout_seconds: float
     now: datetime
+
+
+_encode = msgspec.json.Encoder(order="deterministic").encode
+
+
+class GangChoices(DeviceChooser):
+    """The part of DynamicResources that a search over the members of a gang calls."""
+
+    handle: Handle
+    _args: DynamicResourcesArgs
+
+    def gang_search_steps(self) -> int:
+        """The arg gangSearchSteps."""
+        return self._args.gang_search_steps
+
+    def needs_devices(self, pod: PodInfo, nodes: NodeColumns) -> bool:
+        """Return whether the pod has claims, or extended resources that a class serves."""
+        return bool(pod.pod.spec.resource_claims or served_amounts(pod, nodes.devices))
+
+    def device_choices(self, state: CycleState, node_name: str, budget: StepBudget) -> Iterator[DeviceChoice]:
+        """Return the allocations on a feasible node."""
+        node = self.handle.nodes.nodes[self.handle.nodes.row_of(node_name)]
+        return iter(()) if node is None else choices_on(state.read(ATTEMPT), node, budget)
+
+
+def choices_on(attempt: PodDevices, node: Node, budget: StepBudget) -> Iterator[DeviceChoice]:
+    """Yield the allocations on a feasible node, each use of devices once.
+
+    The choices end at an invalid selector or class that the search meets, as the search of Filter does.
+
+    Raises:
+        StepLimitError: No step is left.
+    """
+    indices = attempt.to_allocate()
+    if not indices:
+        yield DeviceChoice((), ())
+        return
+    seen: set[Hashable] = set()
+    claims = [attempt.claims[index] for index in indices]
+    found = attempt.all_allocations(node, budget.spend)
+    while True:
+        try:
+            allocations = next(found, None)
+        except AllocationError:
+            return
+        if allocations is None:
+            return
+        key = _key(attempt, claims, allocations)
+        if key not in seen:
+            seen.add(key)
+            yield DeviceChoice(key, tuple(allocations))
+
+
+def _key(attempt: PodDevices, claims: Sequence[ResourceClaim], allocations: Sequence[AllocationResult]) -> Hashable:
+    """Return a key of the devices in use; a claim that other pods can share is part of it."""
+    parts = []
+    for claim, allocation in zip(claims, allocations, strict=True):
+        own = is_in_memory(claim) or claim.metadata.is_controlled_by(attempt.pod.uid)
+        devices = frozenset(
+            (each.driver, each.pool, each.device, bool(each.admin_access), _encode(each.consumed_capacity))
+            for each in allocation.devices.results
+        )
+        parts.append(("" if own else claim.metadata.uid, devices, _encode(allocation.node_selector)))
+    return frozenset(parts)

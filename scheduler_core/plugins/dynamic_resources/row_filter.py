@@ -26,11 +26,11 @@ from scheduler_core.plugins.dynamic_resources.node_allocation import (
     STALE_EXTENDED_CLAIM,
     UNSUPPORTED_CODE,
     BindingLimit,
+    NodeClasses,
     NodeSearch,
     PodDevices,
 )
-from scheduler_core.plugins.dynamic_resources.node_classes import NodeClasses
-from scheduler_core.plugins.dynamic_resources.node_operations import unsupporting_rows
+from scheduler_core.plugins.dynamic_resources.pod_claims import unsupporting_rows
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.node_selector_matching import NodeMatching
 

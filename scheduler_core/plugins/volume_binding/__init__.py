@@ -1,17 +1,15 @@
 """VolumeBinding: the pod's claims are bound, or can be bound, to volumes that are accessible from the node.
 
-Modules: :mod:`.claims` classifies the pod's claims, :mod:`.filtering` filters nodes, :mod:`.scoring` scores them,
-:mod:`.reserving` assumes volumes for the pod and restores them, :mod:`.binding` writes and waits, and :mod:`.hints`
-contains the queueing hints. All nodes are evaluated once per attempt, at the first call of Filter, because claims and
-volumes do not change during a cycle.
+All nodes are evaluated once per attempt, at the first call of Filter, because claims and volumes do not change during a
+cycle: :mod:`.filtering`. :mod:`.binding` assumes volumes for the pod, writes, and waits.
 
-Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/plugins/volumebinding/volume_binding.go``. PreScore
-skips for a pod without claims to bind; kube-scheduler gives 0 to all nodes then.
+Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/plugins/volumebinding/volume_binding.go``. PreScore skips for
+a pod without claims to bind; kube-scheduler gives 0 to all nodes then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +17,7 @@ from msgspec import Struct
 
 from scheduler_core.config.plugin_args import VolumeBindingArgs
 from scheduler_core.errors import SchedulerCoreError, UndecidedRowsError
-from scheduler_core.framework.cluster_events import EventRegistration
+from scheduler_core.framework.cluster_events import Action, ClusterEvent, EventRegistration, Hint, Resource
 from scheduler_core.framework.cycle_state import CycleState, StateKey
 from scheduler_core.framework.extension_points import (
     Codes,
@@ -37,15 +35,164 @@ from scheduler_core.framework.extension_points import (
 from scheduler_core.framework.handle import Handle
 from scheduler_core.framework.plugin import always
 from scheduler_core.framework.status import SKIP, SUCCESS, Code, Status, error, unresolvable
-from scheduler_core.plugins.volume_binding.binding import VolumeBinder
-from scheduler_core.plugins.volume_binding.claims import PodClaims, are_bound, claims_of_pod, rejection_of_claims
-from scheduler_core.plugins.volume_binding.details import storage_details
-from scheduler_core.plugins.volume_binding.filtering import REASONS, Evaluation, NodeEvaluator
-from scheduler_core.plugins.volume_binding.hints import registrations
-from scheduler_core.plugins.volume_binding.reserving import NodeVolumes, assume, decided_volumes, restore
-from scheduler_core.plugins.volume_binding.scoring import CapacityScore
+from scheduler_core.model.pod import Pod
+from scheduler_core.model.quantity import value
+from scheduler_core.model.selectors import FieldRequirement, LabelRequirement, NodeMatcher
+from scheduler_core.model.storage import (
+    MIGRATED_PLUGINS,
+    STORAGE,
+    CsiDriver,
+    CsiNode,
+    CsiStorageCapacity,
+    PersistentVolumeClaim,
+    StorageClass,
+)
+from scheduler_core.plugins.volume_binding.binding import NodeVolumes, VolumeBinder, assume, decided_volumes, restore
+from scheduler_core.plugins.volume_binding.filtering import (
+    CANNOT_BIND,
+    NO_PROVISIONER,
+    NO_SPACE,
+    NO_VOLUME,
+    OUT_OF_REACH,
+    REASONS,
+    CapacityScore,
+    DelayedClaim,
+    Evaluation,
+    NodeEvaluator,
+    PodClaims,
+    are_bound,
+    claims_of_pod,
+    rejection_of_claims,
+)
+from scheduler_core.snapshot.indexes.storage_index import StorageIndex
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
-from scheduler_core.snapshot.pod_info import PodInfo
+from scheduler_core.snapshot.pod_info import PodInfo, volumes_of
+
+_CHANGED = Action.ADD | Action.UPDATE
+
+
+def registrations() -> tuple[EventRegistration, ...]:
+    """Return the events with their hints."""
+    return (
+        EventRegistration(ClusterEvent(Resource.STORAGE_CLASS, _CHANGED), after_class_change),
+        EventRegistration(ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, _CHANGED), after_claim_change),
+        EventRegistration(ClusterEvent(Resource.PERSISTENT_VOLUME, _CHANGED)),
+        EventRegistration(ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL)),
+        EventRegistration(ClusterEvent(Resource.CSI_NODE, _CHANGED), after_csi_node_change),
+        EventRegistration(ClusterEvent(Resource.CSI_DRIVER, Action.UPDATE), after_driver_update),
+        EventRegistration(ClusterEvent(Resource.CSI_STORAGE_CAPACITY, _CHANGED), after_capacity_change),
+    )
+
+
+def after_class_change(pod: Pod, old: object | None, new: object | None) -> Hint:
+    """Queue if a class was added, or its allowed topologies changed."""
+    del pod
+    if not isinstance(old, StorageClass) or not isinstance(new, StorageClass):
+        return Hint.QUEUE
+    return Hint.SKIP if old.allowed_topologies == new.allowed_topologies else Hint.QUEUE
+
+
+def after_claim_change(pod: Pod, old: object | None, new: object | None) -> Hint:
+    """Queue if the pod uses the claim."""
+    del old
+    if not isinstance(new, PersistentVolumeClaim):
+        return Hint.QUEUE
+    return Hint.QUEUE if new.key in {claim.key for claim in volumes_of(pod).claims} else Hint.SKIP
+
+
+def after_csi_node_change(pod: Pod, old: object | None, new: object | None) -> Hint:
+    """Queue if a CSINode was added, or the plugins that are migrated to its drivers changed."""
+    del pod
+    if not isinstance(old, CsiNode) or not isinstance(new, CsiNode):
+        return Hint.QUEUE
+    before, after = (each.metadata.annotations.get(MIGRATED_PLUGINS, "") for each in (old, new))
+    return Hint.SKIP if before == after else Hint.QUEUE
+
+
+def after_driver_update(pod: Pod, old: object | None, new: object | None) -> Hint:
+    """Queue if a driver of an inline volume of the pod stopped to report its capacity."""
+    if not isinstance(old, CsiDriver) or not isinstance(new, CsiDriver):
+        return Hint.QUEUE
+    if not old.spec.storage_capacity or new.spec.storage_capacity:
+        return Hint.SKIP
+    inline = (volume.csi for volume in pod.spec.volumes if volume.csi is not None)
+    return Hint.QUEUE if any(csi.driver == new.metadata.name for csi in inline) else Hint.SKIP
+
+
+def after_capacity_change(pod: Pod, old: object | None, new: object | None) -> Hint:
+    """Queue if a capacity was added, or its largest volume size grew."""
+    del pod
+    if not isinstance(old, CsiStorageCapacity) or not isinstance(new, CsiStorageCapacity):
+        return Hint.QUEUE
+    before, after = old.volume_limit, new.volume_limit
+    if after is None:
+        return Hint.SKIP
+    return Hint.QUEUE if before is None or value(after) > value(before) else Hint.SKIP
+
+
+def storage_details(claims: PodClaims, nodes: NodeColumns, row: int, code: int) -> Iterator[str]:
+    """Yield what the node of a row lacks."""
+    node, storage = nodes.nodes[row], nodes.storage
+    labels, name = (dict[str, str](), "") if node is None else (node.metadata.labels, node.metadata.name)
+    if code & (OUT_OF_REACH | NO_VOLUME):
+        for claim in claims.bound:
+            known = storage.known_volume(claim.spec.volume_name)
+            if known is None:
+                yield f"volume {claim.spec.volume_name} of claim {claim.key} does not exist"
+            elif known.affinity is not None and not known.affinity.matches(labels, name):
+                needed = _affinity_text(known.affinity)
+                volume = f"volume {claim.spec.volume_name} of claim {claim.key}"
+                yield f"{volume} is accessible only from nodes with {needed}"
+    for delayed in claims.delayed:
+        if code & NO_SPACE and _reports_capacity(storage, delayed):
+            yield _missing_capacity(storage, delayed, labels)
+        if code & CANNOT_BIND:
+            yield _no_volume(delayed)
+
+
+def _reports_capacity(storage: StorageIndex, delayed: DelayedClaim) -> bool:
+    driver = storage.drivers.get(delayed.storage_class.provisioner)
+    return driver is not None and bool(driver.spec.storage_capacity)
+
+
+def _missing_capacity(storage: StorageIndex, delayed: DelayedClaim, labels: Mapping[str, str]) -> str:
+    name = delayed.storage_class.metadata.name
+    text = f"claim {delayed.claim.key} needs {_requested(delayed.claim)} of class {name}"
+    capacities = storage.capacities_reaching(name, labels)
+    if not capacities:
+        return f"{text}; no CSIStorageCapacity of the class includes the node"
+    largest = capacities[0]
+    key = f"{largest.metadata.namespace}/{largest.metadata.name}"
+    return f"{text}; CSIStorageCapacity {key} of the node has {largest.volume_limit}"
+
+
+def _no_volume(delayed: DelayedClaim) -> str:
+    name = delayed.storage_class.metadata.name
+    text = f"claim {delayed.claim.key} needs {_requested(delayed.claim)} of class {name}"
+    if delayed.storage_class.provisioner in ("", NO_PROVISIONER):
+        return f"{text}; no free PersistentVolume of the class and size is accessible, and the class provisions none"
+    return f"{text}; no free PersistentVolume suits it, and the class does not provision volumes for the node"
+
+
+def _requested(claim: PersistentVolumeClaim) -> str:
+    return str(claim.spec.resources.requests.get(STORAGE, "storage"))
+
+
+def _affinity_text(affinity: NodeMatcher) -> str:
+    terms = [
+        " and ".join([*map(_condition_text, term.labels), *map(_condition_text, term.fields)])
+        for term in affinity.terms
+    ]
+    return " or ".join(filter(None, terms)) or "one that matches no node"
+
+
+def _condition_text(condition: LabelRequirement | FieldRequirement) -> str:
+    if isinstance(condition, FieldRequirement):
+        return f"{condition.key} {'not in' if condition.negated else 'in'} ({condition.value})"
+    if condition.values:
+        return f"{condition.key} {condition.operator} ({', '.join(condition.values)})"
+    return f"{condition.key} {condition.operator}"
+
 
 _DEFAULT_ARGS = VolumeBindingArgs()
 

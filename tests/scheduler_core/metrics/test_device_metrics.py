@@ -16,9 +16,8 @@ from scheduler_core.model.devices import (
     ResourceClaim,
     ResourceClaimStatus,
 )
-from scheduler_core.plugins.dynamic_resources.claim_binding import ClaimBinder
+from scheduler_core.plugins.dynamic_resources.claim_binding import ClaimBinder, PodBinding
 from scheduler_core.plugins.dynamic_resources.node_allocation import PodDevices
-from scheduler_core.plugins.dynamic_resources.pod_binding import PodBinding
 from scheduler_core.snapshot.node_columns import NodeColumns
 from tests.support.builders import pod
 from tests.support.devices import DRIVER, allocated_claim, allocator, claim, cluster, device, exactly, slice_of

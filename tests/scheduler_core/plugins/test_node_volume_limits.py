@@ -8,8 +8,8 @@ from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.status import SUCCESS, Code, Status
 from scheduler_core.model.pod import AwsElasticBlockStore, AzureDisk, Pod, Volume, VsphereVolume
 from scheduler_core.model.storage import StorageObject
-from scheduler_core.plugins.node_volume_limits import NodeVolumeLimits
-from scheduler_core.plugins.node_volume_limits.hints import (
+from scheduler_core.plugins.node_volume_limits import (
+    NodeVolumeLimits,
     after_attachment_deletion,
     after_claim_creation,
     after_csi_node_update,

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from scheduler_core.errors import ConflictError, NotFoundError
 from scheduler_core.model.devices import DELETE_PROTECTION, ClaimConsumer, ResourceClaim
 from scheduler_core.model.pod import ExtendedResourceClaimStatus, ExtendedResourceRequest
-from scheduler_core.plugins.dynamic_resources.extended_resources import claim_in_memory, with_requests
+from scheduler_core.plugins.dynamic_resources.pod_claims import claim_in_memory, with_requests
 from scheduler_core.ports import ClaimWriter
 from scheduler_core.recording.journal import NoJournal
 from tests.support.builders import pod

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from scheduler_core.errors import DeviceError
 from scheduler_core.model.devices import AllocatedDeviceStatus, ResourceClaim
-from scheduler_core.plugins.dynamic_resources.binding_conditions import (
+from scheduler_core.plugins.dynamic_resources.pod_claims import (
     has_binding_conditions,
     is_past_binding_timeout,
     is_ready_for_binding,

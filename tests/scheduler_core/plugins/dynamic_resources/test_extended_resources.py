@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from scheduler_core.model.devices import EXTENDED_RESOURCE_CLAIM
 from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.pod import Container
-from scheduler_core.plugins.dynamic_resources.extended_resources import (
+from scheduler_core.plugins.dynamic_resources.pod_claims import (
     claim_in_memory,
     extended_claim_of,
     is_in_memory,

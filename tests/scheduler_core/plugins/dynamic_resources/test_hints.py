@@ -12,7 +12,7 @@ from scheduler_core.framework.cluster_events import Hint
 from scheduler_core.model.devices import ResourceClaim, ResourceClaimStatus
 from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.pod import Pod
-from scheduler_core.plugins.dynamic_resources.hints import DeviceHints
+from scheduler_core.plugins.dynamic_resources import DeviceHints
 from tests.support.builders import pod
 from tests.support.devices import allocated_claim, claim, using, with_meta
 from tests.support.handles import FakeHandle

@@ -8,7 +8,7 @@ import pytest
 
 from scheduler_core.devices.allocator import Allocator
 from scheduler_core.devices.search import SearchLimits
-from scheduler_core.plugins.dynamic_resources.node_classes import NO_NODE, NodeClasses
+from scheduler_core.plugins.dynamic_resources.node_allocation import NO_NODE, NodeClasses
 from tests.support.device_world import DeviceWorld, device_claim
 
 STEPS = 120

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler_core.errors import PluginError
-from scheduler_core.framework.cluster_events import EventRegistration
+from scheduler_core.framework.cluster_events import Action, ClusterEvent, EventRegistration, Hint, Resource
 from scheduler_core.framework.cycle_state import CycleState, StateKey
 from scheduler_core.framework.extension_points import (
     Codes,
@@ -30,11 +30,65 @@ from scheduler_core.framework.extension_points import (
 from scheduler_core.framework.handle import Handle
 from scheduler_core.framework.plugin import always
 from scheduler_core.framework.status import SKIP, Status, unresolvable, unschedulable
+from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_volumes import ClaimReference, CsiVolume
-from scheduler_core.plugins.node_volume_limits.hints import registrations
+from scheduler_core.model.storage import CsiNode, PersistentVolumeClaim, VolumeAttachment
 from scheduler_core.snapshot.csi_node_columns import NO_LIMIT, CsiNodeColumns
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
-from scheduler_core.snapshot.pod_info import PodInfo
+from scheduler_core.snapshot.pod_info import PodInfo, volumes_of
+
+
+def registrations() -> tuple[EventRegistration, ...]:
+    """Return the events with their hints."""
+    return (
+        EventRegistration(ClusterEvent(Resource.CSI_NODE, Action.ADD)),
+        EventRegistration(ClusterEvent(Resource.CSI_NODE, Action.UPDATE), after_csi_node_update),
+        EventRegistration(ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE), after_pod_deletion),
+        EventRegistration(ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD), after_claim_creation),
+        EventRegistration(ClusterEvent(Resource.VOLUME_ATTACHMENT, Action.DELETE), after_attachment_deletion),
+    )
+
+
+def after_csi_node_update(pod: Pod, old: object | None, new: object | None) -> Hint:
+    """Queue if the limit of a driver was raised; no limit counts as 0, as in kube-scheduler."""
+    del pod
+    if not isinstance(old, CsiNode) or not isinstance(new, CsiNode):
+        return Hint.QUEUE
+    before = {driver.name: driver.limit or 0 for driver in old.spec.drivers}
+    raised = any((driver.limit or 0) > before.get(driver.name, 0) for driver in new.spec.drivers)
+    return Hint.QUEUE if raised else Hint.SKIP
+
+
+def after_pod_deletion(pod: Pod, old: object | None, new: object | None) -> Hint:
+    """Queue if the pod was scheduled or nominated and had volumes that count."""
+    del pod, new
+    if not isinstance(old, Pod):
+        return Hint.QUEUE
+    if not (old.spec.node_name or old.status.nominated_node_name):
+        return Hint.SKIP
+    volumes = volumes_of(old)
+    return Hint.QUEUE if volumes.claims or volumes.drivers else Hint.SKIP
+
+
+def after_claim_creation(pod: Pod, old: object | None, new: object | None) -> Hint:
+    """Queue if the pod uses the claim."""
+    del old
+    if not isinstance(new, PersistentVolumeClaim):
+        return Hint.QUEUE
+    return Hint.QUEUE if new.key in {claim.key for claim in volumes_of(pod).claims} else Hint.SKIP
+
+
+def after_attachment_deletion(pod: Pod, old: object | None, new: object | None) -> Hint:
+    """Queue if the pod has claims, or an in-tree volume of the attachment's driver."""
+    del new
+    if not isinstance(old, VolumeAttachment):
+        return Hint.QUEUE
+    volumes = volumes_of(pod)
+    is_unreadable = any(inline.problem for inline in volumes.inline)
+    if volumes.mounted or is_unreadable or old.spec.attacher in volumes.drivers:
+        return Hint.QUEUE
+    return Hint.SKIP
+
 
 _FULL = 1
 _FIRST_MISSING = 2

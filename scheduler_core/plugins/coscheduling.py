@@ -1,11 +1,9 @@
 """Coscheduling: the members of a pod group are bound together or not at all, each of them scheduled on its own.
 
-A member that has a node waits at Permit until a quorum of its group has nodes; if one of them is rejected, all are. The
-steps are in modules: ``admission`` (PreEnqueue, PreFilter, and which members count), ``group_records`` (state of groups
-between attempts) and ``hints``.
-
-Use it instead of the group cycle in profiles with plugins that decide pod by pod. Unlike in the group cycle, waiting
-members hold their nodes until their timeout at Permit.
+A member that has a node waits at Permit until a quorum of its group has nodes; if one of them is rejected, all are. Use
+it instead of the group cycle in profiles with plugins that decide pod by pod. Unlike in the group cycle, waiting
+members hold their nodes until their timeout at Permit. Enable it as the last plugin at Permit: a later plugin could
+still reject the member that completes a quorum.
 
 A member::
 
@@ -13,20 +11,24 @@ A member::
                                |                     |
                                +--infeasible---------+--timeout, or a sibling is rejected--> requeued
 
-Follows scheduler-plugins v0.34.7, ``pkg/coscheduling``. It differs where users report problems: a member that is
-rejected, being deleted or failed does not count (#930), members without enough siblings cause no attempts (#450, #682),
-the other members are activated as soon as one waits at Permit (#125, #364), and of two groups that block each other the
-later one backs off (#114, #117).
+A group that backs off::
 
-Enable it as the last plugin at Permit: a later plugin could still reject the member that completes a quorum.
+    free --back_off--> backed off --timer, or scheduled--> free
+
+Follows scheduler-plugins v0.34.7, ``pkg/coscheduling``. It differs where users report problems: members are counted by
+UID, and one that is rejected, being deleted or failed does not count (#930), members without enough siblings cause no
+attempts (#450, #682), the other members are activated as soon as one waits at Permit (#125, #364), and of two groups
+that block each other the later one backs off (#114, #117). Only members of the group are requeued by its events, and
+only once enough of them exist; a group that was rejected for its ``minResources`` is requeued when resources become
+free. The state belongs to the plugin instance, so the next revision starts without it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from scheduler_core.config.plugin_args import CoschedulingArgs
-from scheduler_core.framework.cluster_events import EventRegistration
+from scheduler_core.framework.cluster_events import Action, ClusterEvent, EventRegistration, Hint, Resource
 from scheduler_core.framework.cycle_state import CycleState, StateKey
 from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.extension_points import (
@@ -44,22 +46,234 @@ from scheduler_core.framework.extension_points import (
     ReservePlugin,
     Reuse,
 )
-from scheduler_core.framework.group_view import GroupView
-from scheduler_core.framework.handle import Handle
+from scheduler_core.framework.group_view import GroupView, GroupViews
+from scheduler_core.framework.handle import Handle, WaitingPods
 from scheduler_core.framework.pods_to_activate import pods_to_activate
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import SUCCESS, Code, Status, unresolvable, unschedulable
+from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, PodGroup
 from scheduler_core.model.pod_requests import PODS
-from scheduler_core.plugins.coscheduling.admission import admission, members_with_node, needed
-from scheduler_core.plugins.coscheduling.group_records import Order, Records
-from scheduler_core.plugins.coscheduling.hints import GroupHints
+from scheduler_core.ports import Timer
 from scheduler_core.snapshot.free_amounts import free_amount
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.overlay import ColumnsOverlay
 from scheduler_core.snapshot.pod_info import PodInfo
 
-__all__ = ["Coscheduling"]
+Order = tuple[int, float, str]
+"""Sort key of groups: priority, descending; when they were first seen; their names."""
+
+_FIRST_SWEEP = 256
+_FIRST_SECONDS, _LONGEST_SECONDS, _MOST_DOUBLINGS = 1.0, 10.0, 16
+
+
+class Record:
+    """State of one group.
+
+    Attributes:
+        failed_at: When it was last rejected as a whole, in the clock's seconds; None if not since it was scheduled.
+        order: Its sort key at that time; lower goes first.
+        backed_off_until: Until when none of its members is tried, in the clock's seconds.
+        has_room_until: Until when the check of its ``minResources`` need not be repeated.
+        held: Members that PreEnqueue gates, by UID.
+        backoffs: Number of backoffs since it was scheduled; each is longer than the one before.
+        timer: Ends the backoff.
+    """
+
+    __slots__ = ("backed_off_until", "backoffs", "failed_at", "has_room_until", "held", "order", "timer")
+
+    def __init__(self) -> None:
+        self.failed_at: float | None = None
+        self.order: Order = (0, 0.0, "")
+        self.backed_off_until = 0.0
+        self.has_room_until = 0.0
+        self.held: dict[str, PodInfo] = {}
+        self.backoffs = 0
+        self.timer: Timer | None = None
+
+
+class Records:
+    """State of all groups."""
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+        self._records: dict[GroupKey, Record] = {}
+        self._sweep_at = _FIRST_SWEEP
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def find(self, key: GroupKey) -> Record | None:
+        """Return the record of a group; None if there is none."""
+        return self._records.get(key)
+
+    def of(self, key: GroupKey) -> Record:
+        """Return the record of a group; create it if there is none."""
+        record = self._records.get(key)
+        if record is None:
+            if len(self._records) >= self._sweep_at:
+                self._sweep()
+            record = self._records[key] = Record()
+        return record
+
+    def is_backed_off(self, key: GroupKey) -> bool:
+        """Return whether a group is backing off."""
+        record = self._records.get(key)
+        return record is not None and record.backed_off_until > self._handle.clock.now()
+
+    def failed(self, key: GroupKey, order: Order) -> None:
+        """Record that a group was rejected as a whole; it moves back in the queue and needs a new resource check."""
+        record = self.of(key)
+        record.failed_at = self._handle.clock.now()
+        record.order = order
+        record.has_room_until = 0.0
+
+    def has_failed_before(self, order: Order, seconds: float) -> bool:
+        """Return whether a group with a sort key before ``order`` was rejected within the last ``seconds``."""
+        since = self._handle.clock.now() - seconds
+        return any(
+            record.failed_at is not None and record.failed_at >= since and record.order < order
+            for record in self._records.values()
+        )
+
+    def back_off(self, key: GroupKey, seconds: float, then: Callable[[GroupKey], None]) -> None:
+        """Back off a group; a backoff that is under way is not extended.
+
+        Args:
+            seconds: The minimum duration. The actual one starts at 1 second and doubles each time up to 10 seconds.
+                Without it, members that take turns on released resources would be tried forever, because the queue pops
+                backing-off pods early while it has nothing else to try.
+            then: Called with the group when the backoff is over.
+        """
+        if self.is_backed_off(key):
+            return
+        record = self.of(key)
+        seconds = max(seconds, min(_FIRST_SECONDS * 2.0 ** min(record.backoffs, _MOST_DOUBLINGS), _LONGEST_SECONDS))
+        record.backoffs += 1
+        record.backed_off_until = self._handle.clock.now() + seconds
+        record.timer = self._handle.clock.call_later(seconds, lambda: then(key))
+
+    def placed(self, key: GroupKey) -> None:
+        """Remove the record of a group whose members were scheduled together."""
+        record = self._records.pop(key, None)
+        if record is not None and record.timer is not None:
+            record.timer.cancel()
+
+    def close(self) -> None:
+        """Remove all records and cancel the timers."""
+        for key in list(self._records):
+            self.placed(key)
+
+    def _sweep(self) -> None:
+        for key in [key for key in self._records if self._handle.groups.get(key) is None]:
+            self.placed(key)
+        self._sweep_at = max(_FIRST_SWEEP, 2 * len(self._records))
+
+
+def admission(view: GroupView, waiting: WaitingPods, records: Records) -> Status:
+    """Return whether members of a group may be tried.
+
+    Returns:
+        Success, or UnschedulableAndUnresolvable, because preemption does not help.
+    """
+    group, key = view.group, view.key
+    if group is None:
+        return unresolvable(f"waiting for PodGroup {key} to be created")
+    quorum = needed(view, group)
+    if view.known < group.min_member and not view.succeeded:
+        # Decided without reading members, because it runs for each of many members as they are created.
+        return _too_few(view, view.known, group.min_member)
+    if len(members_with_node(view, waiting)) >= quorum:
+        return SUCCESS
+    if records.is_backed_off(key):
+        return unresolvable(f"PodGroup {key} was rejected recently and is backing off")
+    members = view.members()
+    if len(members) < quorum:
+        return _too_few(view, len(members) + view.succeeded, group.min_member)
+    free = sum(map(is_ungated, members))
+    if free < quorum:
+        return unresolvable(
+            f"{len(members) - free} of {len(members)} members of PodGroup {key} have scheduling gates; "
+            f"{quorum} members without gates are needed"
+        )
+    return SUCCESS
+
+
+def _too_few(view: GroupView, members: int, min_member: int) -> Status:
+    return unresolvable(f"waiting for members of PodGroup {view.key}: there are {members} of {min_member}")
+
+
+def needed(view: GroupView, group: PodGroup) -> int:
+    """Return how many members must have a node; members that succeeded in the same run count as done."""
+    return group.min_member - view.succeeded
+
+
+def members_with_node(view: GroupView, waiting: WaitingPods, exclude: str = "") -> list[PodInfo]:
+    """Return the members that have a node and are not known to lose it, without the one with UID ``but``."""
+    found = []
+    for member in view.assigned():
+        if member.uid != exclude:
+            wait = waiting.get(member.uid)
+            if wait is None or not wait.is_refused:
+                found.append(member)
+    return found
+
+
+def is_ungated(member: Pod) -> bool:
+    """Return whether no scheduling gate holds a member."""
+    return bool(member.spec.node_name) or not member.spec.scheduling_gates
+
+
+_SIBLING_CAME = ClusterEvent(
+    Resource.POD, Action.ADD | Action.UPDATE_POD_LABEL | Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED
+)
+_GROUP_CHANGED = ClusterEvent(Resource.POD_GROUP, Action.ADD | Action.UPDATE)
+_POD_LEFT = ClusterEvent(Resource.POD, Action.DELETE | Action.UPDATE_POD_SCALE_DOWN)
+_NODE_GREW = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_ALLOCATABLE)
+
+
+class GroupHints:
+    """Queueing hints that read the current state of the groups."""
+
+    def __init__(self, groups: GroupViews) -> None:
+        self._groups = groups
+
+    def registrations(self) -> Sequence[EventRegistration]:
+        """Return the events with their hints."""
+        return (
+            EventRegistration(_SIBLING_CAME, self.after_sibling),
+            EventRegistration(_GROUP_CHANGED, self.after_group_change),
+            EventRegistration(_POD_LEFT, self.after_more_room),
+            EventRegistration(_NODE_GREW, self.after_more_room),
+        )
+
+    def after_sibling(self, pod: Pod, old: object | None, new: object | None) -> Hint:
+        """Queue if the pod completes the group of ``pod``, or is ``pod`` itself."""
+        del old
+        own = self._groups.group_of(pod)
+        if not isinstance(new, Pod) or new.metadata.uid == pod.metadata.uid or own is None:
+            return Hint.QUEUE
+        other = self._groups.group_of(new)
+        if other is None or other.key != own.key or own.group is None:
+            return Hint.SKIP
+        return Hint.QUEUE if own.known >= own.group.min_member else Hint.SKIP
+
+    def after_group_change(self, pod: Pod, old: object | None, new: object | None) -> Hint:
+        """Queue if it is the group of ``pod``."""
+        del old
+        own = self._groups.group_of(pod)
+        if own is None or not isinstance(new, PodGroup):
+            return Hint.QUEUE
+        return Hint.QUEUE if own.key == new.key else Hint.SKIP
+
+    def after_more_room(self, pod: Pod, old: object | None, new: object | None) -> Hint:
+        """Queue if the group of ``pod`` has ``minResources``."""
+        del old, new
+        own = self._groups.group_of(pod)
+        if own is None:
+            return Hint.QUEUE
+        return Hint.QUEUE if own.group is not None and own.group.min_resources else Hint.SKIP
+
 
 YIELD_SECONDS = 12.0
 """How long a group backs off for an earlier one when each may hold what the other needs. Longer than the default
