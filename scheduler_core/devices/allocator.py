@@ -5,27 +5,199 @@ use of devices share one search, because the search depends on nothing else; onl
 
 Two details of kube-scheduler depend on the order in which its threads evaluate nodes, and are decided by node here:
 the counters of a pool of which some nodes see an older generation, and which of several errors is reported.
+
+To score extended resources, every device of every slice that targets the node counts: generations, completeness of
+pools, counters and taints are ignored, and so is whether a device can be shared. If a selector fails for a device, no
+device of the node counts.
+
+Follows kube-scheduler v1.37.1, ``plugins/noderesources/resource_allocation.go`` (``calculateDRAResourceTotals``), which
+in addition keeps positive verdicts for devices that a driver changed afterwards.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import compress
+from weakref import WeakKeyDictionary
 
-from scheduler_core.devices.allocated_devices import AllocatedDevices, PoolUsage
 from scheduler_core.devices.behaviours import BehaviourRow, BehaviourTable, DeviceKnowledge, KnowledgeBounds
-from scheduler_core.devices.best_fit import BestFit
-from scheduler_core.devices.device_state import NodeDevices, Position
+from scheduler_core.devices.device_state import NodeDevices, Position, TakenDevice
 from scheduler_core.devices.inventory import DeviceInventory
-from scheduler_core.devices.pools import PoolView
+from scheduler_core.devices.pools import AllocatedDevices, PooledSlice, PoolUsage, PoolView
 from scheduler_core.devices.records import DeviceFeatures
-from scheduler_core.devices.requests import RequestTerms, plan_claims, search_key
-from scheduler_core.devices.results import NodeAllocation
-from scheduler_core.devices.search import Search, SearchLimits, Solution
-from scheduler_core.devices.shortage import lacks_devices
+from scheduler_core.devices.requests import ClaimPlan, RequestTerms, plan_claims, search_key
+from scheduler_core.devices.search import BestFit, Search, SearchLimits, Size, Solution, lacks_devices
+from scheduler_core.devices.selector_cache import Expressions
 from scheduler_core.errors import AllocationError, AllocationTimeoutError, InvalidPoolsError
-from scheduler_core.model.devices import MAX_RESULTS, DeviceClass, ResourceClaim
+from scheduler_core.model.affinity import NodeSelector, NodeSelectorTerm, Requirement
+from scheduler_core.model.devices import (
+    FROM_CLAIM,
+    FROM_CLASS,
+    MAX_RESULTS,
+    AllocatedConfiguration,
+    AllocationResult,
+    DeviceAllocation,
+    DeviceClass,
+    DeviceRequestResult,
+    OpaqueConfiguration,
+    ResourceClaim,
+)
+from scheduler_core.model.quantity import canonical_text
+from scheduler_core.model.selectors import IN, METADATA_NAME
 from scheduler_core.step_counter import StepCounter
+
+
+def claim_configuration(plan: ClaimPlan, alternatives: Sequence[int]) -> tuple[AllocatedConfiguration, ...]:
+    """Return the configuration of a claim for the chosen alternatives: of classes first, then of the claim.
+
+    The configuration of a class is added once for all its requests. ``requests`` is empty if it names all.
+    """
+    chosen = [request.terms[index] for request, index in zip(plan.requests, alternatives, strict=True)]
+    by_class: dict[str, list[str]] = {}
+    sources: list[tuple[str, Sequence[str], OpaqueConfiguration | None]] = []
+    for terms in chosen:
+        device_class = terms.device_class
+        if device_class is None:
+            continue
+        names = by_class.get(device_class.metadata.name)
+        if names is None:
+            # The list is completed below, when later requests of the class are met.
+            names = by_class[device_class.metadata.name] = []
+            sources.extend((FROM_CLASS, names, config.opaque) for config in device_class.spec.config)
+        names.append(terms.result_name)
+    sources.extend(
+        (FROM_CLAIM, config.requests, config.opaque)
+        for config in plan.claim.spec.devices.config
+        if not config.requests or any(terms.is_named_in(config.requests) for terms in chosen)
+    )
+    return tuple(
+        AllocatedConfiguration(source, () if _names_all(requests, chosen) else tuple(requests), opaque)
+        for source, requests, opaque in sources
+    )
+
+
+def _names_all(requests: Sequence[str], chosen: Sequence[RequestTerms]) -> bool:
+    return all(terms.is_named_in(requests) for terms in chosen)
+
+
+def node_selector(devices: Sequence[TakenDevice], pools: Sequence[PoolView], node: str) -> NodeSelector | None:
+    """Return the nodes from which all devices of a claim are reachable; None for all nodes.
+
+    A device that is local to a node, or binds to it, restricts the claim to ``node``.
+
+    Raises:
+        AllocationError: A slice has a node selector with several terms.
+    """
+    fields: list[Requirement] = []
+    expressions: list[Requirement] = []
+    for taken in devices:
+        view = pools[taken.position[0]]
+        target = view.node_target(taken.position[1])
+        if target.node_name is not None or view.records[taken.position[1]].binds_to_node:
+            only = Requirement(METADATA_NAME, IN, (node,))
+            return NodeSelector((NodeSelectorTerm(match_fields=(only,)),))
+        if target.node_selector is None:
+            continue
+        terms = target.node_selector.node_selector_terms
+        if len(terms) > 1:
+            raise AllocationError(
+                f"create NodeSelector for claim {taken.terms.claim.partition('/')[2]}: "
+                f"unsupported ResourceSlice.NodeSelector with {len(terms)} terms"
+            )
+        for term in terms:
+            _add_new(fields, term.match_fields)
+            _add_new(expressions, term.match_expressions)
+    if not fields and not expressions:
+        return None
+    return NodeSelector((NodeSelectorTerm(tuple(expressions), tuple(fields)),))
+
+
+def _add_new(requirements: list[Requirement], added: Sequence[Requirement]) -> None:
+    for one in added:
+        if not any(
+            one.key == known.key and one.operator == known.operator and set(one.values) == set(known.values)
+            for known in requirements
+        ):
+            requirements.append(one)
+
+
+class NodeAllocation:
+    """Devices found for all claims on a node.
+
+    Nodes with equal devices, and pods with equal claims, share one solution, so only positions of devices are stored
+    until :meth:`results`.
+    """
+
+    __slots__ = ("_plans", "_pools", "_rows", "node", "solution")
+
+    def __init__(
+        self,
+        node: str,
+        pools: Sequence[PoolView],
+        rows: Sequence[BehaviourRow],
+        plans: Sequence[ClaimPlan],
+        solution: Solution,
+    ) -> None:
+        self.node = node
+        self.solution = solution
+        self._pools = pools
+        self._rows = rows
+        self._plans = plans
+
+    @property
+    def alternatives(self) -> tuple[tuple[int, ...], ...]:
+        """Index of the chosen alternative by claim and request."""
+        return self.solution.alternatives
+
+    @property
+    def size(self) -> Size:
+        """Size of all devices, for best fit."""
+        return self.solution.size
+
+    def results(self, new_share_id: Callable[[], str]) -> list[AllocationResult]:
+        """Return one result for each claim, in order, without timestamps.
+
+        Raises:
+            AllocationError: A slice has a node selector that cannot be written into a result.
+        """
+        own = {one.number: one for plan in self._plans for request in plan.requests for one in request.terms}
+        results = []
+        for plan, found, alternatives in zip(
+            self._plans, self.solution.devices, self.solution.alternatives, strict=True
+        ):
+            devices = [replace(taken, terms=own[taken.terms.number]) for taken in found]
+            allocated = DeviceAllocation(
+                results=tuple(self._device(taken, new_share_id) for taken in devices),
+                config=claim_configuration(plan, alternatives),
+            )
+            selector = node_selector(devices, self._pools, self.node)
+            results.append(AllocationResult(devices=allocated, node_selector=selector))
+        return results
+
+    def _device(self, taken: TakenDevice, new_share_id: Callable[[], str]) -> DeviceRequestResult:
+        pool, device = taken.position
+        view = self._pools[pool]
+        record = view.records[device]
+        terms = taken.terms
+        consumed = self._rows[pool].behaviours[device].assessments[terms.number].consumed if taken.is_share else None
+        return DeviceRequestResult(
+            request=terms.result_name,
+            driver=view.key[0],
+            pool=view.key[1],
+            device=view.names.names[device],
+            admin_access=True if terms.admin_access else None,
+            tolerations=terms.tolerations,
+            binding_conditions=record.binding_conditions,
+            binding_failure_conditions=record.binding_failure_conditions,
+            share_id=new_share_id() if taken.is_share else None,
+            consumed_capacity={
+                name: canonical_text(amount.nano, amount.form) for name, amount in (consumed or {}).items()
+            },
+            skip_node_operations=record.skip_node_operations,
+        )
+
 
 _DEVICES_PER_STEP = 8
 """Devices that are looked at in a step."""
@@ -302,3 +474,64 @@ def _matching_devices(node: NodeDevices, terms: RequestTerms) -> list[Position]:
             ):
                 found.append(position)
     return found
+
+
+_MAX_CLASSES = 16
+_COUNTED_PER_STEP = 64
+_NONE = (0, 0)
+
+_Matches = tuple[bool | None, ...]
+"""Whether each device of a slice matches; None if a selector failed."""
+
+
+def class_expressions(device_class: DeviceClass) -> Expressions:
+    """Return the selectors of a class."""
+    return tuple(each.cel.expression for each in device_class.spec.selectors if each.cel is not None)
+
+
+class ClassCounts:
+    """Counts of devices by class and node; verdicts are stored per slice."""
+
+    def __init__(self, devices: ClusterDevices, max_classes: int = _MAX_CLASSES) -> None:
+        self.devices = devices
+        self._max_classes = max_classes
+        self._matches: OrderedDict[tuple[bool, Expressions], WeakKeyDictionary[PooledSlice, _Matches]] = OrderedDict()
+
+    def count(self, device_class: DeviceClass, name: str, labels: Mapping[str, str]) -> tuple[int, int]:
+        """Return the number of devices of a node that match a class, and how many of them are in use."""
+        expressions = class_expressions(device_class)
+        total = used = 0
+        try:
+            for pooled, targeted in self.devices.inventory.targeting(name, labels):
+                self.devices.steps.upkeep(1 + len(pooled.names) // _COUNTED_PER_STEP)
+                matches = self._matches_of(expressions, pooled)
+                names = pooled.names
+                if targeted is not None:
+                    matches = tuple(compress(matches, targeted))
+                    names = tuple(compress(names, targeted))
+                if None in matches:
+                    return _NONE
+                total += sum(map(bool, matches))
+                usage = self.devices.allocated.usage(pooled.pool_key)
+                if usage is not None:
+                    used += sum(usage.uses(device) for device in compress(names, matches))
+        except AllocationError:
+            return _NONE
+        return total, used
+
+    def _matches_of(self, expressions: Expressions, pooled: PooledSlice) -> _Matches:
+        # Dry runs must not change the number of steps of live attempts.
+        key = (self.devices.steps.is_dry, expressions)
+        by_slice = self._matches.get(key)
+        if by_slice is None:
+            by_slice = self._matches[key] = WeakKeyDictionary()
+            if len(self._matches) > self._max_classes:
+                self._matches.popitem(last=False)
+        else:
+            self._matches.move_to_end(key)
+        found = by_slice.get(pooled)
+        if found is None:
+            selectors = self.devices.knowledge_in_use.selectors
+            verdicts = [selectors.verdict(expressions, each.facts.without_sharing()) for each in pooled.own_records]
+            found = by_slice[pooled] = tuple(None if each.is_error else each.matches for each in verdicts)
+        return found

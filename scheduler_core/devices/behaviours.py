@@ -12,15 +12,18 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from scheduler_core.devices.attribute_patterns import AttributePatterns, PoolValues
-from scheduler_core.devices.constraints import AttributeValues
-from scheduler_core.devices.consumable_capacity import CapacityError, consumed_capacity
-from scheduler_core.devices.derived_attributes import DerivedAttributes
+from scheduler_core.devices.constraints import AttributePatterns, AttributeValues, PoolValues
 from scheduler_core.devices.pools import PoolView
-from scheduler_core.devices.records import Amount, DeviceFeatures, DeviceRecord
+from scheduler_core.devices.records import Amount, CapacityError, DeviceFeatures, DeviceRecord, consumed_capacity
 from scheduler_core.devices.requests import ClaimPlan, RequestTerms, plan_key
-from scheduler_core.devices.selector_cache import MAX_VERDICT_BYTES, SelectorCache, Store, Verdict
-from scheduler_core.devices.sized_cache import SizedCache
+from scheduler_core.devices.selector_cache import (
+    MAX_VERDICT_BYTES,
+    DerivedAttributes,
+    SelectorCache,
+    SizedCache,
+    Store,
+    Verdict,
+)
 from scheduler_core.step_counter import StepCounter
 
 _DriverNames = tuple[tuple[str, ...], tuple[tuple[str, str], ...]]

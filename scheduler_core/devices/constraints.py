@@ -5,16 +5,19 @@ A device without the attribute is not usable for a request that a constraint cov
 With the gate DRAListTypeAttributes an attribute is a set of values, of one value if it is no list: devices match if one
 value is in the sets of all, and are distinct if no value is in the sets of two. Without the gate lists equal nothing,
 not even themselves, except that the first device is always accepted.
+
+A search only compares values, so devices with other values, but equal to each other in the same way, behave equally.
+Values get numbers in the order in which they are first seen; the numbers of a device are its pattern.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
-from scheduler_core.devices.derived_attributes import DerivationFailure, Derived, DerivedAttributes
 from scheduler_core.devices.records import SelectedFacts
-from scheduler_core.devices.requests import RequestTerms
+from scheduler_core.devices.requests import ClaimPlan, RequestTerms
+from scheduler_core.devices.selector_cache import DerivationFailure, Derived, DerivedAttributes
 from scheduler_core.model.devices import DeviceAttribute, DeviceConstraint
 
 _Scalar = tuple[str, int | bool | str] | None
@@ -169,3 +172,72 @@ class SetConstraint(AttributeConstraint):
 def new_constraint(constraint: DeviceConstraint, values: AttributeValues) -> AttributeConstraint:
     """Return the state of a constraint before any device is taken."""
     return SetConstraint(constraint, values) if values.are_sets else AttributeConstraint(constraint, values)
+
+
+PoolValues = tuple[tuple[Hashable, ...], ...]
+"""Distinct values of a pool's devices for each attribute that constraints read, in the order of the devices."""
+
+Numbers = list[dict[Hashable, int]]
+"""Numbers of the values of each attribute."""
+
+_FAILED, _ABSENT, _LIST = -3, -2, -1
+"""Instead of the number of a value: it cannot be derived, the attribute is absent, or a list, which equals nothing."""
+
+
+class AttributePatterns:
+    """Patterns of devices for the constraints of one plan.
+
+    Attributes:
+        names: The attributes that constraints read, sorted.
+        derived: The expressions that requests derive them by, and the name of each.
+    """
+
+    def __init__(self, plans: Sequence[ClaimPlan], terms: Iterable[RequestTerms], values: AttributeValues) -> None:
+        found = {
+            name
+            for plan in plans
+            for constraint in plan.claim.spec.devices.constraints
+            for name in (constraint.match_attribute, constraint.distinct_attribute)
+            if name is not None
+        }
+        self.names = sorted(found)
+        self.derived = tuple(sorted({(name, expression) for one in terms for name, expression in one.derived.items()}))
+        self._values = values
+        # Values that one request derives are compared with those that another one derives or reads.
+        self._derived_by = [(self.names.index(name), expression) for name, expression in self.derived]
+
+    def numbers(self) -> Numbers:
+        """Return the numbers before any device was seen."""
+        return [{} for _ in self.names]
+
+    def of(self, facts: SelectedFacts, numbers: Numbers) -> tuple[Hashable, ...]:
+        """Return the pattern of a device; values that are new get numbers."""
+        static = tuple(
+            [self.number(facts.attribute(name), index) for name, index in zip(self.names, numbers, strict=True)]
+        )
+        if not self._derived_by:
+            return static
+        derive = self._values.derived.value
+        return (
+            *static,
+            *(self._derived_number(derive(expression, facts), numbers[name]) for name, expression in self._derived_by),
+        )
+
+    def number(self, attribute: DeviceAttribute | None, index: dict[Hashable, int]) -> Hashable:
+        """Return the number of an attribute's value, in the order in which the values were first seen."""
+        if attribute is None:
+            return _ABSENT
+        if self._values.are_sets:
+            return tuple([index.setdefault(each, len(index)) for each in attribute.elements])
+        value = attribute.scalar
+        return _LIST if value is None else index.setdefault(value, len(index))
+
+    def values(self, devices: Iterable[SelectedFacts]) -> PoolValues:
+        """Return the distinct values of each attribute, of these devices."""
+        numbers = self.numbers()
+        for facts in devices:
+            self.of(facts, numbers)
+        return tuple(map(tuple, numbers))
+
+    def _derived_number(self, value: Derived, index: dict[Hashable, int]) -> Hashable:
+        return _FAILED if isinstance(value, DerivationFailure) else self.number(value, index)

@@ -1,17 +1,164 @@
-"""State of the devices of one node during a search: what is taken, by which claim, and how to undo it."""
+"""State of the devices of one node during a search: what is taken, by which claim, and how to undo it.
+
+Devices that consume counters of one set (gate DRADeviceCompatibilityGroups) can be allocated at the same time if one
+compatibility group is common to all of them, or if none has a group.
+
+Follows ``k8s.io/dynamic-resource-allocation`` v0.37.1 ``structured/internal/experimental/compatibility_groups.go``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from scheduler_core.devices.allocated_devices import PoolUsage
 from scheduler_core.devices.behaviours import Assessment, Behaviour, BehaviourRow
 from scheduler_core.devices.constraints import AttributeValues, DerivationError, new_constraint
-from scheduler_core.devices.counters import CounterBalance
-from scheduler_core.devices.pools import PoolView
+from scheduler_core.devices.pools import PoolUsage, PoolView
+from scheduler_core.devices.records import CounterKey, DeviceRecord
 from scheduler_core.devices.requests import ClaimPlan, RequestTerms
 from scheduler_core.errors import AllocationError
+
+Groups = frozenset[str]
+"""Groups that all allocated devices of a set have in common; None instead if none of them has a group."""
+
+_Change = tuple[str, bool, Groups | None]
+"""Set, whether it had a device before, and its common groups before."""
+
+
+class CompatibilityGroups:
+    """Groups in common of the allocated devices of each counter set of a pool; changes are undone in reverse order.
+
+    Args:
+        allocated: Devices in use before the search. They may contradict each other if the driver changed them since:
+            the common groups are empty then, or stay those of the first device.
+    """
+
+    __slots__ = ("_changes", "_common")
+
+    def __init__(self, allocated: Iterable[DeviceRecord]) -> None:
+        self._common: dict[str, Groups | None] = {}
+        self._changes: list[list[_Change]] = []
+        for record in allocated:
+            for counter_set, groups in record.compatibility_groups:
+                self._add(counter_set, groups)
+
+    def incompatible(self, record: DeviceRecord) -> list[tuple[str, Groups | None]]:
+        """Return the sets that do not admit a device, with the groups that their devices have in common."""
+        return [
+            (counter_set, self._common[counter_set])
+            for counter_set, groups in record.compatibility_groups
+            if not self._admits(counter_set, groups)
+        ]
+
+    def take(self, record: DeviceRecord) -> bool:
+        """Take a device; return False, and take nothing, if a set does not admit it."""
+        changes: list[_Change] = []
+        for counter_set, groups in record.compatibility_groups:
+            if not self._admits(counter_set, groups):
+                self._undo(changes)
+                return False
+            changes.append((counter_set, counter_set in self._common, self._common.get(counter_set)))
+            self._add(counter_set, groups)
+        self._changes.append(changes)
+        return True
+
+    def give_back(self) -> None:
+        """Undo the last :meth:`take` that returned True."""
+        self._undo(self._changes.pop())
+
+    def _admits(self, counter_set: str, groups: Groups) -> bool:
+        if counter_set not in self._common:
+            return True
+        common = self._common[counter_set]
+        return not groups if common is None else bool(common & groups)
+
+    def _add(self, counter_set: str, groups: Groups) -> None:
+        if counter_set not in self._common:
+            self._common[counter_set] = groups or None
+            return
+        common = self._common[counter_set]
+        if common is not None and groups:
+            self._common[counter_set] = common & groups
+
+    def _undo(self, changes: list[_Change]) -> None:
+        for counter_set, had_device, common in reversed(changes):
+            if had_device:
+                self._common[counter_set] = common
+            else:
+                del self._common[counter_set]
+
+
+class CounterBalance:
+    """Counters of a pool during a search, in nano-units.
+
+    A counter that allocated devices exceed makes all devices of the pool that consume counters unavailable, also those
+    that consume others; kube-scheduler compares all counters of the pool.
+    """
+
+    __slots__ = ("_available", "_groups", "_is_exceeded")
+
+    def __init__(self, view: PoolView, usage: PoolUsage | None) -> None:
+        available = dict(view.counters)
+        if usage is not None:
+            for record in _allocated(view, usage):
+                for key, amount in record.counters.items():
+                    if key in available:
+                        available[key] -= amount
+        self._available = available
+        self._groups: CompatibilityGroups | None = None
+        if view.has_compatibility_groups:
+            self._groups = CompatibilityGroups(() if usage is None else _allocated(view, usage))
+        self._is_exceeded = any(amount < 0 for amount in available.values())
+
+    @property
+    def available(self) -> Mapping[CounterKey, int]:
+        """What is left of each counter; negative if allocated devices exceed it."""
+        return self._available
+
+    def take(self, record: DeviceRecord) -> bool:
+        """Take the counters of a device; return False, and take none, if they do not suffice or are not for it."""
+        available = self._available
+        if self._is_exceeded or any(available.get(key, -1) < amount for key, amount in record.counters.items()):
+            return False
+        if self._groups is not None and not self._groups.take(record):
+            return False
+        for key, amount in record.counters.items():
+            available[key] -= amount
+        return True
+
+    def lacking(self, record: DeviceRecord) -> list[tuple[CounterKey, int, int]]:
+        """Return the counters that do not suffice for a device, with the needed and the available amount."""
+        available = self._available
+        exceeded = [(key, record.counters.get(key, 0), left) for key, left in available.items() if left < 0]
+        short = [
+            (key, amount, available.get(key, 0))
+            for key, amount in record.counters.items()
+            if available.get(key, -1) < amount and available.get(key, 0) >= 0
+        ]
+        return short + (exceeded if record.counter_sets else [])
+
+    def incompatible(self, record: DeviceRecord) -> list[tuple[str, Groups | None]]:
+        """Return the counter sets whose devices are not compatible with a device, with their groups in common."""
+        return [] if self._groups is None else self._groups.incompatible(record)
+
+    def give_back(self, record: DeviceRecord) -> None:
+        """Undo the last :meth:`take` that returned True, which was of the same device."""
+        if self._groups is not None:
+            self._groups.give_back()
+        for key, amount in record.counters.items():
+            self._available[key] += amount
+
+
+def _allocated(view: PoolView, usage: PoolUsage) -> Iterator[DeviceRecord]:
+    """Yield the devices in use that consume counters."""
+    for name, record in zip(view.names.names, view.records, strict=True):
+        if record.counters and usage.uses(name):
+            yield record
+    for other in view.others:
+        for name, record in zip(other.names, other.records, strict=True):
+            if record.counters and usage.uses(name):
+                yield record
+
 
 Position = tuple[int, int]
 """Pool among the pools of the node, and device in the pool."""

@@ -14,8 +14,8 @@ from scheduler_core.devices.requests import RequestTerms
 from scheduler_core.explain.claim_obstacles import ClaimObstacles, Obstacle
 from scheduler_core.explain.device_problems import LACKED_FEATURE, DeviceProblem, Problems, distance
 from scheduler_core.explain.pod_dry_run import Examination
-from scheduler_core.framework.claims_filter import ClaimsFilter, NodeClaims, UnavailableClaim
 from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.device_choices import ClaimsFilter, NodeClaims, UnavailableClaim
 from scheduler_core.model.affinity import NodeSelector
 from scheduler_core.model.devices import ResourceClaim
 from scheduler_core.model.selectors import METADATA_NAME

@@ -13,12 +13,10 @@ from msgspec import Struct
 
 from scheduler_core.cel.device_selector import SelectorRuntimeError
 from scheduler_core.cel.unmet_conditions import Constant, Property, selector_reads, unmet_conditions
-from scheduler_core.devices.allocated_devices import PoolUsage
 from scheduler_core.devices.behaviours import DeviceKnowledge
-from scheduler_core.devices.consumable_capacity import CapacityError, consumed_capacity
-from scheduler_core.devices.counters import CounterBalance
-from scheduler_core.devices.pools import PoolView
-from scheduler_core.devices.records import Amount, DeviceRecord
+from scheduler_core.devices.device_state import CounterBalance
+from scheduler_core.devices.pools import PoolUsage, PoolView
+from scheduler_core.devices.records import Amount, CapacityError, DeviceRecord, consumed_capacity
 from scheduler_core.devices.requests import RequestTerms
 from scheduler_core.devices.selector_cache import Expressions, Reads, device_facts
 from scheduler_core.explain.candidate_events import taint_text

@@ -1,4 +1,4 @@
-"""Interface of a plugin whose Reserve can choose among several allocations of devices on a node.
+"""Interfaces of a plugin that allocates devices: what its filter reports, and the choices among allocations on a node.
 
 A search over the members of a gang enumerates the choices, and passes the one to use to Reserve in the cycle state.
 """
@@ -12,9 +12,43 @@ from msgspec import Struct
 
 from scheduler_core.errors import StepLimitError
 from scheduler_core.framework.cycle_state import CycleState, StateKey
-from scheduler_core.model.devices import AllocationResult
+from scheduler_core.model.devices import AllocationResult, ResourceClaim
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
+
+
+class UnavailableClaim(Struct, frozen=True):
+    """An allocated claim that the pod cannot use on a node.
+
+    Attributes:
+        is_reachable: Whether its devices are reachable from the node.
+        is_supported: Whether the node has the features that its devices need; if they are reachable too, only their
+            driver is not ready.
+    """
+
+    claim: ResourceClaim
+    is_reachable: bool
+    is_supported: bool
+
+
+class NodeClaims(Struct, frozen=True):
+    """Claims of a pod as the search on one node reads them.
+
+    Attributes:
+        to_allocate: Claims without an allocation, in the order of the search.
+        unavailable: Allocated claims that the pod cannot use on the node.
+    """
+
+    to_allocate: tuple[ResourceClaim, ...] = ()
+    unavailable: tuple[UnavailableClaim, ...] = ()
+
+
+class ClaimsFilter(ABC):
+    """Filter that allocates devices; a mixin for a FilterPlugin."""
+
+    @abstractmethod
+    def claims_on(self, state: CycleState, nodes: NodeColumns, row: int) -> NodeClaims:
+        """Return the claims of the pod as the search on one row reads them, after PreFilter."""
 
 
 class StepBudget:

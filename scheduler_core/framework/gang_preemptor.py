@@ -1,7 +1,13 @@
-"""Interface of a PostFilter plugin that preempts for gangs; the plugin subclasses it beside PostFilterPlugin.
+"""Interfaces of PostFilter plugins that help gangs; a plugin subclasses them beside PostFilterPlugin.
 
 The victims of a gang are chosen for all its members before any of them is evicted, so the plugin is called in steps:
 find candidates for each member, choose the least harmful one, and finally evict.
+
+``post_filter`` may evict pods for one infeasible pod. That helps no gang, whose members are scheduled together or not
+at all, so it is not called for members of a gang that was rejected; ``post_filter_for_gang`` is called once instead,
+before the preemption for the gang.
+
+Follows kube-scheduler v1.37.1, ``PodGroupPostFilterPlugin``.
 """
 
 from __future__ import annotations
@@ -91,3 +97,32 @@ class GangPreemptor(ABC):
     @abstractmethod
     def evict_for_gang(self, eviction: GangEviction) -> None:
         """Evict the victims; PreEnqueue gates the gang until all evictions are issued."""
+
+
+@dataclass(frozen=True, slots=True)
+class TriedMember:
+    """A member that the rejected cycle tried, feasible or not; it is not assumed any more.
+
+    Attributes:
+        state: The state of its attempt, after Filter.
+    """
+
+    pod: PodInfo
+    state: CycleState
+
+
+class GangPostFilter(ABC):
+    """Makes room for gangs without evicting pods."""
+
+    @abstractmethod
+    def post_filter_for_gang(self, members: Sequence[TriedMember], group_uid: str) -> Sequence[PodInfo]:
+        """Make room for a rejected gang.
+
+        Args:
+            members: The members that were tried; the same one several times if several domains were tried.
+            group_uid: UID of the PodGroup if no member is scheduled, so that nothing uses what belongs to the group;
+                else "".
+
+        Returns:
+            The members that may become feasible by what was done; the plugin's queueing hints are called for them.
+        """

@@ -1,11 +1,31 @@
-"""Registry of plugins by name: the built-in plugins and those of installed distributions."""
+"""Registry of plugins by name, and the plugins that run at each extension point, from the defaults and a profile.
+
+A profile's entry for a single point takes precedence over its multiPoint entry, and that over the defaults. ``*``
+disables all plugins; a default plugin that a profile enables again stays at its position and takes the new weight.
+
+Follows kube-scheduler v1.37.1, ``apis/config/v1/default_plugins.go`` (merging with the defaults) and
+``framework/runtime/framework.go`` (expanding multiPoint, score weights).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import EntryPoint, entry_points
 
-from scheduler_core.errors import RegistryError
+from msgspec import Struct
+
+from scheduler_core.config.plugin_args import IN_TREE_ARGS
+from scheduler_core.config.plugin_set_types import (
+    ALL_PLUGINS,
+    BUILT_IN_BEHAVIOUR,
+    Plugins,
+    PluginSet,
+    disabled_problems,
+    unavailable_plugin,
+)
+from scheduler_core.config.plugin_set_types import Plugin as PluginEntry
+from scheduler_core.config.validation import did_you_mean
+from scheduler_core.errors import Problem, RegistryError
 from scheduler_core.framework.extension_points import POINT_CLASSES, Plugin, serves
 from scheduler_core.framework.object_reads import DecodedTypes, ObjectReads, decoded_types
 
@@ -88,3 +108,168 @@ class Registry:
                     f"{origin} cannot be loaded ({error}); fix or uninstall the package that declares it"
                 ) from error
             self.register(plugin, origin)
+
+
+MULTI_POINT = "multiPoint"
+
+# Plugins that kube-scheduler had, and what does their work.
+_REMOVED = {
+    **dict.fromkeys(
+        ("EBSLimits", "GCEPDLimits", "AzureDiskLimits", "CinderLimits"),
+        "it was removed in Kubernetes 1.31, and NodeVolumeLimits does its work",
+    ),
+    **dict.fromkeys(
+        ("NodeResourcesLeastAllocated", "NodeResourcesMostAllocated", "RequestedToCapacityRatio"),
+        "it was removed in Kubernetes 1.24; set scoringStrategy of NodeResourcesFit",
+    ),
+    "SelectorSpread": "it was removed in Kubernetes 1.26, and PodTopologySpread does its work",
+    "NodePreferAvoidPods": "it was removed in Kubernetes 1.24; use taints",
+    "NodeLabel": "it was removed in Kubernetes 1.24; use NodeAffinity",
+    "ServiceAffinity": "it was removed in Kubernetes 1.24; use InterPodAffinity",
+}
+
+
+class ResolvedPlugin(Struct, frozen=True):
+    """A plugin at an extension point; ``weight`` applies to score only."""
+
+    name: str
+    weight: int = 0
+
+
+ResolvedPlugins = dict[str, tuple[ResolvedPlugin, ...]]
+"""Extension points with their plugins in execution order."""
+
+
+def resolve(custom: Plugins, defaults: Plugins, registry: Registry) -> tuple[ResolvedPlugins, list[Problem]]:
+    """Merge a profile's plugins with the defaults and expand multiPoint to all extension points.
+
+    Returns:
+        The plugins of each point, and all problems with paths from the profile's root, such as
+        ``plugins.score.enabled[0].name``.
+    """
+    problems = _unknown_plugins(custom, registry)
+    unknown = bool(problems)
+    problems += disabled_problems(custom)
+    merged = merged_sets(custom, defaults)
+    multi_point = [entry for entry in merged[MULTI_POINT].enabled if entry.name in registry]
+    resolved: ResolvedPlugins = {}
+    for point in POINT_CLASSES:
+        order, point_problems = _expand(point, merged[point], multi_point, registry)
+        problems += point_problems
+        weights = _weights(merged[point].enabled, multi_point) if point == "score" else {}
+        resolved[point] = tuple(ResolvedPlugin(name, weights.get(name, 0)) for name in order)
+    problems += [problem for problem in _cardinality_problems(resolved) if not _may_be_served(problem, problems)]
+    return ({} if unknown else resolved), problems
+
+
+def _may_be_served(missing: Problem, found: Sequence[Problem]) -> bool:
+    """Return whether a plugin that cannot be enabled may be meant for the point that has none."""
+    paths = (f"{missing.path}.enabled", f"plugins.{MULTI_POINT}.enabled")
+    return any(problem.path.startswith(paths) for problem in found)
+
+
+def merged_sets(custom: Plugins, defaults: Plugins) -> dict[str, PluginSet]:
+    """Merge a profile's plugins with the defaults, point by point, without expanding multiPoint.
+
+    Returns:
+        The merged set of each extension point and of ``multiPoint``.
+    """
+    default_sets, custom_sets = defaults.points(), custom.points()
+    return {point: _merge(default_sets[point], custom_sets[point]) for point in default_sets}
+
+
+def _unknown_plugins(custom: Plugins, registry: Registry) -> list[Problem]:
+    problems: list[Problem] = []
+    for point, plugin_set in custom.points().items():
+        for index, entry in enumerate(plugin_set.enabled):
+            path = f"plugins.{point}.enabled[{index}].name"
+            plugin = registry.get(entry.name)
+            if plugin is None:
+                message = _unavailable(entry.name, point, registry)
+                if message:
+                    problems.append(Problem(path, message))
+            elif point != MULTI_POINT and not serves(plugin, point):
+                points = ", ".join(name for name in POINT_CLASSES if serves(plugin, name))
+                problems.append(Problem(path, f'plugin "{entry.name}" does not serve {point}; it serves {points}'))
+    return problems
+
+
+def _unavailable(name: str, point: str, registry: Registry) -> str:
+    """Return why a plugin that is not in the registry cannot be enabled; "" if it can, to no effect."""
+    if name in _REMOVED and name not in registry:
+        return f'there is no plugin "{name}": {_REMOVED[name]}; remove the entry'
+    message = unavailable_plugin(name, point)
+    return _no_such_plugin(name, registry) if message is None else message
+
+
+def _no_such_plugin(name: str, registry: Registry) -> str:
+    hint = did_you_mean(name, (*registry, *BUILT_IN_BEHAVIOUR))
+    return f'there is no plugin "{name}"{hint}; correct the name or install its package'
+
+
+def _merge(default: PluginSet, custom: PluginSet) -> PluginSet:
+    disabled = [*custom.disabled, *default.disabled]
+    disabled_names = {entry.name for entry in disabled}
+    again = {entry.name: entry for entry in custom.enabled}
+    enabled: list[PluginEntry] = []
+    replaced: set[str] = set()
+    if ALL_PLUGINS not in disabled_names:
+        for entry in default.enabled:
+            if entry.name in disabled_names:
+                continue
+            enabled.append(again.get(entry.name, entry))
+            replaced.add(entry.name)
+    enabled += [entry for entry in custom.enabled if entry.name not in replaced]
+    return PluginSet(enabled=tuple(enabled), disabled=tuple(disabled))
+
+
+def _expand(
+    point: str, point_set: PluginSet, multi_point: Sequence[PluginEntry], registry: Registry
+) -> tuple[list[str], list[Problem]]:
+    """Order the plugins of a point: overridden ones of multiPoint, the rest of multiPoint, then the point's own."""
+    own = [entry.name for entry in point_set.enabled if entry.name in registry]
+    disabled = {entry.name for entry in point_set.disabled}
+    if ALL_PLUGINS in disabled:
+        return own, []
+    overridden: set[str] = set()
+    spread: list[str] = []
+    problems: list[Problem] = []
+    for entry in multi_point:
+        plugin = registry.get(entry.name)
+        if plugin is None or not serves(plugin, point) or entry.name in disabled:
+            continue
+        if entry.name in own:
+            overridden.add(entry.name)
+        elif entry.name in spread:
+            problems.append(Problem("plugins.multiPoint", f'plugin "{entry.name}" is enabled twice; remove one'))
+        else:
+            spread.append(entry.name)
+    first = [name for name in own if name in overridden]
+    last = [name for name in own if name not in overridden]
+    return first + spread + last, problems
+
+
+def _weights(own: Sequence[PluginEntry], multi_point: Sequence[PluginEntry]) -> dict[str, int]:
+    """Return the weights: the point's own entry takes precedence over multiPoint; no weight, or 0, is 1."""
+    weights: dict[str, int] = {}
+    for entry in (*own, *multi_point):
+        weights.setdefault(entry.name, entry.weight or 1)
+    return weights
+
+
+def _cardinality_problems(resolved: ResolvedPlugins) -> list[Problem]:
+    problems: list[Problem] = []
+    sorters = [plugin.name for plugin in resolved["queueSort"]]
+    if len(sorters) != 1:
+        found = f"found {', '.join(sorters)}" if sorters else "found none"
+        problems.append(Problem("plugins.queueSort", f"exactly one plugin must order the queue, {found}"))
+    if not resolved["bind"]:
+        problems.append(Problem("plugins.bind", "at least one plugin must bind; enable DefaultBinder"))
+    return problems
+
+
+def unknown_config_problem(name: str, registry: Registry) -> str:
+    """Return what is wrong with a ``pluginConfig`` entry for this plugin name; "" if nothing is."""
+    if name in registry or name in IN_TREE_ARGS:
+        return ""
+    return _unavailable(name, MULTI_POINT, registry)

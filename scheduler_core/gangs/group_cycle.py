@@ -27,8 +27,7 @@ from scheduler_core.cycle.internal_errors import InternalErrors, try_twice
 from scheduler_core.cycle.scheduling_cycle import CycleEnd
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.errors import AttemptLimitError, error_message
-from scheduler_core.framework.gang_post_filter import TriedMember
-from scheduler_core.framework.gang_preemptor import GangEviction
+from scheduler_core.framework.gang_preemptor import GangEviction, TriedMember
 from scheduler_core.framework.queued_pod import QueuedGang
 from scheduler_core.framework.status import GANG_SCHEDULING
 from scheduler_core.gangs.failure_handler import SCHEDULER_ERROR, FailedGangs, GangFailure, of_limit, of_trials

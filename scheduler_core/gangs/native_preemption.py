@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler_core.framework.disruption_units import DisruptionUnit
+from scheduler_core.framework.group_view import DisruptionUnit
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.gangs.domain_screen import DomainScreen
 from scheduler_core.gangs.dry_trials import DryTrials, without_extenders

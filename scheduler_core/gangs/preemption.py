@@ -20,9 +20,8 @@ import numpy as np
 
 from scheduler_core.cycle.gang_constraints import ANYWHERE, Where
 from scheduler_core.errors import AttemptLimitError, SchedulerCoreError
-from scheduler_core.framework.disruption_units import DisruptionUnit, DisruptionUnits
 from scheduler_core.framework.gang_preemptor import GangEviction, GangPreemptor
-from scheduler_core.framework.group_view import GroupViews
+from scheduler_core.framework.group_view import DisruptionUnit, DisruptionUnits, GroupViews
 from scheduler_core.framework.ongoing_preemptions import PreemptionsUnderWay, Preemptor, holder_of
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.gangs.domain_screen import DomainScreen

@@ -27,9 +27,9 @@ from scheduler_core.cycle.filter_and_score import Feasible, NodeSelection
 from scheduler_core.cycle.gang_constraints import Where
 from scheduler_core.cycle.simulated_pod_removal import NodeDryRun, steps_of_removal
 from scheduler_core.framework.diagnosis import Diagnosis
-from scheduler_core.framework.disruption_units import DisruptionUnit, Importance, split_by_budgets
 from scheduler_core.framework.extension_points import PreemptionCandidate
 from scheduler_core.framework.gang_preemptor import VictimTerms
+from scheduler_core.framework.group_view import DisruptionUnit, Importance, split_by_budgets
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.gangs.placement_trial import steps_of_search
 from scheduler_core.gangs.preemption_plan import GangPlan, GangRequest

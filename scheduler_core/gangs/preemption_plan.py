@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from scheduler_core.cycle.gang_constraints import Where
-from scheduler_core.framework.disruption_units import DisruptionUnits
 from scheduler_core.framework.gang_preemptor import GangPreemptor
+from scheduler_core.framework.group_view import DisruptionUnits
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.snapshot.pod_info import PodInfo
 

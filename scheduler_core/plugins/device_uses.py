@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler_core.devices.class_counts import ClassCounts, class_expressions
+from scheduler_core.devices.allocator import ClassCounts, class_expressions
 from scheduler_core.devices.selector_cache import Expressions
 from scheduler_core.kernels.resource_scores import ResourceUse
 from scheduler_core.model.devices import DeviceClass

@@ -37,8 +37,7 @@ from scheduler_core.framework.extension_points import (
 )
 from scheduler_core.framework.handle import Handle
 from scheduler_core.framework.plugin import NodeChange
-from scheduler_core.framework.plugin_set_merge import ResolvedPlugins, resolve, unknown_config_problem
-from scheduler_core.framework.registry import Registry
+from scheduler_core.framework.registry import Registry, ResolvedPlugins, resolve, unknown_config_problem
 from scheduler_core.ports import Watchdog
 from scheduler_core.runtime.extenders import EXTENDER, OpenExtenders
 from scheduler_core.runtime.node_adapters import FilterRunner, ScoreRunner, filter_runner, score_runner

@@ -17,7 +17,7 @@ from scheduler_core.framework.extension_points import (
     PostFilterResult,
     PreemptionExtenders,
 )
-from scheduler_core.framework.gang_post_filter import GangPostFilter, TriedMember
+from scheduler_core.framework.gang_preemptor import GangPostFilter, TriedMember
 from scheduler_core.framework.status import Code, Status
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.runtime.result_checks import checked, raised, refused

@@ -67,7 +67,7 @@ COUNTERPARTS: dict[str, str] = {
     "FilterPlugin.shortages": "scheduler_core.explain.gang_nearest_nodes:NearestNodesOfGangs.describe",
     "SumsFilter.filter_sums": "scheduler_core.framework.gang_preemptor:GangPreemptor.candidates_for_member",
     "NodeFilterPlugin.filter_node": TRIALS,
-    "PostFilterPlugin.post_filter": "scheduler_core.framework.gang_post_filter:GangPostFilter.post_filter_for_gang",
+    "PostFilterPlugin.post_filter": "scheduler_core.framework.gang_preemptor:GangPostFilter.post_filter_for_gang",
     "PostFilterPlugin.post_filter_with": (
         "- a gang of a profile whose extenders preempt evicts no pods, because extenders cannot take part in the choice"
     ),

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from scheduler_core.devices import counters
-from scheduler_core.devices.allocated_devices import AllocatedDevices, PoolUsage
+from scheduler_core.devices import device_state
+from scheduler_core.devices.pools import AllocatedDevices, PoolUsage
 from scheduler_core.errors import ServerUnavailableError, WriteTimeoutError
 from scheduler_core.framework.cluster_events import Resource
 from scheduler_core.plugins import dynamic_resources
@@ -73,7 +73,7 @@ def _deleted_without_event(original: Original) -> Original:
 
 DEVICE_BUGS: dict[str, Bug] = {
     "devices of in-flight allocations count as free": _skipped(AllocatedDevices, "put_in_flight"),
-    "counters of allocated devices count as free": lambda: _patched(counters, "_allocated", _nothing_consumed),
+    "counters of allocated devices count as free": lambda: _patched(device_state, "_allocated", _nothing_consumed),
     "shares of devices are not counted": lambda: _patched(PoolUsage, "change", _shares_not_counted),
     "claims are not written before the bind": lambda: _patched(PodBinding, "write_claims", _unwritten),
     "deallocated claims are not read again": lambda: _patched(PodBinding, "read_claims", _unwritten),

@@ -8,10 +8,9 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from scheduler_core.devices.allocator import Allocator, ClusterDevices
+from scheduler_core.devices.allocator import Allocator, ClusterDevices, NodeAllocation
 from scheduler_core.devices.behaviours import KnowledgeBounds
 from scheduler_core.devices.records import DeviceFeatures
-from scheduler_core.devices.results import NodeAllocation
 from scheduler_core.devices.search import SearchLimits
 from scheduler_core.model.devices import (
     AllocationResult,

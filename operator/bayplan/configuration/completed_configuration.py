@@ -32,8 +32,7 @@ from scheduler_core.config.scheduler_configuration import (
     KubeSchedulerConfiguration,
     KubeSchedulerProfile,
 )
-from scheduler_core.framework.plugin_set_merge import merged_sets
-from scheduler_core.framework.registry import Registry
+from scheduler_core.framework.registry import Registry, merged_sets
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.scheduler import Scheduler
 

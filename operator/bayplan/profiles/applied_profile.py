@@ -7,7 +7,7 @@ from msgspec import Struct, field
 from bayplan.profiles.desired_profiles import DesiredProfile
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.errors import Problem
-from scheduler_core.framework.plugin_set_merge import ResolvedPlugins
+from scheduler_core.framework.registry import ResolvedPlugins
 from scheduler_core.shadows.shadow_settings import ShadowSettings
 
 

@@ -13,8 +13,7 @@ from bayplan.resources.resource_model import ObjectMeta
 from scheduler_core.config import plugin_set_types as plugins_config
 from scheduler_core.config.plugin_args import IN_TREE_ARGS, read_args
 from scheduler_core.errors import ConfigError, Problem
-from scheduler_core.framework.plugin_set_merge import unknown_config_problem
-from scheduler_core.framework.registry import Registry
+from scheduler_core.framework.registry import Registry, unknown_config_problem
 
 _MAX_REFERRERS = 256
 

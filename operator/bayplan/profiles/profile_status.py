@@ -32,7 +32,7 @@ from bayplan.resources.scheduler_profile import (
     ResolvedPoint,
     SchedulerProfileStatus,
 )
-from scheduler_core.framework.plugin_set_merge import ResolvedPlugins
+from scheduler_core.framework.registry import ResolvedPlugins
 from scheduler_core.metrics.profile_metrics import LostBind
 
 COUNT_INTERVAL_SECONDS = 10.0

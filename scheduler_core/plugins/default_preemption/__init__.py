@@ -27,7 +27,6 @@ from scheduler_core.errors import ExtenderError, PluginError
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, EventRegistration, Hint, Resource
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.diagnosis import Diagnosis
-from scheduler_core.framework.disruption_units import DisruptionUnits, split_by_budgets
 from scheduler_core.framework.extension_points import (
     PostFilterPlugin,
     PostFilterPreview,
@@ -37,6 +36,7 @@ from scheduler_core.framework.extension_points import (
     PreEnqueuePlugin,
 )
 from scheduler_core.framework.gang_preemptor import GangEviction, GangPreemptor, MemberCandidates, VictimTerms
+from scheduler_core.framework.group_view import DisruptionUnits, split_by_budgets
 from scheduler_core.framework.handle import Handle
 from scheduler_core.framework.status import SUCCESS, Code, Status, error, unresolvable, unschedulable
 from scheduler_core.model.pod import Pod

@@ -18,8 +18,8 @@ from itertools import chain
 
 import numpy as np
 
-from scheduler_core.framework.disruption_units import split_by_budgets
 from scheduler_core.framework.gang_preemptor import NO_TERMS, VictimTerms
+from scheduler_core.framework.group_view import split_by_budgets
 from scheduler_core.framework.handle import DryRun, SimulatedRemoval
 from scheduler_core.plugins.default_preemption.eligibility import lower_priority_pods
 from scheduler_core.snapshot.node_columns import NodeColumns

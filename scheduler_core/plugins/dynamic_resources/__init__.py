@@ -20,10 +20,9 @@ from scheduler_core.config.plugin_args import DynamicResourcesArgs
 from scheduler_core.devices.allocator import Allocator
 from scheduler_core.devices.search import SearchLimits
 from scheduler_core.errors import AttemptLimitError, DeviceError, SchedulerCoreError
-from scheduler_core.framework.claims_filter import ClaimsFilter, NodeClaims
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, EventRegistration, Hint, Resource
 from scheduler_core.framework.cycle_state import CycleState
-from scheduler_core.framework.device_choices import CHOSEN
+from scheduler_core.framework.device_choices import CHOSEN, ClaimsFilter, NodeClaims
 from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.extension_points import (
     Codes,
@@ -43,7 +42,7 @@ from scheduler_core.framework.extension_points import (
     ScorePlugin,
     Scores,
 )
-from scheduler_core.framework.gang_post_filter import GangPostFilter, TriedMember
+from scheduler_core.framework.gang_preemptor import GangPostFilter, TriedMember
 from scheduler_core.framework.handle import Handle
 from scheduler_core.framework.plugin import always
 from scheduler_core.framework.status import SKIP, SUCCESS, Status, error, unresolvable, unschedulable

@@ -20,13 +20,17 @@ from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from scheduler_core.config.plugin_args import DynamicResourcesArgs
-from scheduler_core.devices.allocator import Allocator
+from scheduler_core.devices.allocator import Allocator, NodeAllocation
 from scheduler_core.devices.pools import PoolView
-from scheduler_core.devices.results import NodeAllocation
 from scheduler_core.errors import AllocationError, AllocationTimeoutError, DeviceError, InvalidPoolsError
-from scheduler_core.framework.claims_filter import NodeClaims, UnavailableClaim
 from scheduler_core.framework.cycle_state import CycleState, StateKey
-from scheduler_core.framework.device_choices import DeviceChoice, DeviceChooser, StepBudget
+from scheduler_core.framework.device_choices import (
+    DeviceChoice,
+    DeviceChooser,
+    NodeClaims,
+    StepBudget,
+    UnavailableClaim,
+)
 from scheduler_core.framework.handle import Handle
 from scheduler_core.framework.status import Status, error, unresolvable
 from scheduler_core.model.devices import AllocationResult, ClaimConsumer, ResourceClaim

@@ -12,10 +12,9 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler_core.devices.allocator import Allocator
+from scheduler_core.devices.allocator import Allocator, NodeAllocation
 from scheduler_core.devices.behaviours import BehaviourTable
-from scheduler_core.devices.best_fit import size_ranks
-from scheduler_core.devices.results import NodeAllocation
+from scheduler_core.devices.search import size_ranks
 from scheduler_core.errors import UndecidedRowsError
 from scheduler_core.framework.extension_points import Codes, Scores
 from scheduler_core.framework.status import Code

@@ -7,7 +7,7 @@ from typing import Any
 
 from scheduler_core.config.plugin_set_types import PluginConfig, Plugins
 from scheduler_core.config.profile_config import ProfileConfig
-from scheduler_core.framework.plugin_set_merge import resolve
+from scheduler_core.framework.registry import resolve
 from scheduler_core.in_tree import default_plugins, in_tree_registry
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod_group import GroupTopology, PodGroup

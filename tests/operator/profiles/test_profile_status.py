@@ -20,7 +20,7 @@ from bayplan.profiles.profile_status import (
 from bayplan.resources.conditions import problems_message
 
 from scheduler_core.errors import Problem
-from scheduler_core.framework.plugin_set_merge import ResolvedPlugin
+from scheduler_core.framework.registry import ResolvedPlugin
 from scheduler_core.in_tree import in_tree_registry
 from tests.support.manifests import plugin_config_manifest, profile_manifest
 

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler_core.devices.allocated_devices import AllocatedDevices
+from scheduler_core.devices.pools import AllocatedDevices
 from scheduler_core.model.devices import AllocationResult, ResourceClaim
 from tests.support.devices import DRIVER, allocated_claim, claim
 

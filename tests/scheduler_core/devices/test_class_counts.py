@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler_core.devices.class_counts import ClassCounts
+from scheduler_core.devices.allocator import ClassCounts
 from scheduler_core.model.devices import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from tests.support.devices import DRIVER, allocated_claim, claim, cluster, device, device_class, slice_of, taint_rule
 

@@ -8,7 +8,7 @@ from itertools import combinations
 import pytest
 
 from scheduler_core.devices.allocator import ClusterDevices
-from scheduler_core.devices.compatibility_groups import CompatibilityGroups
+from scheduler_core.devices.device_state import CompatibilityGroups
 from scheduler_core.devices.records import DeviceFeatures, DeviceRecord, RecordInterner
 from scheduler_core.model.devices import ResourceClaim, ResourceSlice
 from tests.support.devices import (

@@ -8,10 +8,8 @@ from hypothesis import strategies as st
 
 from scheduler_core.devices.allocator import ClusterDevices
 from scheduler_core.devices.behaviours import KnowledgeBounds
-from scheduler_core.devices.derived_attributes import DerivedAttributes
 from scheduler_core.devices.records import SelectedFacts
-from scheduler_core.devices.selector_cache import SelectorCache, Store, Verdict
-from scheduler_core.devices.sized_cache import SizedCache
+from scheduler_core.devices.selector_cache import DerivedAttributes, SelectorCache, SizedCache, Store, Verdict
 from scheduler_core.model.devices import Device, DeviceAttribute
 
 DRIVER = "gpu.example.com"

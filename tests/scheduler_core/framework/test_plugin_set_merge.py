@@ -19,8 +19,7 @@ from scheduler_core.framework.extension_points import (
     QueueSortPlugin,
     ScorePlugin,
 )
-from scheduler_core.framework.plugin_set_merge import ResolvedPlugin, resolve, unknown_config_problem
-from scheduler_core.framework.registry import Registry
+from scheduler_core.framework.registry import Registry, ResolvedPlugin, resolve, unknown_config_problem
 from tests.support.recording_plugins import Journal, recorder
 from tests.support.scheduling import plugin_set
 

@@ -10,7 +10,7 @@ from scheduler_core.config.plugin_set_types import Plugins
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.extension_points import PostFilterPlugin, PostFilterResult, PreEnqueuePlugin
-from scheduler_core.framework.gang_post_filter import GangPostFilter, TriedMember
+from scheduler_core.framework.gang_preemptor import GangPostFilter, TriedMember
 from scheduler_core.framework.status import SUCCESS, Status, unresolvable, unschedulable
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import Pod
