@@ -16,35 +16,33 @@ class ChangeLog(Generic[T]):
 
     Args:
         limit: Number of changes that are always available; at most twice as many are stored.
+
+    Attributes:
+        position: Position of the next change.
+        entries: The last changes; only for reading.
     """
 
-    __slots__ = ("_changes", "_limit", "_start")
+    __slots__ = ("_limit", "entries", "position")
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._changes: list[T] = []
-        self._start = 0
-
-    @property
-    def position(self) -> int:
-        """Position of the next change."""
-        return self._start + len(self._changes)
+        self.entries: list[T] = []
+        self.position = 0
 
     def append(self, changed: T) -> None:
         """Record a change."""
-        changes = self._changes
+        changes = self.entries
         changes.append(changed)
+        self.position += 1
         if len(changes) >= 2 * self._limit:
-            cut = len(changes) - self._limit
-            del changes[:cut]
-            self._start += cut
+            del changes[: len(changes) - self._limit]
 
     def append_all(self) -> None:
         """Record a change that may concern everything."""
-        self._start = self.position + 1
-        self._changes.clear()
+        self.position += 1
+        self.entries.clear()
 
     def since(self, position: int) -> list[T] | None:
         """Return what changed from ``position`` on, possibly with duplicates; None if it may be anything."""
-        offset = position - self._start
-        return None if offset < 0 else self._changes[offset:]
+        offset = position - self.position + len(self.entries)
+        return None if offset < 0 else self.entries[offset:]

@@ -9,9 +9,8 @@
 from __future__ import annotations
 
 from scheduler_core.cycle.assume_and_reserve import AssumedPods
-from scheduler_core.cycle.binding_cycle import BindingCycle, BindPreparation, BindRequests
-from scheduler_core.cycle.binding_outcomes import BoundPods, FailedBinds
-from scheduler_core.cycle.bound_elsewhere import PodsBoundElsewhere
+from scheduler_core.cycle.binding_cycle import BindingCycle
+from scheduler_core.cycle.binding_outcomes import BindingOutcomes
 from scheduler_core.cycle.cycle_context import CycleContext
 from scheduler_core.cycle.cycle_report import CycleReport
 from scheduler_core.cycle.decided_pods import DecidedPods
@@ -21,7 +20,7 @@ from scheduler_core.cycle.freed_capacity_event import FreedCapacity
 from scheduler_core.cycle.internal_errors import InternalErrors
 from scheduler_core.cycle.percentage_of_nodes import PartialSearch
 from scheduler_core.cycle.reuse_or_search import NodeChoice
-from scheduler_core.cycle.scheduling_cycle import CycleEnd, CycleStart, SchedulingCycle
+from scheduler_core.cycle.scheduling_cycle import SchedulingCycle
 from scheduler_core.cycle.scheduling_cycle_with_extenders import ExtendedChoice, ExtendedCycle
 from scheduler_core.explain.gang_nearest_nodes import NearestNodesOfGangs
 from scheduler_core.explain.pod_dry_run import Examiner
@@ -76,14 +75,6 @@ class Cycles:
         extended_choice = ExtendedChoice(self.selection, rejections=reservations)
         self.assumed = assumed = AssumedPods(cache, queue, context.waiting, room)
         self.failed = failed = FailedAttempts(queue, writer, report, room)
-        start = CycleStart(
-            profiles=context.profiles,
-            queue=queue,
-            cache=cache,
-            domains=context.member_domains,
-            writer=writer,
-            report=report,
-        )
         self.decided = DecidedPods(
             nodes=nodes,
             nominator=nominator,
@@ -91,14 +82,24 @@ class Cycles:
             order=context.node_order,
             suspension=context.suspension,
         )
-        end = CycleEnd(queue, assumed, failed, report, self.decided)
         self.errors = errors = InternalErrors(queue, assumed, writer, metrics, report)
-        self.pods = SchedulingCycle(start=start, choice=choice, nodes=nodes, assumed=assumed, end=end, errors=errors)
+        self.pods = SchedulingCycle(
+            profiles=context.profiles,
+            queue=queue,
+            cache=cache,
+            domains=context.member_domains,
+            writer=writer,
+            report=report,
+            choice=choice,
+            assumed=assumed,
+            failed=failed,
+            decided=self.decided,
+            errors=errors,
+        )
         self.extended = ExtendedCycle(
-            start=start,
+            cycle=self.pods,
             choice=extended_choice,
             assumed=assumed,
-            end=end,
             suspension=context.suspension,
             errors=errors,
         )
@@ -117,41 +118,36 @@ class Cycles:
             preemptions=context.services.preemptions,
             is_enabled=options.gangs_preempt,
         )
-        self.gangs = self._gangs(context, reservations, end)
+        self.gangs = self._gangs(context, reservations)
 
     def _binding(self, context: CycleContext) -> BindingCycle:
         cache, queue, clock = context.cache, context.queue, context.clock
-        writer, suspension, room, report = context.writer, context.suspension, self.room, self.report
-        assumed = self.assumed
-        preparation = BindPreparation(
+        writer, report = context.writer, self.report
+        outcomes = BindingOutcomes(
+            cache=cache,
+            queue=queue,
+            writer=writer,
+            clock=clock,
+            report=report,
+            assumed=self.assumed,
+            failures=self.failed,
+            room=self.room,
+            errors=self.errors,
+        )
+        return BindingCycle(
+            cache=cache,
+            queue=queue,
             waiting=context.waiting,
             in_pre_bind=context.services.in_pre_bind,
             idle=context.idle_binds,
-            queue=queue,
-            suspension=suspension,
+            suspension=context.suspension,
             writer=writer,
+            clock=clock,
             report=report,
-        )
-        lost = PodsBoundElsewhere(cache=cache, queue=queue, assumed=assumed, report=report, room=room)
-        bound = BoundPods(cache=cache, queue=queue, writer=writer, clock=clock, report=report)
-        return BindingCycle(
-            preparation=preparation,
-            requests=BindRequests(writer, clock),
-            bound=bound,
-            failed=FailedBinds(
-                lost=lost,
-                assumed=assumed,
-                failed=self.failed,
-                room=room,
-                report=report,
-                errors=self.errors,
-                bound=bound,
-            ),
-            suspension=suspension,
-            cache=cache,
+            outcomes=outcomes,
         )
 
-    def _gangs(self, context: CycleContext, reservations: GangReservations, end: CycleEnd) -> GangScheduler:
+    def _gangs(self, context: CycleContext, reservations: GangReservations) -> GangScheduler:
         cache, queue, clock, metrics = context.cache, context.queue, context.clock, context.metrics
         nodes, assumed, report, trials = cache.columns, self.assumed, self.report, self.trials
         plans = PlacementPlans(nodes, self.selection, assumed, clock, steps=context.steps)
@@ -173,7 +169,7 @@ class Cycles:
             queue=queue,
             waiting=context.waiting,
             assumed=assumed,
-            end=end,
+            end=self.pods,
             report=report,
             errors=self.errors,
         )

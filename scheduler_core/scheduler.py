@@ -57,7 +57,7 @@ from scheduler_core.runtime.reserve_and_permit import WaitingPodMap
 from scheduler_core.scheduler_options import SchedulerOptions, SchedulerPorts
 from scheduler_core.snapshot.cluster_cache import ClusterCache
 from scheduler_core.snapshot.indexes.device_index import DeviceIndex
-from scheduler_core.step_counter import StepCounter
+from scheduler_core.step_counter import NO_LIMIT, StepCounter
 
 if TYPE_CHECKING:
     from scheduler_core.shadows.shadow_profiles import ShadowProfiles
@@ -355,7 +355,7 @@ class Scheduler:
             if context.queue.wakeups.has_pending:
                 # The next pop evaluates more of them, after a turn of the event loop.
                 break
-            if context.suspension.is_awaited:
+            if context.suspension.waiting_tasks:
                 # Tasks that wait for the end of the suspended cycle run before the next cycle.
                 break
         await self._journal.paused(self.shadows.compare() if decided.pods else context.clock.sleep(0))
@@ -368,13 +368,13 @@ class Scheduler:
     async def _cycle(self, queued: QueuedPod) -> None:
         """Run one cycle of a pod or a gang; awaits only for extenders and between slices."""
         attempt, attempts, steps = None, list[Attempt](), self.context.steps
-        steps.begin_attempt(queued.size)
+        steps.begin_attempt(len(queued.members) if isinstance(queued, QueuedGang) else 1)
         try:
             try:
                 if isinstance(queued, QueuedGang):
                     attempts = await self.cycles.gangs.schedule(queued)
                 else:
-                    instance = self.context.profiles.get(queued.profile)
+                    instance = self.context.profiles.live.get(queued.profile)
                     if instance is not None and instance.extenders:
                         attempt = await self.cycles.extended.schedule(queued)
                     else:
@@ -390,7 +390,7 @@ class Scheduler:
                 except Exception as fault:
                     self.cycles.binding.interrupted(each, fault)
         finally:
-            steps.end_attempt()
+            steps.limit = NO_LIMIT
             if self._slices.has_suspended:
                 try_twice(self._slices.cycle_ended)
 
@@ -401,7 +401,7 @@ class Scheduler:
 
     @property
     def _binds_under_way(self) -> int:
-        return len(self._binding) - len(self.context.waiting) - self.context.idle_binds.count
+        return len(self._binding) - len(self.context.waiting.entries) - self.context.idle_binds.count
 
     async def _until_binds_drain(self) -> None:
         while self._binds_under_way >= self.options.max_binding:
@@ -409,10 +409,12 @@ class Scheduler:
             await self._bind_ended.wait()
 
     def _start_binding(self, attempt: Attempt) -> None:
-        self._journal.placed(attempt)
         binding = self._bind(attempt)
         try:
-            task = asyncio.get_running_loop().create_task(self._journal.steps(binding))
+            if self._journal.follows_binds:
+                self._journal.placed(attempt)
+                binding = self._journal.steps(binding)
+            task = asyncio.get_running_loop().create_task(binding)
         except BaseException:
             binding.close()
             raise

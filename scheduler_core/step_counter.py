@@ -27,7 +27,7 @@ DRY_RUN_STEPS = 5_000
 _MEMBERS_PER_ATTEMPT = 100
 """Further members of a gang that together add the steps of one attempt to its limit."""
 _STEPS_OF_ERROR = 20
-_NO_LIMIT = 1 << 62
+NO_LIMIT = 1 << 62
 
 
 class StepCounter:
@@ -40,11 +40,12 @@ class StepCounter:
 
     Attributes:
         spent: Steps of the attempt in progress, or of the last one.
+        limit: Steps that the attempt or dry run in progress may take; :data:`NO_LIMIT` without one.
         is_dry: Whether a dry run is in progress, which must not change what live attempts are charged for.
         on_slice_end: Called when a slice is used up; None if nothing can run between two slices.
     """
 
-    __slots__ = ("_left", "_limit", "attempt_steps", "dry_run_steps", "is_dry", "on_slice_end", "slice_steps", "spent")
+    __slots__ = ("_left", "attempt_steps", "dry_run_steps", "is_dry", "limit", "on_slice_end", "slice_steps", "spent")
 
     def __init__(
         self,
@@ -58,7 +59,7 @@ class StepCounter:
         self.spent = 0
         self.is_dry = False
         self.on_slice_end: Callable[[], None] | None = None
-        self._limit = _NO_LIMIT
+        self.limit = NO_LIMIT
         self._left = slice_steps
 
     def spend(self, steps: int = 1) -> None:
@@ -68,10 +69,10 @@ class StepCounter:
             AttemptLimitError: The attempt took more steps than it may.
         """
         self.spent += steps
-        if self.spent > self._limit:
+        if self.spent > self.limit:
             # What catches the error and goes on with something else is interrupted, too.
             self.upkeep(steps + _STEPS_OF_ERROR)
-            raise AttemptLimitError(self._limit, is_dry=self.is_dry)
+            raise AttemptLimitError(self.limit, is_dry=self.is_dry)
         self._left -= steps
         if self._left <= 0:
             self._end_slice()
@@ -102,11 +103,14 @@ class StepCounter:
 
     def begin_attempt(self, pods: int = 1) -> None:
         """Bound a live attempt until :meth:`end_attempt`; the arguments are those of :meth:`live_attempt`."""
-        self._begin(self.attempt_steps + (max(pods, 1) - 1) * (self.attempt_steps // _MEMBERS_PER_ATTEMPT))
+        limit = self.attempt_steps
+        if pods > 1:
+            limit += (pods - 1) * (limit // _MEMBERS_PER_ATTEMPT)
+        self.spent, self.limit, self._left = 0, limit, self.slice_steps
 
     def end_attempt(self) -> None:
         """Count the steps of no attempt from now on."""
-        self._limit = _NO_LIMIT
+        self.limit = NO_LIMIT
 
     @contextmanager
     def dry_run(self, *, in_slices: bool = False) -> Iterator[None]:
@@ -115,15 +119,12 @@ class StepCounter:
         Args:
             in_slices: Whether the scheduling loop makes it, so that the event loop runs between its slices.
         """
-        if self._limit != _NO_LIMIT:
+        if self.limit != NO_LIMIT:
             yield
             return
-        self._begin(self.attempt_steps if in_slices else self.dry_run_steps)
-        self.is_dry = True
+        self.spent, self._left, self.is_dry = 0, self.slice_steps, True
+        self.limit = self.attempt_steps if in_slices else self.dry_run_steps
         try:
             yield
         finally:
-            self.is_dry, self._limit = False, _NO_LIMIT
-
-    def _begin(self, limit: int) -> None:
-        self.spent, self._limit, self._left = 0, limit, self.slice_steps
+            self.is_dry, self.limit = False, NO_LIMIT

@@ -82,7 +82,8 @@ class AssumedPods:
         if attempt.info.pod.spec.node_name:
             return Failure(f"the resize fits on node {node_name}; waiting for the kubelet")
         failure = self.reserve(attempt, node_name)
-        self.end_nomination(attempt)
+        if self._nominator.node_by_uid:
+            self.end_nomination(attempt)
         return failure or self.permit(attempt)
 
     def reserve(self, attempt: Attempt, node_name: str) -> Failure | None:
@@ -125,6 +126,9 @@ class AssumedPods:
         """Run Permit for a pod that is assumed and reserved."""
         recorder = attempt.state.recorder
         recorder.enter(_PERMIT)
+        if not attempt.instance.permit:
+            recorder.leave(_PERMIT, Code.SUCCESS)
+            return None
         status, waits = run_permit(attempt.instance, attempt.state, attempt.info, attempt.node_name)
         recorder.leave(_PERMIT, status.code)
         if status.code is Code.WAIT:

@@ -57,13 +57,17 @@ class Attempt:
 
     def begin(self) -> None:
         """Count the attempt as in flight for its instance, until :meth:`end`."""
-        self.instance.begin()
+        self.instance.in_flight += 1
         self.is_counted = True
 
     def end(self) -> None:
         """Count the attempt as ended; no effect if it was not counted, or was ended before."""
         if self.is_counted:
-            self.instance.end()
+            # Only the last attempt of a retired instance has more to do than to be counted.
+            if self.instance.is_retired:
+                self.instance.end()
+            else:
+                self.instance.in_flight -= 1
             self.is_counted = False
 
     def log_fields(self) -> dict[str, str]:

@@ -3,37 +3,40 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 from scheduler_core.cycle.assume_and_reserve import AssumedPods
 from scheduler_core.cycle.attempt import Attempt
-from scheduler_core.cycle.bound_elsewhere import PodsBoundElsewhere
 from scheduler_core.cycle.cycle_report import CycleReport
 from scheduler_core.cycle.failure_handler import FailedAttempts, Failure
-from scheduler_core.cycle.freed_capacity_event import FreedCapacity
+from scheduler_core.cycle.freed_capacity_event import FreedCapacity, on_node
 from scheduler_core.cycle.internal_errors import InternalErrors, try_all, try_twice
 from scheduler_core.framework.cycle_stages import CycleStage
-from scheduler_core.framework.pods_to_activate import take_pods_to_activate
 from scheduler_core.framework.status import Code
-from scheduler_core.metrics.attempt_reports import log_bound
+from scheduler_core.metrics.attempt_reports import DECISIONS, log_bound
 from scheduler_core.metrics.profile_metrics import ERROR, SCHEDULED, UNSCHEDULABLE
 from scheduler_core.ports import Clock, ClusterWriter, Event, ObjectReference
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.binding import run_post_binds
-from scheduler_core.snapshot.cluster_cache import ClusterCache
+from scheduler_core.snapshot.cluster_cache import ClusterCache, Placement
 
 log = logging.getLogger(__name__)
 _POST_BIND = CycleStage.POST_BIND
 
 
-class BoundPods:
-    """Records pods that were bound, and runs PostBind.
+class BindingOutcomes:
+    """Ends binding cycles.
 
     Args:
-        cache: Confirms the pods when a watch shows them.
+        cache: Confirms pods when a watch shows them.
         queue: The queue.
         writer: Writer of events.
         clock: Time.
         report: Report of cycles.
+        assumed: Releases pods.
+        failures: Reports and requeues failed attempts.
+        room: Reports freed room.
+        errors: Requeues and reports pods after an exception.
     """
 
     def __init__(
@@ -44,69 +47,50 @@ class BoundPods:
         writer: ClusterWriter,
         clock: Clock,
         report: CycleReport,
+        assumed: AssumedPods,
+        failures: FailedAttempts,
+        room: FreedCapacity,
+        errors: InternalErrors,
     ) -> None:
         self._cache = cache
         self._queue = queue
         self._writer = writer
         self._clock = clock
         self._report = report
+        self._assumed = assumed
+        self._failed = failures
+        self._room = room
+        self._errors = errors
 
-    def record(self, attempt: Attempt) -> None:
+    def bound(self, attempt: Attempt) -> None:
         """Record a bound pod and end its attempt."""
         info, pod, instance = attempt.info, attempt.info.pod, attempt.instance
-        note = f"Successfully assigned {pod.key} to {attempt.node_name}"
+        note = f"Successfully assigned {info.key} to {attempt.node_name}"
         regarding = ObjectReference("Pod", pod.metadata.name, pod.metadata.namespace, info.uid)
         event = Event(regarding, "Normal", "Scheduled", "Binding", note, reporting_controller=instance.name)
         recorder = attempt.state.recorder
+        logging_steps: tuple[tuple[Any, ...], ...] = ()
+        post_binds: tuple[tuple[Any, ...], ...] = ()
+        if DECISIONS.isEnabledFor(logging.DEBUG):
+            counts = attempt.feasible_count, self._cache.columns.count
+            logging_steps = ((log_bound, attempt.queued, attempt.log_fields, *counts),)
+        if instance.post_bind:
+            post_binds = ((run_post_binds, instance, attempt.state, info, attempt.node_name),)
         # The pod is bound, so an error in one of these steps must not keep the others from running.
         try_all(
             (self._cache.finish_binding, info.uid, self._clock.now()),
             (self._queue.scheduled, attempt.queued),
             (self._writer.record, event),
             (self._report.pod_bound, attempt),
-            (log_bound, attempt.queued, attempt.log_fields, attempt.feasible_count, self._cache.columns.count),
+            *logging_steps,
             (recorder.enter, _POST_BIND),
-            (run_post_binds, instance, attempt.state, info, attempt.node_name),
+            *post_binds,
             (recorder.leave, _POST_BIND, Code.SUCCESS),
             (self._report.binding_ended, attempt, SCHEDULED),
             (attempt.end,),
         )
-        named = take_pods_to_activate(attempt.state)
-        if named:
-            try_twice(self._queue.activate, named)
-
-
-class FailedBinds:
-    """Handles binding cycles that end without a bind.
-
-    Args:
-        lost: Records pods that another scheduler has bound.
-        assumed: Releases pods.
-        failed: Reports and requeues failed attempts.
-        room: Reports freed room.
-        report: Report of cycles.
-        errors: Requeues and reports pods after an exception.
-        bound: Records bound pods.
-    """
-
-    def __init__(
-        self,
-        *,
-        lost: PodsBoundElsewhere,
-        assumed: AssumedPods,
-        failed: FailedAttempts,
-        room: FreedCapacity,
-        report: CycleReport,
-        errors: InternalErrors,
-        bound: BoundPods,
-    ) -> None:
-        self._errors = errors
-        self._bound = bound
-        self._lost = lost
-        self._assumed = assumed
-        self._failed = failed
-        self._room = room
-        self._report = report
+        if attempt.state.to_activate is not None:
+            try_twice(self._queue.activate, attempt.state.to_activate.take())
 
     def interrupted(self, attempt: Attempt, failure: Failure | None, fault: Exception) -> None:
         """End a binding cycle whose end raised.
@@ -119,7 +103,7 @@ class FailedBinds:
         if failure is None:
             text = "the end of the bind of pod %s failed in the scheduler itself"
             try_twice(log.error, text, attempt.info.key, exc_info=fault, extra=attempt.log_fields())
-            try_twice(self._bound.record, attempt)
+            try_twice(self.bound, attempt)
             return
         self._errors.interrupted(attempt.queued, attempt, fault)
 
@@ -128,7 +112,7 @@ class FailedBinds:
         try_twice(self._assumed.release_unbound, attempt)
         try_twice(self._failed.drop, attempt)
 
-    def record(self, attempt: Attempt, failure: Failure, rival_node_name: str) -> None:
+    def failed(self, attempt: Attempt, failure: Failure, rival_node_name: str) -> None:
         """Handle a failed bind.
 
         A rejected pod is requeued before the room is reported, because its own release must not activate it.
@@ -139,7 +123,7 @@ class FailedBinds:
             rival_node_name: The node to which another scheduler has bound the pod; "" to requeue the pod.
         """
         if rival_node_name:
-            self._lost.record(attempt, rival_node_name)
+            self._bound_elsewhere(attempt, rival_node_name)
             return
         pod, node_name = attempt.info.pod, attempt.node_name
         self._assumed.release_unbound(attempt)
@@ -150,3 +134,42 @@ class FailedBinds:
         else:
             self._failed.handle(attempt, failure)
             self._room.report(pod, node_name, exclude=attempt.info.uid)
+
+    def _bound_elsewhere(self, attempt: Attempt, rival_node_name: str) -> None:
+        """Count a pod on the node to which another scheduler bound it, release it here and end its attempt.
+
+        kube-scheduler v1.37.1 requeues such a pod until a watch shows it bound (``handleSchedulingFailure``). Here it
+        is not requeued: it is bound, so another bind would be rejected too, and PodScheduled=False or FailedScheduling
+        would be false. The pod is counted on the other scheduler's node at once, even if the watch is late.
+        """
+        info, node_name, profile = attempt.info, attempt.node_name, attempt.instance.name
+        self._count_there(attempt, rival_node_name)
+        self._assumed.release_unbound(attempt)
+        self._report.binding_ended(attempt, ERROR)
+        self._report.bind_lost(attempt, node_name, rival_node_name)
+        log.warning(
+            "another scheduler has bound pod %s of profile %s to node %s, while node %s was chosen here; make sure "
+            "that only one scheduler serves each schedulerName",
+            info.key,
+            profile,
+            rival_node_name,
+            node_name,
+        )
+        attempt.end()
+        nominator = self._queue.nominator
+        nominated_node, nominated = nominator.node_of(info.uid), nominator.nomination_of(info.uid)
+        held = self._queue.find(info.uid)
+        if held is attempt.queued:
+            self._queue.remove(info.uid)
+        if held is None or held is attempt.queued:
+            # Otherwise it was removed and added again, and that entry does not belong to this attempt.
+            self._queue.done(info.uid)
+        self._room.report(info.pod, node_name)
+        if nominated is not None:
+            self._room.nomination_unused(nominated, nominated_node, rival_node_name)
+
+    def _count_there(self, attempt: Attempt, rival_node_name: str) -> None:
+        placed = self._cache.get(attempt.info.uid)
+        if placed is not None and placed.placement is not Placement.ADDED:
+            # An unknown pod was deleted meanwhile; no later event would remove it from the cache.
+            self._cache.add_pod(on_node(rival_node_name, placed.info.pod))

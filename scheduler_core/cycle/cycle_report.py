@@ -11,7 +11,7 @@ from scheduler_core.framework.status import Status
 from scheduler_core.metrics.attempt_reports import AttemptHistory, CycleSubject, EndedAttempt, SlowCycles
 from scheduler_core.metrics.cycle_recorder import CycleRecorder, RecorderPool
 from scheduler_core.metrics.profile_metrics import ERROR, SCHEDULED, UNSCHEDULABLE, LostBind, ProfileRecord
-from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics
+from scheduler_core.metrics.scheduler_metrics import SAMPLING_INTERVAL, SchedulerMetrics
 from scheduler_core.ports import Clock, CycleTrace, Tracer
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.snapshot.node_columns import NodeColumns
@@ -57,7 +57,11 @@ class CycleReport:
 
     def begin_attempt(self, queued: QueuedPod, instance: FrameworkInstance) -> Attempt:
         """Return a new attempt, whose scheduling cycle starts now."""
-        recorder, is_sampled = self._recorders.take(), self._metrics.sample_next_cycle()
+        recorder, metrics = self._recorders.take(), self._metrics
+        metrics.cycles += 1
+        is_sampled = not metrics.cycles % SAMPLING_INTERVAL
+        if is_sampled:
+            metrics.settle_if_due()
         attempt = Attempt(queued, queued.info, instance, recorder.times[0], recorder, is_sampled=is_sampled)
         attempt.state.recorder, attempt.state.evaluations = recorder, instance.evaluations
         return attempt
@@ -108,7 +112,8 @@ class CycleReport:
             self._trace(attempt, recorder, "binding", result)
         if attempt.is_sampled:
             self._metrics.plugins_ran(recorder)
-        self.release_recorder(attempt)
+        self._recorders.release(recorder)
+        attempt.recorder, attempt.state.recorder = None, NOT_RECORDED
 
     def pod_bound(self, attempt: Attempt) -> None:
         """Report an attempt that succeeded; the durations include its binding cycle."""

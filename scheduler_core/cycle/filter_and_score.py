@@ -208,7 +208,7 @@ class Search:
         state.recorder.enter(_PRE_FILTER)
         self._pre_filter = outcome = run_pre_filters(attempt.instance, state, info, nodes)
         state.recorder.leave(_PRE_FILTER, outcome.status.code)
-        self._narrowed = narrowed_status(outcome.narrowing)
+        self._narrowed: Status | None = None
         self._own_verdicts: dict[Status, int] = {}
         self._own_statuses: list[Status] = []
         self._own_row, self._own_verdict = NO_ROW, 0
@@ -223,6 +223,8 @@ class Search:
 
     def _decode(self, verdict: int) -> Status:
         if verdict == NARROWED:
+            if self._narrowed is None:
+                self._narrowed = narrowed_status(self._pre_filter.narrowing)
             return self._narrowed
         if verdict <= _FIRST_OWN_VERDICT:
             return self._own_statuses[_FIRST_OWN_VERDICT - verdict]
@@ -231,7 +233,9 @@ class Search:
 
     def _filter(self, rows: Rows) -> Verdicts:
         attempt, nodes = self._attempt, self._nodes
-        if self._nominated is None:
+        if self._nominated is None and not self._nominator.node_by_uid:
+            self._nominated = {}
+        elif self._nominated is None:
             self._nominated = filter_with_nominated_pods(
                 attempt.instance,
                 attempt.state,

@@ -55,7 +55,7 @@ def filter_with_nominated_pods(
     Raises:
         PluginError: A plugin raised, or returned what its point does not allow.
     """
-    if not len(nominator):
+    if not nominator.node_by_uid:
         return {}
     nominations = dict(nominated_by_row(pod, nodes, nominator, among=among, find_cached=find_cached))
     filters = None

@@ -14,13 +14,13 @@ from scheduler_core.errors import AttemptLimitError, PluginError
 from scheduler_core.framework.cycle_stages import CycleStage
 from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.status import Code
-from scheduler_core.metrics.cycle_recorder import CycleRecorder
 from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics
 from scheduler_core.queueing.nominator import NominatedPods
-from scheduler_core.runtime.equivalence.reuse import Evaluation, PodClasses, ReuseBounds
+from scheduler_core.runtime.equivalence.reuse import PodClass, PodClasses, ReuseBounds
 
 log = logging.getLogger(__name__)
 
+_REUSE, _SUCCESS = CycleStage.REUSE, Code.SUCCESS
 _SAMPLED = 10
 """Sampling interval: of the timed attempts of known classes, one in this many runs the full scheduling cycle."""
 
@@ -67,12 +67,17 @@ class NodeChoice:
         classes = self._classes(attempt)
         if classes is None:
             return ""
-        recorder = attempt.recorder
+        instance, nodes, recorder = attempt.instance, self._nodes, attempt.recorder
         assert recorder is not None, "an attempt without a recorder reuses no results"
         # The stage Reuse stays, the stages after it run again.
         stages = len(recorder.left)
+        found = None
         try:
-            found = self._evaluate(attempt, classes, recorder)
+            recorder.enter(_REUSE)
+            known = classes.lookup(instance, attempt.info, nodes)
+            recorder.leave(_REUSE, _SUCCESS)
+            if known is not None and not (attempt.is_sampled and self._is_timed(attempt, classes, known)):
+                found = known.evaluate(instance, attempt.info, nodes, recorder, attempt.among)
         except Exception as error:
             recorder.interrupt()
             recorder.rewind(stages)
@@ -83,11 +88,13 @@ class NodeChoice:
         if found is None:
             recorder.rewind(stages)
             return ""
-        self._metrics.profiles[attempt.instance.name].reused += 1
+        self._metrics.profiles[instance.name].reused += 1
         found.state.recorder = recorder
         attempt.state = found.state
         attempt.feasible_count = found.feasible_count
-        return self._nodes.node_name(self._selection.row_of_ties(attempt, found.best))
+        name = nodes.names[self._selection.row_of_ties(attempt, found.best)]
+        assert name is not None, "only rows of nodes are feasible"
+        return name
 
     def find_all(self, attempt: Attempt) -> Feasible | None:
         """Return all feasible nodes with the complete diagnosis; None if the profile evaluates a percentage of them.
@@ -126,21 +133,15 @@ class NodeChoice:
             # A plugin's reuse check raised; the pod has its node all the same.
             self._failed(attempt, error)
 
-    def _evaluate(self, attempt: Attempt, classes: PodClasses, recorder: CycleRecorder) -> Evaluation | None:
-        instance, nodes = attempt.instance, self._nodes
-        recorder.enter(CycleStage.REUSE)
-        found = classes.lookup(instance, attempt.info, nodes)
-        recorder.leave(CycleStage.REUSE, Code.SUCCESS)
-        if found is None:
-            return None
-        if attempt.is_sampled:
-            # Timing the plugins costs as much as many reused cycles. A plugin that may read anything is called anyway.
-            is_turn = classes.untimed % _SAMPLED == 0
-            classes.untimed += 1
-            if is_turn or found.every_time.reads_anything:
-                return None
-            attempt.is_sampled = False
-        return found.evaluate(instance, attempt.info, nodes, recorder, attempt.among)
+    def _is_timed(self, attempt: Attempt, classes: PodClasses, known: PodClass) -> bool:
+        """Return whether the full cycle decides, so that its plugins are timed; if not, the attempt is not sampled.
+
+        Timing the plugins costs as much as many reused cycles. A plugin that may read anything is called anyway.
+        """
+        is_turn = classes.untimed % _SAMPLED == 0
+        classes.untimed += 1
+        attempt.is_sampled = is_turn or known.every_time.reads_anything
+        return attempt.is_sampled
 
     def _classes(self, attempt: Attempt) -> PodClasses | None:
         """Return the classes of the profile's revision; None if anything but rows and Node objects can matter.
@@ -148,13 +149,14 @@ class NodeChoice:
         That is so with nominated nodes, reservations, extenders and a percentage of nodes to score, and for a running
         pod whose resize is deferred.
         """
-        instance = attempt.instance
-        if self._bounds is None or self._reservations or len(self._nominator) or instance.extenders:
-            return None
         pod = attempt.info.pod
-        if pod.spec.node_name or pod.status.nominated_node_name or self._partial.percentage_of(instance) < 100:
+        if pod.spec.node_name or pod.status.nominated_node_name or self._nominator.node_by_uid or self._reservations:
             return None
-        if instance.pod_classes is None:
+        instance = attempt.instance
+        if instance.pod_classes is None and self._bounds is not None and not instance.extenders:
+            # A profile that evaluates a percentage of the nodes never has classes.
+            if self._partial.percentage_of(instance) < 100:
+                return None
             instance.pod_classes = PodClasses(self._bounds)
         return instance.pod_classes
 

@@ -19,7 +19,6 @@ from scheduler_core.cycle.reuse_or_search import NodeChoice
 from scheduler_core.errors import AttemptLimitError, SchedulerCoreError, error_message
 from scheduler_core.framework.cycle_stages import CycleStage
 from scheduler_core.framework.diagnosis import Diagnosis
-from scheduler_core.framework.pods_to_activate import take_pods_to_activate
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.metrics.profile_metrics import ERROR, UNSCHEDULABLE
 from scheduler_core.model.meta import ObjectMeta
@@ -29,39 +28,53 @@ from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.post_filtering import run_post_filters
 from scheduler_core.runtime.profile_swap import ProfileTable
 from scheduler_core.snapshot.cluster_cache import ClusterCache
-from scheduler_core.snapshot.node_columns import NodeColumns
 
 log = logging.getLogger(__name__)
 _POST_FILTER = CycleStage.POST_FILTER
 
 
 class SchedulingCycle:
-    """Scheduling cycles of profiles without extenders.
+    """Scheduling cycles of profiles without extenders; their beginning and end serve the other cycles, too.
 
     Args:
-        start: Begins attempts.
+        profiles: The live profiles.
+        queue: The queue.
+        cache: Nodes, and assumed and bound pods.
+        domains: Domains of gangs that require one.
+        writer: Writer of events.
+        report: Report of cycles.
         choice: Chooses nodes.
-        nodes: The columns, for PostFilter.
-        assumed: Assumes the pods.
-        end: Ends the cycles.
+        assumed: Assumes and releases the pods.
+        failed: Reports and requeues failed attempts.
+        decided: Records decisions for shadow profiles.
         errors: Ends the cycles that an exception interrupted.
     """
 
     def __init__(
         self,
         *,
-        start: CycleStart,
+        profiles: ProfileTable,
+        queue: SchedulingQueue,
+        cache: ClusterCache,
+        domains: MemberDomains,
+        writer: ClusterWriter,
+        report: CycleReport,
         choice: NodeChoice,
-        nodes: NodeColumns,
         assumed: AssumedPods,
-        end: CycleEnd,
+        failed: FailedAttempts,
+        decided: DecidedPods,
         errors: InternalErrors,
     ) -> None:
-        self._start = start
+        self._profiles = profiles
+        self._queue = queue
+        self._cache = cache
+        self._domains = domains
+        self._writer = writer
+        self._report = report
         self._choice = choice
-        self._nodes = nodes
         self._assumed = assumed
-        self._end = end
+        self._failed = failed
+        self._decided = decided
         self._errors = errors
 
     def schedule(self, queued: QueuedPod) -> Attempt | None:
@@ -75,28 +88,73 @@ class SchedulingCycle:
         """
         attempt = None
         try:
-            attempt = self._start.begin(queued)
+            attempt = self.begin(queued)
             if attempt is None:
                 return None
             try:
-                failure = self._decide(attempt)
+                node_name = self._choice.reuse(attempt)
+                failure = self._assumed.reserve_and_permit(attempt, node_name) if node_name else self._search(attempt)
             except Exception as error:
                 failure = failure_of(attempt, error)
-            return self._end.conclude(attempt, failure)
+            return self.conclude(attempt, failure)
         except Exception as error:
             self._errors.interrupted(queued, attempt, error)
             return None
         except BaseException:
             if attempt is not None:
-                self._end.cancel(attempt)
+                self.cancel(attempt)
             raise
 
-    def _decide(self, attempt: Attempt) -> Failure | None:
-        node_name = self._choice.reuse(attempt)
+    def begin(self, queued: QueuedPod) -> Attempt | None:
+        """Begin an attempt; None if the pod is parked or skipped instead.
+
+        A pod is skipped if it is being deleted, or is assumed or bound already. A running pod is tried if its resize is
+        deferred.
+        """
+        instance, pod = self._profiles.live.get(queued.profile), queued.info.pod
+        if instance is None:
+            self._queue.failed(queued)
+            return None
+        if pod.metadata.deletion_timestamp is not None:
+            self._skip_deleted(pod)
+            return None
+        if queued.uid in self._cache.placed and not pod.has_deferred_resize:
+            self._queue.done(queued.uid)
+            return None
+        attempt = self._report.begin_attempt(queued, instance)
+        if queued.group is not None:
+            restrict_to_domain(self._domains, attempt)
+        instance.in_flight += 1
+        attempt.is_counted = True
+        return attempt
+
+    def conclude(self, attempt: Attempt, failure: Failure | None) -> Attempt | None:
+        """End the cycle: return the attempt for its binding cycle, or release the pod and report the failure."""
+        if self._decided.profiles:
+            self._decided.decided(attempt, failure)
+        if failure is None:
+            self._report.scheduling_ended(attempt)
+            if attempt.state.to_activate is not None:
+                self._queue.activate(attempt.state.to_activate.take())
+            self._assumed.hand_over(attempt)
+            return attempt
+        self._assumed.release(attempt)
+        self._assumed.undo()
+        self._report.scheduling_ended(attempt, ERROR if failure.is_error else UNSCHEDULABLE)
+        self._failed.handle(attempt, failure)
+        return None
+
+    def cancel(self, attempt: Attempt) -> None:
+        """Release and requeue the pod of a cycle that is cancelled between two slices, or while it awaits."""
+        self._assumed.release(attempt)
+        self._queue.failed(attempt.queued)
+        attempt.end()
+
+    def _search(self, attempt: Attempt) -> Failure | None:
+        """Choose a node by a full search, assume the pod and run Reserve and Permit; PostFilter if no node fits."""
+        node_name, diagnosis = self._choice.search(attempt)
         if not node_name:
-            node_name, diagnosis = self._choice.search(attempt)
-            if not node_name:
-                return no_fit(diagnosis, self._run_post_filters(attempt, diagnosis))
+            return no_fit(diagnosis, self._run_post_filters(attempt, diagnosis))
         return self._assumed.reserve_and_permit(attempt, node_name)
 
     def _run_post_filters(self, attempt: Attempt, diagnosis: Diagnosis) -> str | None:
@@ -106,10 +164,27 @@ class SchedulingCycle:
             The node to nominate; "" clears the nomination, None keeps it.
         """
         attempt.state.recorder.enter(_POST_FILTER)
-        outcome = run_post_filters(attempt.instance, attempt.state, attempt.info, self._nodes, diagnosis)
+        outcome = run_post_filters(attempt.instance, attempt.state, attempt.info, self._cache.columns, diagnosis)
         attempt.state.recorder.leave(_POST_FILTER, outcome.status.code)
         diagnosis.post_filter_message = outcome.status.message
         return outcome.nominated_node
+
+    def _skip_deleted(self, pod: Pod) -> None:
+        """End the attempt of a pod that is being deleted; its nomination stays, without its requests and priority.
+
+        A finalizer may delay its deletion for long, and the pod never needs the room. kube-scheduler v1.37.1 looks
+        nominated pods up in its queues (``PriorityQueue.nominatedPodToInfo``); one that is in none of them counts as a
+        pod of priority 0 without requests.
+        """
+        note = f"skip schedule deleting pod: {pod.key}"
+        self._writer.record(failed_scheduling(pod, note, pod.spec.scheduler_name))
+        meta, nominator = pod.metadata, self._queue.nominator
+        nominated = nominator.node_of(meta.uid)
+        # Nominated again afterwards, because the end of an attempt withdraws the nomination.
+        self._queue.done(meta.uid)
+        if nominated:
+            bare = Pod(ObjectMeta(name=meta.name, namespace=meta.namespace, uid=meta.uid))
+            nominator.nominate(self._cache.columns.compile_pod(bare), nominated)
 
 
 def failure_of(attempt: Attempt, error: Exception) -> Failure:
@@ -126,129 +201,8 @@ def failure_of(attempt: Attempt, error: Exception) -> Failure:
     return Failure(error_message(error), is_error=True)
 
 
-class CycleStart:
-    """Begins attempts for popped pods; parks or skips pods that must not be scheduled.
-
-    Args:
-        profiles: The live profiles.
-        queue: The queue.
-        cache: Assumed and bound pods.
-        domains: Domains of gangs that require one.
-        writer: Writer of events.
-        report: Report of cycles.
-    """
-
-    def __init__(
-        self,
-        *,
-        profiles: ProfileTable,
-        queue: SchedulingQueue,
-        cache: ClusterCache,
-        domains: MemberDomains,
-        writer: ClusterWriter,
-        report: CycleReport,
-    ) -> None:
-        self._profiles = profiles
-        self._queue = queue
-        self._cache = cache
-        self._domains = domains
-        self._writer = writer
-        self._report = report
-
-    def begin(self, queued: QueuedPod) -> Attempt | None:
-        """Begin an attempt; None if the pod is parked or skipped instead."""
-        instance = self._profiles.get(queued.profile)
-        if instance is None:
-            self._queue.failed(queued)
-            return None
-        if self._skip(queued):
-            self._queue.done(queued.uid)
-            return None
-        attempt = self._report.begin_attempt(queued, instance)
-        if queued.group is not None:
-            restrict_to_domain(self._domains, attempt)
-        attempt.begin()
-        return attempt
-
-    def _skip(self, queued: QueuedPod) -> bool:
-        """Return whether the pod must be skipped: it is being deleted, or is assumed or bound already.
-
-        A running pod is tried if its resize is deferred.
-        """
-        pod = queued.info.pod
-        if pod.metadata.deletion_timestamp is not None:
-            note = f"skip schedule deleting pod: {pod.key}"
-            self._writer.record(failed_scheduling(pod, note, pod.spec.scheduler_name))
-            self._strip_nomination(pod)
-            return True
-        return self._cache.get(queued.uid) is not None and not pod.has_deferred_resize
-
-    def _strip_nomination(self, pod: Pod) -> None:
-        """Keep the nomination of a pod that has left the queue, but drop the pod's requests and priority.
-
-        A finalizer may delay its deletion for long, and the pod never needs the room. kube-scheduler v1.37.1 looks
-        nominated pods up in its queues (``PriorityQueue.nominatedPodToInfo``); one that is in none of them counts as a
-        pod of priority 0 without requests.
-        """
-        nominator = self._queue.nominator
-        nominated = nominator.node_of(pod.metadata.uid)
-        if nominated:
-            meta = pod.metadata
-            bare = Pod(ObjectMeta(name=meta.name, namespace=meta.namespace, uid=meta.uid))
-            nominator.nominate(self._cache.columns.compile_pod(bare), nominated)
-
-
 def restrict_to_domain(domains: MemberDomains, attempt: Attempt) -> None:
     """Restrict a member that is scheduled alone to the domain of its gang, if the gang requires one."""
     domain = domains.of_member(attempt.info.uid)
     if domain is not None:
         attempt.among, attempt.among_reason = domain.among, domain.reason
-
-
-class CycleEnd:
-    """Ends scheduling cycles.
-
-    Args:
-        queue: The queue.
-        assumed: Releases the pods of failed attempts.
-        failed: Reports and requeues failed attempts.
-        report: Report of cycles.
-        decided: Records decisions for shadow profiles.
-    """
-
-    def __init__(
-        self,
-        queue: SchedulingQueue,
-        assumed: AssumedPods,
-        failed: FailedAttempts,
-        report: CycleReport,
-        decided: DecidedPods,
-    ) -> None:
-        self._queue = queue
-        self._assumed = assumed
-        self._failed = failed
-        self._report = report
-        self._decided = decided
-
-    def cancel(self, attempt: Attempt) -> None:
-        """Release and requeue the pod of a cycle that is cancelled between two slices, or while it awaits."""
-        self._assumed.release(attempt)
-        self._queue.failed(attempt.queued)
-        attempt.end()
-
-    def conclude(self, attempt: Attempt, failure: Failure | None) -> Attempt | None:
-        """End the cycle: return the attempt for its binding cycle, or release the pod and report the failure."""
-        if self._decided.profiles:
-            self._decided.decided(attempt, failure)
-        if failure is None:
-            self._report.scheduling_ended(attempt)
-            named = take_pods_to_activate(attempt.state)
-            if named:
-                self._queue.activate(named)
-            self._assumed.hand_over(attempt)
-            return attempt
-        self._assumed.release(attempt)
-        self._assumed.undo()
-        self._report.scheduling_ended(attempt, ERROR if failure.is_error else UNSCHEDULABLE)
-        self._failed.handle(attempt, failure)
-        return None

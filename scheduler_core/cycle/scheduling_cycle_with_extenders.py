@@ -20,7 +20,7 @@ from scheduler_core.cycle.filter_and_score import Feasible, NodeSelection, score
 from scheduler_core.cycle.gang_constraints import ReservationRejections
 from scheduler_core.cycle.internal_errors import InternalErrors
 from scheduler_core.cycle.reuse_or_search import note_reserved
-from scheduler_core.cycle.scheduling_cycle import CycleEnd, CycleStart, failure_of
+from scheduler_core.cycle.scheduling_cycle import SchedulingCycle, failure_of
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.errors import ExtenderError
 from scheduler_core.framework.cycle_stages import CycleStage
@@ -123,10 +123,9 @@ class ExtendedCycle:
     """Scheduling cycles of profiles with extenders.
 
     Args:
-        start: Begins attempts.
+        cycle: Begins and ends the cycles.
         choice: Chooses nodes.
         assumed: Assumes the pods.
-        end: Ends the cycles.
         suspension: Defers changes while a cycle awaits an extender.
         errors: Ends the cycles that an exception interrupted.
     """
@@ -134,17 +133,15 @@ class ExtendedCycle:
     def __init__(
         self,
         *,
-        start: CycleStart,
+        cycle: SchedulingCycle,
         choice: ExtendedChoice,
         assumed: AssumedPods,
-        end: CycleEnd,
         suspension: Suspension,
         errors: InternalErrors,
     ) -> None:
-        self._start = start
+        self._cycle = cycle
         self._choice = choice
         self._assumed = assumed
-        self._end = end
         self._suspension = suspension
         self._errors = errors
 
@@ -162,20 +159,20 @@ class ExtendedCycle:
         with self._suspension.of_cycle():
             attempt = None
             try:
-                attempt = self._start.begin(queued)
+                attempt = self._cycle.begin(queued)
                 if attempt is None:
                     return None
                 try:
                     failure = await self._decide(attempt)
                 except Exception as error:
                     failure = failure_of(attempt, error)
-                return self._end.conclude(attempt, failure)
+                return self._cycle.conclude(attempt, failure)
             except Exception as error:
                 self._errors.interrupted(queued, attempt, error)
                 return None
             except BaseException:
                 if attempt is not None:
-                    self._end.cancel(attempt)
+                    self._cycle.cancel(attempt)
                 raise
 
     async def _decide(self, attempt: Attempt) -> Failure | None:

@@ -29,6 +29,7 @@ class Suspension:
     Attributes:
         is_on: Whether a cycle is suspended now: no state that cycles read may change, and no dry run may start.
         is_midway: Whether the cycle is between two slices, perhaps within a dry run: columns may be hypothetical.
+        waiting_tasks: Tasks that wait in :meth:`over`, or have not run since the suspension ended.
         reported: Number of changes that were applied.
         failed: Number of exceptions that interrupted a change.
         on_error: Called if a change that is reported now is buffered and fails when it is applied; None for nothing.
@@ -41,12 +42,7 @@ class Suspension:
         self.on_error: Callable[[], None] | None = None
         self._deferred: deque[tuple[Callable[[], None], Callable[[], None] | None]] = deque()
         self._over = asyncio.Event()
-        self._waiting = 0
-
-    @property
-    def is_awaited(self) -> bool:
-        """Whether tasks wait in :meth:`over`, or have not run since the suspension ended."""
-        return self._waiting > 0
+        self.waiting_tasks = 0
 
     def report(self, take: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
         """Call a function at once, or after the suspended cycle and all calls buffered before."""
@@ -77,11 +73,11 @@ class Suspension:
     async def over(self) -> None:
         """Wait until no cycle is suspended; the caller continues before another cycle can be suspended."""
         while self.is_on:
-            self._waiting += 1
+            self.waiting_tasks += 1
             try:
                 await self._over.wait()
             finally:
-                self._waiting -= 1
+                self.waiting_tasks -= 1
 
     async def readable(self) -> None:
         """Wait until no cycle is midway; the caller may read columns until it awaits."""

@@ -38,10 +38,10 @@ class InvalidPods:
     def __init__(self, profiles: ProfileTable, writer: ClusterWriter) -> None:
         self._profiles = profiles
         self._writer = writer
-        self._pods: dict[str, _InvalidPod] = {}
+        self.by_uid: dict[str, _InvalidPod] = {}
 
     def __len__(self) -> int:
-        return len(self._pods)
+        return len(self.by_uid)
 
     def add(self, pod: Pod, problem: str) -> None:
         """Add an invalid waiting pod and report it.
@@ -51,25 +51,25 @@ class InvalidPods:
             problem: What is wrong with it.
         """
         uid = pod.metadata.uid
-        known = self._pods.get(uid)
+        known = self.by_uid.get(uid)
         if known is not None and (known.problem, known.pod.spec) == (problem, pod.spec):
             # Only its status changed, for example by the report itself; later writes need the latest version.
             known.pod = pod
             return
-        self._pods[uid] = invalid = _InvalidPod(pod, problem)
+        self.by_uid[uid] = invalid = _InvalidPod(pod, problem)
         log.error("pod %s cannot be scheduled: %s; correct the pod", pod.key, problem, extra={"pod": pod.key})
         if pod.spec.scheduler_name in self._profiles:
             self._report(invalid)
 
     def remove(self, uid: str) -> None:
         """Drop a pod that was corrected, bound or deleted."""
-        self._pods.pop(uid, None)
+        self.by_uid.pop(uid, None)
 
     def profile_changed(self, name: str) -> None:
         """Report the pods of a profile that became live, unless they were reported before."""
         if name not in self._profiles:
             return
-        for invalid in self._pods.values():
+        for invalid in self.by_uid.values():
             if invalid.pod.spec.scheduler_name == name and not invalid.is_reported:
                 self._report(invalid)
 

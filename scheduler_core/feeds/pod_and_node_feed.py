@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import Any, ParamSpec
 
 from msgspec.structs import replace
@@ -32,12 +33,12 @@ from scheduler_core.framework.cluster_events import (
 )
 from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics
 from scheduler_core.model.node import Node
-from scheduler_core.model.pod import Pod
+from scheduler_core.model.pod import TERMINAL_PHASES, Pod
 from scheduler_core.ports import Clock, PodDeletion
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.profile_swap import ProfileTable
 from scheduler_core.runtime.reserve_and_permit import WaitingPodMap
-from scheduler_core.snapshot.cluster_cache import ClusterCache, Placement
+from scheduler_core.snapshot.cluster_cache import ClusterCache, PlacedPod, Placement
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 
 log = logging.getLogger(__name__)
@@ -72,6 +73,7 @@ class EventHandling:
 
     def __init__(self, suspension: Suspension, clock: Clock, metrics: SchedulerMetrics) -> None:
         self.report = suspension.report
+        self._suspension = suspension
         self._now = clock.now
         self._observe = {event: metrics.events_backlog.of(event).observe for event in _EVENTS}
 
@@ -85,7 +87,11 @@ class EventHandling:
             kwargs: Arguments of ``handle``.
         """
         started = self._now()
-        self.report(handle, *args, **kwargs)
+        if self._suspension.is_on:
+            self.report(handle, *args, **kwargs)
+        else:
+            self._suspension.reported += 1
+            handle(*args, **kwargs)
         self._observe[event](self._now() - started)
 
 
@@ -146,7 +152,7 @@ class PodAndNodeFeed:
         event = "UnscheduledPodUpdate"
         if pod.spec.node_name:
             event = "AssignedPodUpdate" if old.spec.node_name else "AssignedPodAdd"
-        self._take(event, self._guarded, lambda new: self._pod_updated(old, new), pod)
+        self._take(event, self._guarded, partial(self._pod_updated, old), pod)
 
     def pod_deleted(self, pod: Pod) -> None:
         """Handle a pod that was deleted or has ended."""
@@ -235,7 +241,7 @@ class PodAndNodeFeed:
             self._report_ended_nomination(pod, nominated)
 
     def _guarded(self, take: Callable[[Pod], None], pod: Pod) -> None:
-        if self.reads.is_overtaken(pod):
+        if self.reads.by_uid and self.reads.is_overtaken(pod):
             return
         self._take_version(take, pod, self._deletions.completed(pod) if self._deletions.by_uid else pod)
 
@@ -262,7 +268,8 @@ class PodAndNodeFeed:
                 self._holds.hold(pod.spec.node_name, _source_of_pod(pod), _UNREAD)
             raise
         else:
-            self.invalid_pods.remove(pod.metadata.uid)
+            if self.invalid_pods.by_uid:
+                self.invalid_pods.remove(pod.metadata.uid)
             if not self._cache.columns.held.is_empty:
                 self._holds.release(_source_of_pod(pod))
         if gang is not None:
@@ -292,33 +299,52 @@ class PodAndNodeFeed:
         if pod.is_terminal:
             return
         if pod.spec.node_name:
-            uid, nominator = pod.metadata.uid, self._queue.nominator
-            held, counted = self._cache.get(uid), self._counted(pod)
-            is_new_there = held is None or held.info.node_name != pod.spec.node_name
-            self._cache.add_pod(pod)
-            nominated_node, nominated = nominator.node_of(uid), nominator.nomination_of(uid)
-            self._queue.remove(uid)
-            waits = self._waiting.get(uid)
-            if waits is not None and waits.node_name != pod.spec.node_name:
-                # Another scheduler has bound it: waiting at Permit would only block the room that it reserved.
-                waits.reject("", "bound by another client")
-            self._queue.on_event(ASSIGNED_POD_ADD, None, pod)
-            if nominated is not None:
-                self._room.nomination_unused(nominated, nominated_node, pod.spec.node_name)
-            if counted is not None:
-                self._report_difference(counted, pod)
-            if is_new_there:
-                self._queue.gang_requeueing.member_moved(self._queue.gangs.of_uid(uid))
-            self._follow_resize(pod)
-            return
-        self._queue.add(self._cache.columns.compile_pod(pod))
+            self._pod_placed(pod)
+        else:
+            self._queue.add(self._cache.columns.compile_pod(pod))
 
-    def _counted(self, pod: Pod) -> Pod | None:
+    def _pod_placed(self, pod: Pod) -> None:
+        """Handle a pod that has a node from now on."""
+        uid, queue, node_name = pod.metadata.uid, self._queue, pod.spec.node_name
+        held = self._cache.placed.get(uid)
+        is_new_there = held is None or held.info.node_name != node_name
+        nominated = None
+        if uid in queue.nominator.node_by_uid:
+            nominated = queue.nominator.nomination_of(uid)
+        nominated_node = queue.nominator.node_of(uid) if nominated is not None else ""
+        assumed = None if held is None else held.info.pod
+        if held is None or assumed is None or not self._cache.confirm(held, pod):
+            counted = self._counted(held, pod)
+            self._cache.add_pod(pod)
+        elif (
+            assumed.metadata.labels == pod.metadata.labels
+            and assumed.status.resource_claim_statuses == pod.status.resource_claim_statuses
+            and assumed.status.extended_resource_claim_status == pod.status.extended_resource_claim_status
+        ):
+            # Most confirmed binds change nothing else that plugins read.
+            counted = None
+        else:
+            counted = on_node(node_name, assumed)
+        queue.remove(uid)
+        waits = self._waiting.entries.get(uid)
+        if waits is not None and waits.node_name != node_name:
+            # Another scheduler has bound it: waiting at Permit would only block the room that it reserved.
+            waits.reject("", "bound by another client")
+        queue.on_event(ASSIGNED_POD_ADD, None, pod)
+        if nominated is not None:
+            self._room.nomination_unused(nominated, nominated_node, node_name)
+        if counted is not None:
+            self._report_difference(counted, pod)
+        if is_new_there:
+            queue.gang_requeueing.member_moved(queue.gangs.of_uid(uid))
+        if self._queues_resizes:
+            self._follow_resize(pod)
+
+    def _counted(self, held: PlacedPod | None, pod: Pod) -> Pod | None:
         """Return the version of an assumed pod that its node counts; None if the pod confirms no bind.
 
         A pod that is assumed on another node, and whose bind has not ended, is released there when its bind fails.
         """
-        held = self._cache.get(pod.metadata.uid)
         if held is None or held.placement is Placement.ADDED:
             return None
         if held.placement is Placement.ASSUMED and held.info.node_name != pod.spec.node_name:
@@ -340,11 +366,11 @@ class PodAndNodeFeed:
         if pod.metadata.uid != old.metadata.uid:
             self._pod_gone(old)
             self._pod_added(pod)
-        elif pod.is_terminal:
+        elif pod.status.phase in TERMINAL_PHASES:
             if not old.is_terminal:
                 self._pod_deleted(pod)
         elif pod.spec.node_name and not old.spec.node_name:
-            self._pod_added(pod)
+            self._pod_placed(pod)
         elif pod.spec.node_name:
             self._follow_resize(pod, old)
             self._cache.add_pod(pod)

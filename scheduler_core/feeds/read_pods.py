@@ -15,35 +15,38 @@ class ReadPods:
 
     The watch still has to deliver each of these pods in the state that was read, or its deletion. The structure is
     bounded by that: it never holds more entries than the watch's own cache of pods.
+
+    Attributes:
+        by_uid: The pods as read, None for one that is gone; only for reading.
     """
 
-    __slots__ = ("_reads",)
+    __slots__ = ("by_uid",)
 
     def __init__(self) -> None:
-        self._reads: dict[str, Pod | None] = {}
+        self.by_uid: dict[str, Pod | None] = {}
 
     def __len__(self) -> int:
-        return len(self._reads)
+        return len(self.by_uid)
 
     def record(self, uid: str, pod: Pod | None) -> None:
         """Record what a read of a pod that the watch has delivered returned; None if the pod is gone."""
         if pod is None or any(_facts(pod)):
-            self._reads[uid] = pod
+            self.by_uid[uid] = pod
 
     def is_overtaken(self, pod: Pod) -> bool:
         """Return whether a state of a pod is older than its last read; the read is dropped when it is not."""
         uid = pod.metadata.uid
-        if uid not in self._reads:
+        if uid not in self.by_uid:
             return False
-        read = self._reads[uid]
+        read = self.by_uid[uid]
         if read is None or _is_older(pod, read):
             return True
-        del self._reads[uid]
+        del self.by_uid[uid]
         return False
 
     def deleted(self, uid: str) -> None:
         """Drop the read of a pod whose deletion was delivered."""
-        self._reads.pop(uid, None)
+        self.by_uid.pop(uid, None)
 
 
 def _facts(pod: Pod) -> tuple[bool, bool, bool]:

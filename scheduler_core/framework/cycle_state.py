@@ -6,15 +6,19 @@ PreFilter to PostBind and is dropped when the attempt ends.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Any, Generic, TypeVar
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from msgspec import Struct
 
 from scheduler_core.errors import PluginError
 from scheduler_core.framework.cycle_stages import NOT_COUNTED, NOT_RECORDED, Evaluations, Recorder
 
+if TYPE_CHECKING:
+    from scheduler_core.framework.pods_to_activate import PodsToActivate
+
 T = TypeVar("T")
+_NO_ANNOTATIONS: Mapping[str, str] = {}
 
 
 class StateKey(Struct, Generic[T], frozen=True):
@@ -32,9 +36,20 @@ class CycleState:
         skip_pre_bind: Names of the plugins whose PreBindPreFlight returned Skip.
         recorder: Records the stages and plugins of the cycle; a clone records nothing.
         evaluations: Counts evaluations; those of a clone are counted, too, as kube-scheduler counts its dry runs.
+        bind_annotations: Annotations that the bind adds to the pod, see :func:`annotate_bind`.
+        to_activate: Pods to activate when the cycle ends; None for none. A clone adds to the same list.
     """
 
-    __slots__ = ("_values", "evaluations", "recorder", "skip_filter", "skip_pre_bind", "skip_score")
+    __slots__ = (
+        "_values",
+        "bind_annotations",
+        "evaluations",
+        "recorder",
+        "skip_filter",
+        "skip_pre_bind",
+        "skip_score",
+        "to_activate",
+    )
 
     def __init__(self) -> None:
         # Keyed by name, not by StateKey: str caches its hash, the hash of a Struct is computed on every lookup.
@@ -44,6 +59,8 @@ class CycleState:
         self.skip_pre_bind: set[str] = set()
         self.recorder: Recorder = NOT_RECORDED
         self.evaluations: Evaluations = NOT_COUNTED
+        self.bind_annotations: Mapping[str, str] = _NO_ANNOTATIONS
+        self.to_activate: PodsToActivate | None = None
 
     def write(self, key: StateKey[T], value: T) -> None:
         """Store a value; it replaces an earlier one of the same key."""
@@ -75,6 +92,7 @@ class CycleState:
         """
         copy = CycleState()
         copy.evaluations = self.evaluations
+        copy.bind_annotations, copy.to_activate = self.bind_annotations, self.to_activate
         copy.skip_filter = set(self.skip_filter)
         copy.skip_score = set(self.skip_score)
         copy.skip_pre_bind = set(self.skip_pre_bind)
@@ -89,18 +107,10 @@ class CycleState:
         return copy
 
 
-_BIND_ANNOTATIONS: StateKey[dict[str, str]] = StateKey("cycle/bindAnnotations")
-
-
 def annotate_bind(state: CycleState, key: str, value: str) -> None:
     """Have DefaultBinder add an annotation to the pod in the write that binds it.
 
     Call it at Reserve, Permit or PreBind. A failed attempt adds nothing. An extender that binds pods cannot add
     annotations, so that the bind fails in a profile with such an extender.
     """
-    state.write(_BIND_ANNOTATIONS, {**bind_annotations(state), key: value})
-
-
-def bind_annotations(state: CycleState) -> dict[str, str]:
-    """Return the annotations that the bind adds to the pod."""
-    return state.get(_BIND_ANNOTATIONS) or {}
+    state.bind_annotations = {**state.bind_annotations, key: value}

@@ -9,7 +9,7 @@ Follows kube-scheduler v1.37.1 (``framework.PodsToActivate``; ``schedule_one.go`
 
 from __future__ import annotations
 
-from scheduler_core.framework.cycle_state import CycleState, StateKey
+from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.snapshot.pod_info import PodInfo
 
 
@@ -31,24 +31,9 @@ class PodsToActivate:
         self._pods.clear()
         return uids
 
-    def clone(self) -> PodsToActivate:
-        """Return self: a dry run adds pods for the attempt that it belongs to."""
-        return self
-
-
-_KEY: StateKey[PodsToActivate] = StateKey("cycle/podsToActivate")
-
 
 def pods_to_activate(state: CycleState) -> PodsToActivate:
     """Return the list of an attempt, for plugins to add to."""
-    found = state.get(_KEY)
-    if found is None:
-        found = PodsToActivate()
-        state.write(_KEY, found)
-    return found
-
-
-def take_pods_to_activate(state: CycleState) -> tuple[str, ...]:
-    """Return the UIDs that plugins added to the list of an attempt since the last call."""
-    found = state.get(_KEY)
-    return () if found is None else found.take()
+    if state.to_activate is None:
+        state.to_activate = PodsToActivate()
+    return state.to_activate

@@ -32,7 +32,7 @@ from scheduler_core.errors import SchedulerCoreError, StepLimitError
 from scheduler_core.framework.device_choices import CHOSEN, DeviceChoice, DeviceChooser, StepBudget
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.ports import Clock
-from scheduler_core.runtime.equivalence.pod_class import class_key
+from scheduler_core.runtime.equivalence.reuse import class_key
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo

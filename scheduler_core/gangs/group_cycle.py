@@ -24,7 +24,7 @@ from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.cycle_report import CycleReport
 from scheduler_core.cycle.gang_bind_barrier import GangBinding
 from scheduler_core.cycle.internal_errors import InternalErrors, try_twice
-from scheduler_core.cycle.scheduling_cycle import CycleEnd
+from scheduler_core.cycle.scheduling_cycle import SchedulingCycle
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.errors import AttemptLimitError, error_message
 from scheduler_core.framework.gang_preemptor import GangEviction, TriedMember
@@ -294,7 +294,7 @@ class QuorumCommit:
         queue: SchedulingQueue,
         waiting: WaitingPodMap,
         assumed: AssumedPods,
-        end: CycleEnd,
+        end: SchedulingCycle,
         report: CycleReport,
         errors: InternalErrors,
     ) -> None:

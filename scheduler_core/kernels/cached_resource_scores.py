@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler_core.kernels.go_arithmetic import PERCENT
-from scheduler_core.kernels.resource_scores import balance_of_two, ratio_means
+from scheduler_core.kernels.resource_scores import balances_of_two, ratio_means
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -255,7 +255,7 @@ class CachedBalance(CachedScores):
         (one, other), (one_used, other_used) = capacity, used
         self._capacity[0, row], self._capacity[1, row] = (one, other) if one and other else (inf, inf)
         self._used[0, row], self._used[1, row] = one_used, other_used
-        before = balance_of_two(one_used, one, other_used, other) if one and other else PERCENT
+        before = balances_of_two((one, one_used, 0, 1), (other, other_used, 0, 1))[0] if one and other else PERCENT
         self._offsets[row] = _LIFT - before
 
     def _scores(self, added: Sequence[int]) -> Integers:

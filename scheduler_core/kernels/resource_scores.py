@@ -298,14 +298,19 @@ def balanced_allocation_row(uses: Sequence[RowUse]) -> int | None:
         return _UNMOVED
     if len(uses) != 2 or not uses[0][0] or not uses[1][0]:
         return None
-    (one, one_used, one_added, _), (other, other_used, other_added, _) = uses
-    before = balance_of_two(one_used, one, other_used, other)
-    after = balance_of_two(one_used + one_added, one, other_used + other_added, other)
+    before, after = balances_of_two(*uses)
     return _HALF + ((after - before + _HALF) >> 1)
 
 
-def balance_of_two(one_used: int, one: int, other_used: int, other: int) -> int:
-    """Compute the balance in the float operations of the array form; a quotient of Python ints rounds differently."""
-    first = min(float(one_used) / float(one), 1.0)
-    second = min(float(other_used) / float(other), 1.0)
-    return int((1.0 - abs((first - second) * 0.5)) * float(PERCENT))
+def balances_of_two(use: RowUse, other_use: RowUse) -> tuple[int, int]:
+    """Compute the balance without and with the pod, in the float operations of the array form.
+
+    A quotient of Python ints rounds differently.
+    """
+    (one, one_used, one_added, _), (other, other_used, other_added, _) = use, other_use
+    capacity, other_capacity = float(one), float(other)
+    first, second = min(float(one_used) / capacity, 1.0), min(float(other_used) / other_capacity, 1.0)
+    before = int((1.0 - abs((first - second) * 0.5)) * float(PERCENT))
+    first = min(float(one_used + one_added) / capacity, 1.0)
+    second = min(float(other_used + other_added) / other_capacity, 1.0)
+    return before, int((1.0 - abs((first - second) * 0.5)) * float(PERCENT))

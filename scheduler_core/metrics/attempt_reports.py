@@ -85,11 +85,11 @@ class AttemptHistory:
         return list(reversed(self._repeated.get(subject, ()))) if placed is None else [placed]
 
 
-_log = logging.getLogger("scheduler_core.decisions")
+DECISIONS = logging.getLogger("scheduler_core.decisions")
 
 
 def log_bound(queued: QueuedPod, log_fields: Callable[[], dict[str, str]], feasible: int, nodes: int) -> None:
-    """Log that a pod was bound.
+    """Log that a pod was bound; call it only if :data:`DECISIONS` logs.
 
     Args:
         queued: The pod.
@@ -97,11 +97,9 @@ def log_bound(queued: QueuedPod, log_fields: Callable[[], dict[str, str]], feasi
         feasible: Number of feasible nodes.
         nodes: Number of nodes.
     """
-    if not _log.isEnabledFor(logging.DEBUG):
-        return
     fields = log_fields()
     extra = fields | {"result": "scheduled", "attempts": queued.attempts, "feasible_nodes": feasible}
-    _log.debug(
+    DECISIONS.debug(
         "pod %s is bound to node %s by profile %s: %d of %d nodes are feasible, attempt %d",
         fields["pod"],
         fields["node"],
@@ -115,11 +113,12 @@ def log_bound(queued: QueuedPod, log_fields: Callable[[], dict[str, str]], feasi
 
 def log_unschedulable(queued: QueuedPod, log_fields: Callable[[], dict[str, str]], message: str) -> None:
     """Log that a pod was rejected; errors are logged as warnings elsewhere."""
-    if not _log.isEnabledFor(logging.DEBUG):
+    if not DECISIONS.isEnabledFor(logging.DEBUG):
         return
     fields = log_fields()
     extra = fields | {"result": "unschedulable", "attempts": queued.attempts}
-    _log.debug("pod %s is unschedulable for profile %s: %s", fields["pod"], fields["profile"], message, extra=extra)
+    text = "pod %s is unschedulable for profile %s: %s"
+    DECISIONS.debug(text, fields["pod"], fields["profile"], message, extra=extra)
 
 
 def log_gang(gang: str, profile: str, result: str, message: str) -> None:
@@ -131,9 +130,9 @@ def log_gang(gang: str, profile: str, result: str, message: str) -> None:
         result: The result of the attempt.
         message: The reason.
     """
-    if _log.isEnabledFor(logging.DEBUG):
+    if DECISIONS.isEnabledFor(logging.DEBUG):
         extra = {"podgroup": gang, "profile": profile, "result": result}
-        _log.debug("gang %s of profile %s: %s", gang, profile, message, extra=extra)
+        DECISIONS.debug("gang %s of profile %s: %s", gang, profile, message, extra=extra)
 
 
 log = logging.getLogger(__name__)

@@ -69,6 +69,7 @@ class SchedulerMetrics:
         victims: Victims of preemptions.
         preemptions: Seconds until the victims of a preemption are evicted, by result.
         devices: Metrics of the allocation of devices.
+        cycles: Number of scheduling cycles, to sample some.
         searches: Of ``algorithm``, not counted yet.
         events_backlog: Of ``events``, not counted yet.
         hints_backlog: Of ``hints``, not counted yet.
@@ -97,7 +98,7 @@ class SchedulerMetrics:
         self._sli = Backlogs(self.sli, SLI_BOUNDS)
         self._sli_of = tuple(self._sli.of(str(attempts)) for attempts in range(_MANY_ATTEMPTS))
         self._sli_of_many = self._sli.of(f"{_MANY_ATTEMPTS}+")
-        self._cycles = 0
+        self.cycles = 0
 
     def drop_profile(self, name: str) -> None:
         """Remove the metrics and counts of a profile that is no longer live."""
@@ -114,14 +115,10 @@ class SchedulerMetrics:
         self._attempts.settle(self.attempts_to_schedule)
         self._sli.settle()
 
-    def sample_next_cycle(self) -> bool:
-        """Count a new cycle and return whether its plugins are timed."""
-        self._cycles += 1
-        if self._cycles % SAMPLING_INTERVAL:
-            return False
-        if self._cycles % _SETTLING_INTERVAL == 0:
+    def settle_if_due(self) -> None:
+        """Count all backlogs after a number of cycles."""
+        if self.cycles % _SETTLING_INTERVAL == 0:
             self.settle()
-        return True
 
     # -- cycles -------------------------------------------------------------------------------------------------
 

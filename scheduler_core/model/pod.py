@@ -15,6 +15,7 @@ from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.taints import Toleration
 
 DEFAULT_SCHEDULER_NAME = "default-scheduler"
+TERMINAL_PHASES = ("Succeeded", "Failed")
 
 # A quantity as decoded: a string, or a number in hand-written YAML.
 Quantities = dict[str, str | int | float]
@@ -317,7 +318,7 @@ class Pod(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
     @property
     def is_terminal(self) -> bool:
         """Whether the pod has finished; the scheduler ignores such a pod."""
-        return self.status.phase in ("Succeeded", "Failed")
+        return self.status.phase in TERMINAL_PHASES
 
     @property
     def has_deferred_resize(self) -> bool:

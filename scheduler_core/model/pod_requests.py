@@ -119,7 +119,7 @@ def same_granted_resources(old: Pod, new: Pod) -> bool:
         and before.init_container_statuses == after.init_container_statuses
         and before.resources == after.resources
         and before.allocated_resources == after.allocated_resources
-        and _resize_is_infeasible(old) == _resize_is_infeasible(new)
+        and (before.conditions == after.conditions or _resize_is_infeasible(old) == _resize_is_infeasible(new))
     )
 
 

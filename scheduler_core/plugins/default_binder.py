@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from scheduler_core.errors import BoundElsewhereError, ClusterWriteError, WriteTimeoutError
 from scheduler_core.framework.cluster_events import EventRegistration
-from scheduler_core.framework.cycle_state import CycleState, bind_annotations
+from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import BindPlugin
 from scheduler_core.framework.status import SUCCESS, Status, error
 from scheduler_core.ports import Binding
@@ -32,7 +32,7 @@ class DefaultBinder(BindPlugin):
             BoundElsewhereError: The pod is already bound to another node; the cycle drops it.
             WriteTimeoutError: The outcome of the bind is unknown; the pod stays assumed until it is known.
         """
-        metadata, annotations = pod.pod.metadata, tuple(bind_annotations(state).items())
+        metadata, annotations = pod.pod.metadata, tuple(state.bind_annotations.items())
         try:
             await self.handle.writer.bind(Binding(metadata.namespace, metadata.name, pod.uid, node_name, annotations))
         except (BoundElsewhereError, WriteTimeoutError):

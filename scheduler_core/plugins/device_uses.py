@@ -15,7 +15,7 @@ from scheduler_core.devices.allocator import ClassCounts, class_expressions
 from scheduler_core.devices.selector_cache import Expressions
 from scheduler_core.kernels.resource_scores import ResourceUse
 from scheduler_core.model.devices import DeviceClass
-from scheduler_core.plugins.resource_score_inputs import Demand, resource_uses, scored_columns
+from scheduler_core.plugins.resource_scoring import Demand, resource_uses, scored_columns
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.row_cache import StaleDeviceRows
 

@@ -31,9 +31,9 @@ from scheduler_core.framework.status import SKIP, SUCCESS, Status
 from scheduler_core.kernels.cached_resource_scores import CachedBalance
 from scheduler_core.kernels.resource_scores import balanced_allocation, balanced_allocation_row
 from scheduler_core.plugins.device_uses import DeviceUses
-from scheduler_core.plugins.resource_score_cache import ScoreCache
-from scheduler_core.plugins.resource_score_inputs import (
+from scheduler_core.plugins.resource_scoring import (
     Demand,
+    ScoreCache,
     is_served_by_devices,
     resource_uses,
     row_uses,
@@ -108,9 +108,7 @@ class NodeResourcesBalancedAllocation(PreScorePlugin, ScorePlugin):
     def score_row(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, row: int) -> int:
         """Score one row without NumPy, for two resources that the node has."""
         demand = state.get(_KEY)
-        if demand is None or is_served_by_devices(demand, nodes):
-            return super().score_row(state, pod, nodes, row)
-        uses = row_uses(scored_columns(demand, nodes), nodes, row)
+        uses = None if demand is None else row_uses(demand, nodes, row)
         found = balanced_allocation_row(uses) if uses else None
         return super().score_row(state, pod, nodes, row) if found is None else found
 

@@ -27,7 +27,7 @@ from scheduler_core.framework.extension_points import (
 from scheduler_core.framework.plugin import always
 from scheduler_core.framework.status import SKIP, SUCCESS, Status, unresolvable, unschedulable
 from scheduler_core.model.pod import Pod
-from scheduler_core.model.pod_volumes import do_disks_conflict
+from scheduler_core.model.pod_volumes import NO_VOLUMES, do_disks_conflict
 from scheduler_core.model.storage import READ_WRITE_ONCE_POD, PersistentVolumeClaim
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo, volumes_of
@@ -84,6 +84,8 @@ class VolumeRestrictions(PreFilterPlugin, PreFilterExtensions, FilterPlugin):
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
         """Find the ReadWriteOncePod claims and whether they are in use; a missing claim rejects the pod."""
+        if pod.volumes is NO_VOLUMES:
+            return _SKIPPED
         storage = nodes.storage
         names: dict[str, str] = {}
         for claim in pod.volumes.mounted:

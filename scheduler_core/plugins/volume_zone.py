@@ -29,7 +29,7 @@ from scheduler_core.framework.handle import Handle
 from scheduler_core.framework.plugin import always
 from scheduler_core.framework.status import SKIP, SUCCESS, Code, Status, unresolvable
 from scheduler_core.model.pod import Pod
-from scheduler_core.model.pod_volumes import BETA_REGION, BETA_ZONE, REGION, ZONE, ZONES_SEPARATOR
+from scheduler_core.model.pod_volumes import BETA_REGION, BETA_ZONE, NO_VOLUMES, REGION, ZONE, ZONES_SEPARATOR
 from scheduler_core.model.selectors import EXISTS, IN, LabelRequirement
 from scheduler_core.model.storage import (
     WAIT_FOR_FIRST_CONSUMER,
@@ -81,6 +81,8 @@ class VolumeZone(PreFilterPlugin, FilterPlugin):
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
         """Read the labels of the pod's volumes; reject the pod if a claim that should be bound is not."""
+        if pod.volumes is NO_VOLUMES:
+            return PreFilterResult(SKIP)
         places, status = _places_of_pod(pod, nodes.storage)
         if not status.is_success:
             return PreFilterResult(status)

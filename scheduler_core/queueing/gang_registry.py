@@ -19,6 +19,7 @@ from scheduler_core.framework.status import GANG_SCHEDULING, SUCCESS, Status, un
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import (
     GROUP_FIELDS,
+    POD_GROUP_LABELS,
     CompositePodGroup,
     ForeignGangs,
     GroupKey,
@@ -35,6 +36,7 @@ from scheduler_core.queueing.group_trees import GroupForest
 
 log = logging.getLogger(__name__)
 
+_LABELS = frozenset(POD_GROUP_LABELS.values())
 _NOT_BY_PERMIT = (
     "groups of groups are not supported by a profile that schedules gangs by Permit; disable its plugin, such as "
     "Coscheduling, or create the PodGroup without spec.parentCompositePodGroupName"
@@ -287,7 +289,10 @@ class Gangs:
     def saw(self, pod: Pod) -> Gang | None:
         """Record a created or updated pod; return its gang, None for none."""
         uid = pod.metadata.uid
-        key = self.key_of(pod)
+        meta = pod.metadata
+        key = None
+        if pod.spec.scheduling_group is not None or not _LABELS.isdisjoint(meta.labels):
+            key = group_key_of(pod, self._counted)
         known = self._key_of.get(uid)
         if known is not None and known != key:
             self.lost(uid)

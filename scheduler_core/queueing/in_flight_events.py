@@ -31,21 +31,25 @@ class SeenEvent(Struct, frozen=True):
 
 
 class InFlightEvents:
-    """In-flight attempts whose events are recorded."""
+    """In-flight attempts whose events are recorded.
 
-    __slots__ = ("_events", "_first", "_max_events", "_starts")
+    Attributes:
+        starts: By UID of the pod, the number of the first event of its attempt; only for reading.
+    """
+
+    __slots__ = ("_events", "_first", "_max_events", "starts")
 
     def __init__(self, max_events: int = MAX_EVENTS) -> None:
-        self._starts: dict[str, int] = {}
+        self.starts: dict[str, int] = {}
         self._events: list[SeenEvent] = []
         self._first = 0
         self._max_events = max_events
 
     def __len__(self) -> int:
-        return len(self._starts)
+        return len(self.starts)
 
     def __contains__(self, uid: str) -> bool:
-        return uid in self._starts
+        return uid in self.starts
 
     @property
     def event_count(self) -> int:
@@ -55,19 +59,19 @@ class InFlightEvents:
     def counts(self) -> dict[str, int]:
         """Return the number of recorded events by label, and of attempts as :data:`POD_POPPED`."""
         counts = Counter(seen.event.name for seen in self._events)
-        if self._starts:
-            counts[POD_POPPED] = len(self._starts)
+        if self.starts:
+            counts[POD_POPPED] = len(self.starts)
         return dict(counts)
 
     def begin(self, uid: str) -> None:
         """Record events for an attempt that begins."""
         # Removed first, so that the dict stays in the order in which attempts began.
-        self._starts.pop(uid, None)
-        self._starts[uid] = self._first + len(self._events)
+        self.starts.pop(uid, None)
+        self.starts[uid] = self._first + len(self._events)
 
     def note(self, event: ClusterEvent, old: object | None, new: object | None) -> None:
         """Record an event if any attempt is in flight."""
-        if not self._starts:
+        if not self.starts:
             return
         self._events.append(SeenEvent(event, old, new))
         if len(self._events) > self._max_events:
@@ -75,24 +79,24 @@ class InFlightEvents:
 
     def events_of(self, uid: str) -> list[SeenEvent] | None:
         """Return the events since the attempt of a pod began; None if they were not recorded completely."""
-        start = self._starts.get(uid)
+        start = self.starts.get(uid)
         return None if start is None else self._events[start - self._first :]
 
     def end(self, uid: str) -> None:
         """Stop recording for an attempt, and drop the events that no other attempt needs."""
-        if self._starts.pop(uid, None) is not None and self._events:
+        if self.starts.pop(uid, None) is not None and self._events:
             self._trim()
 
     def _trim(self) -> None:
         # The dict is in the order in which attempts began, so the first one is the oldest.
         end = self._first + len(self._events)
-        oldest = next(iter(self._starts.values()), end)
+        oldest = next(iter(self.starts.values()), end)
         if oldest > self._first:
             del self._events[: oldest - self._first]
             self._first = oldest
 
     def _drop_older_half(self) -> None:
         cutoff = self._first + len(self._events) // 2
-        for uid in [uid for uid, start in self._starts.items() if start < cutoff]:
-            del self._starts[uid]
+        for uid in [uid for uid, start in self.starts.items() if start < cutoff]:
+            del self.starts[uid]
         self._trim()

@@ -33,20 +33,22 @@ class NominatedPods:
 
     Attributes:
         version: Incremented when a nomination is made or withdrawn.
+        node_by_uid: The node to which each pod is nominated, hidden or not; only for reading.
+        unseen_by_uid: The nominations written for each pod that the watch has not shown; only for reading.
     """
 
-    __slots__ = ("_by_node", "_group_priority", "_hidden", "_node_of", "_unseen", "version")
+    __slots__ = ("_by_node", "_group_priority", "_hidden", "node_by_uid", "unseen_by_uid", "version")
 
     def __init__(self, group_priority: Callable[[str], int | None] = lambda _: None) -> None:
         self.version = 0
         self._group_priority = group_priority
         self._by_node: dict[str, dict[str, PodInfo]] = {}
-        self._node_of: dict[str, str] = {}
+        self.node_by_uid: dict[str, str] = {}
         self._hidden: Counter[str] = Counter()
-        self._unseen: dict[str, list[str]] = {}
+        self.unseen_by_uid: dict[str, list[str]] = {}
 
     def __len__(self) -> int:
-        return len(self._node_of)
+        return len(self.node_by_uid)
 
     def nominated_pods(self, node_name: str) -> Iterable[PodInfo]:
         """Return the pods that are nominated to a node and not hidden, in the order of the nominations."""
@@ -63,11 +65,11 @@ class NominatedPods:
 
     def node_of(self, uid: str) -> str:
         """Return the node to which a pod is nominated, hidden or not; "" for none."""
-        return self._node_of.get(uid, "")
+        return self.node_by_uid.get(uid, "")
 
     def nomination_of(self, uid: str) -> PodInfo | None:
         """The nominated pod of this UID with the priority by which it counts; None if it is not nominated."""
-        node_name = self._node_of.get(uid)
+        node_name = self.node_by_uid.get(uid)
         return None if node_name is None else self._by_node[node_name][uid]
 
     def nominate(self, pod: PodInfo, node_name: str) -> None:
@@ -78,12 +80,12 @@ class NominatedPods:
             pod = copy.copy(pod)
             pod.priority = priority
         self.version += 1
-        self._node_of[pod.uid] = node_name
+        self.node_by_uid[pod.uid] = node_name
         self._by_node.setdefault(node_name, {})[pod.uid] = pod
 
     def withdraw(self, uid: str) -> None:
         """Withdraw the nomination of a pod, if any."""
-        node_name = self._node_of.pop(uid, None)
+        node_name = self.node_by_uid.pop(uid, None)
         if node_name is None:
             return
         self.version += 1
@@ -107,18 +109,18 @@ class NominatedPods:
 
     def remove(self, uid: str) -> None:
         """Withdraw the nomination of a pod that has left the queue, and drop what is stored about it."""
-        if uid in self._unseen:
-            del self._unseen[uid]
-        if uid in self._node_of:
+        if uid in self.unseen_by_uid:
+            del self.unseen_by_uid[uid]
+        if uid in self.node_by_uid:
             self.withdraw(uid)
 
     def is_unseen(self, uid: str) -> bool:
         """Return whether the watch has not shown the last nomination that was written for a pod."""
-        return uid in self._unseen
+        return uid in self.unseen_by_uid
 
     def written(self, uid: str, node_name: str) -> None:
         """Record that a nomination is written to a pod's status; "" for one that is cleared."""
-        unseen = self._unseen.setdefault(uid, [])
+        unseen = self.unseen_by_uid.setdefault(uid, [])
         if unseen and unseen[-1] == node_name:
             return  # it would displace an earlier one that the watch may still show
         unseen.append(node_name)
@@ -132,11 +134,11 @@ class NominatedPods:
         if pod.pod.spec.node_name:
             node_name = ""
         if node_name is None:
-            unseen = self._unseen.get(pod.uid)
+            unseen = self.unseen_by_uid.get(pod.uid)
             node_name = pod.pod.status.nominated_node_name if unseen is None else unseen[-1]
         if node_name:
             self.nominate(pod, node_name)
-        elif pod.uid in self._node_of:
+        elif pod.uid in self.node_by_uid:
             self.withdraw(pod.uid)
 
     def update(self, old: Pod, pod: PodInfo) -> None:
@@ -155,12 +157,12 @@ class NominatedPods:
         Writes may be merged or dropped before they are sent, so an unchanged status that shows the last nomination
         proves nothing, but drops one of the earlier ones.
         """
-        unseen = self._unseen.get(uid)
+        unseen = self.unseen_by_uid.get(uid)
         if unseen is None:
             return False
         if now == unseen[-1]:
             if is_changed or len(unseen) == 1:
-                del self._unseen[uid]
+                del self.unseen_by_uid[uid]
                 return False
             del unseen[0]
             return True
@@ -170,5 +172,5 @@ class NominatedPods:
             del unseen[: unseen.index(now) + 1]
             return True
         # Another client has changed the nomination since.
-        del self._unseen[uid]
+        del self.unseen_by_uid[uid]
         return False

@@ -166,8 +166,10 @@ class SchedulingQueue:
 
     def remove(self, uid: str) -> QueuedPod | None:
         """Remove a pod that was deleted or bound; one in flight is not requeued if it fails."""
-        self.nominator.remove(uid)
-        pod = self.find(uid)
+        nominator = self.nominator
+        if uid in nominator.node_by_uid or uid in nominator.unseen_by_uid:
+            nominator.remove(uid)
+        pod = self._places.by_uid.get(uid)
         if pod is not None:
             if self._given_up:
                 self._given_up.pop(uid, None)
@@ -204,8 +206,8 @@ class SchedulingQueue:
             if pod.rejected_by:
                 self._places.clear_rejections(pod)
             pod.backoff_until = 0.0
-            self._in_flight.begin(pod.uid)
             self._places.begin_attempt(pod)
+            self._in_flight.begin(pod.uid)
         except Exception as fault:
             self._in_flight.end(pod.uid)
             self._moves.delay_faulty(pod, fault)
@@ -230,17 +232,20 @@ class SchedulingQueue:
 
     def done(self, uid: str) -> None:
         """End an attempt after which the pod is not requeued."""
-        self._in_flight.end(uid)
+        if uid in self._in_flight.starts:
+            self._in_flight.end(uid)
         if self._given_up:
             self._given_up.pop(uid, None)
-        pod = self._places.find(uid)
+        pod = self._places.by_uid.get(uid)
         if pod is not None:
             if pod.place is not _IN_FLIGHT:
                 return
             self._places.drop(pod)
         # The attempt may have written a nomination after the pod was removed. A bind displaces writes, and no watch
         # shows these: if the bind had no effect after all, only the nomination in the status of the pod counts.
-        self.nominator.remove(uid)
+        nominator = self.nominator
+        if uid in nominator.node_by_uid or uid in nominator.unseen_by_uid:
+            nominator.remove(uid)
 
     def scheduled(self, pod: QueuedPod) -> None:
         """End an attempt whose pod was bound."""
@@ -350,7 +355,7 @@ class SchedulingQueue:
             exclude: UID of a pod that is not requeued.
             max_priority: Highest priority of pods that it may help; None for any.
         """
-        if not (self._in_flight or self._places.size(_UNSCHEDULABLE) or self._places.size(_GATED)):
+        if not (self._in_flight.starts or self._places.unschedulable or self._places.gated):
             return
         if not any(rules.interest(event) for rules in self._live.values()):
             return

@@ -10,14 +10,14 @@ active or in backoff no longer counts as unschedulable.
 
 from __future__ import annotations
 
+import heapq
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from msgspec import Struct
 
 from scheduler_core.framework.queued_pod import Place, QueuedPod
-from scheduler_core.queueing.heap import PodHeap
 
 # Bound to names, because looking a member up in an enum is slow.
 _IN_FLIGHT, _NOWHERE = Place.IN_FLIGHT, Place.NOWHERE
@@ -26,6 +26,75 @@ _ORDERED = (Place.ACTIVE, Place.BACKOFF, Place.ERROR_BACKOFF)
 _WAITING = (*_ORDERED, Place.UNSCHEDULABLE, Place.GATED)
 _COUNTED_AS = ("active", "backoff", "backoff", "unschedulable", "unschedulable")
 """Names of these places in the metric of incoming pods; gated pods count as unschedulable."""
+
+
+_Entry = tuple[Any, int, QueuedPod]
+
+
+class PodHeap:
+    """Heap of pods by key, lowest first; equal keys in order of arrival.
+
+    The key of an entry is fixed when it is added. A removed entry stays in the heap until it reaches the top, or until
+    removed entries outnumber the others.
+    """
+
+    __slots__ = ("_count", "_entries", "_heap")
+
+    def __init__(self) -> None:
+        self._heap: list[_Entry] = []
+        self._entries: dict[str, _Entry] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._entries
+
+    def __iter__(self) -> Iterator[QueuedPod]:
+        return (entry[2] for entry in self._entries.values())
+
+    def all(self) -> Iterator[QueuedPod]:
+        """Return all pods, in order of arrival."""
+        return iter(self)
+
+    def push(self, key: Any, pod: QueuedPod) -> None:
+        """Add a pod; one of the same UID is replaced."""
+        self._count += 1
+        entry = (key, self._count, pod)
+        heapq.heappush(self._heap, entry)
+        self._entries[pod.uid] = entry
+        if len(self._heap) > 2 * len(self._entries) + 64:
+            self._heap = list(self._entries.values())
+            heapq.heapify(self._heap)
+
+    def remove(self, uid: str) -> QueuedPod | None:
+        """Remove and return a pod by its UID; None if it is not in the heap."""
+        entry = self._entries.pop(uid, None)
+        if entry is None:
+            return None
+        if not self._entries:
+            # Only removed entries are left; their keys may not be comparable with later ones.
+            self._heap.clear()
+        return entry[2]
+
+    def lowest_key(self) -> Any:
+        """Return the lowest key; None if the heap is empty."""
+        heap = self._heap
+        while heap and self._entries.get(heap[0][2].uid) is not heap[0]:
+            heapq.heappop(heap)
+        return heap[0][0] if heap else None
+
+    def pop(self) -> QueuedPod | None:
+        """Remove and return the pod with the lowest key; None if the heap is empty."""
+        heap = self._heap
+        while heap:
+            entry = heapq.heappop(heap)
+            pod = entry[2]
+            if self._entries.get(pod.uid) is entry:
+                del self._entries[pod.uid]
+                return pod
+        return None
 
 
 class _PodSet(dict[str, QueuedPod]):
@@ -59,16 +128,20 @@ class Places:
 
     Attributes:
         incoming: Pods that came into a queue, by the event's label and "active", "backoff" or "unschedulable".
+        by_uid: All pods; only for reading.
+        unschedulable, gated: The pods in these places; only for reading.
         incoming_entities: The same for pods without a gang ("pod") and gangs ("podgroup"), the third part of the key.
     """
 
     def __init__(self) -> None:
         self.incoming: defaultdict[tuple[str, str], int] = defaultdict(int)
         self.incoming_entities: defaultdict[tuple[str, str, str], int] = defaultdict(int)
-        self._pods: dict[str, QueuedPod] = {}
+        self.by_uid: dict[str, QueuedPod] = {}
         self._heaps = tuple(PodHeap() for _ in _ORDERED)
         self._sets = tuple(_PodSet() for _ in Place)
         self._in_flight = self._sets[_IN_FLIGHT]
+        self.unschedulable: Mapping[str, QueuedPod] = self._sets[Place.UNSCHEDULABLE]
+        self.gated: Mapping[str, QueuedPod] = self._sets[Place.GATED]
         self._stores: tuple[PodHeap | _PodSet, ...] = (*self._heaps, *self._sets[len(_ORDERED) :])
         self._counts: defaultdict[str, list[int]] = defaultdict(lambda: [0] * len(Place))
         self._rejections: dict[tuple[str, str], int] = {}
@@ -77,14 +150,18 @@ class Places:
 
     def register(self, pod: QueuedPod) -> None:
         """Add a new pod, which is in no place yet."""
-        self._pods[pod.uid] = pod
+        self.by_uid[pod.uid] = pod
 
     def drop(self, pod: QueuedPod) -> None:
         """Remove a pod from the queue; its rejections no longer count."""
-        self.take(pod)
+        if pod.place is _IN_FLIGHT:
+            del self._in_flight[pod.uid]
+            pod.place = _NOWHERE
+        else:
+            self.take(pod)
         if pod.counted_rejections:
             self._count_rejections(pod, _NONE)
-        del self._pods[pod.uid]
+        del self.by_uid[pod.uid]
         if pod.profile in self._counts and not any(self._counts[pod.profile]):
             # Pods may name any profile.
             del self._counts[pod.profile]
@@ -109,7 +186,8 @@ class Places:
             pod.place = _NOWHERE
         elif place is not _NOWHERE:
             self._stores[place].remove(pod.uid)
-            self._count_left(pod, place)
+            pod.place = _NOWHERE
+            self._counts[pod.profile][place] -= 1
 
     def begin_attempt(self, pod: QueuedPod) -> None:
         """Mark a pod that is in no place as in flight."""
@@ -120,12 +198,9 @@ class Places:
         """Remove and return the first pod of an ordered queue; None if it is empty."""
         pod = self._heaps[place].pop()
         if pod is not None:
-            self._count_left(pod, place)
+            pod.place = _NOWHERE
+            self._counts[pod.profile][place] -= 1
         return pod
-
-    def _count_left(self, pod: QueuedPod, place: Place) -> None:
-        pod.place = _NOWHERE
-        self._counts[pod.profile][place] -= 1
 
     # -- counting -----------------------------------------------------------------------------------------------
 
@@ -180,7 +255,7 @@ class Places:
 
     def find(self, uid: str) -> QueuedPod | None:
         """Return the pod of a UID; None if it is not in the queue."""
-        return self._pods.get(uid)
+        return self.by_uid.get(uid)
 
     def size(self, place: Place) -> int:
         """Return the number of pods in a place."""

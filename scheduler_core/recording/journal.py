@@ -23,9 +23,11 @@ class Journal(Protocol):
 
     Attributes:
         slice_steps: Steps after which :meth:`is_slice_over` is called.
+        follows_binds: Whether :meth:`placed` and :meth:`steps` of binding cycles are called.
     """
 
     slice_steps: int
+    follows_binds: bool
 
     def steps(self, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
         """Return a coroutine that does the same work, for a task of the scheduler; its steps are ordered."""
@@ -74,6 +76,7 @@ class NoJournal:
     """Journal of a scheduler that is not recorded."""
 
     slice_steps = SLICE_STEPS
+    follows_binds = False
 
     def steps(self, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
         """Return the work."""

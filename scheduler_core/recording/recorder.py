@@ -108,10 +108,12 @@ class Recorder:
         is_building: Whether the instance that is built is recorded.
         ports: Numbers of calls and of clients of extenders.
         slice_steps: Steps of a slice.
+        follows_binds: True.
     """
 
     objects: ObjectTypes
     slice_steps = SLICE_STEPS
+    follows_binds = True
 
     def __init__(self, clock: Clock, sink: RecordSink) -> None:
         self.clock = RecordedClock(clock, self)

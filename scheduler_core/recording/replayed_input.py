@@ -85,6 +85,7 @@ class RecordedInput(NoJournal):
     objects: ObjectTypes
     # Slices end where the record has it, which is looked up in each step.
     slice_steps = 1
+    follows_binds = True
 
     def __init__(self, entries: Iterable[Entry]) -> None:
         self.decisions = 0

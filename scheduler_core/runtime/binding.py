@@ -39,8 +39,9 @@ def run_pre_bind_pre_flights(instance: FrameworkInstance, state: CycleState, pod
     left, now = state.recorder.plugin_left, state.recorder.now
     for plugin in instance.pre_bind:
         try:
-            answer = plugin.pre_bind_pre_flight(state, pod, node_name)
-            status = checked(answer, Status, plugin.name, "preBindPreFlight")
+            status = plugin.pre_bind_pre_flight(state, pod, node_name)
+            if type(status) is not Status:
+                status = checked(status, Status, plugin.name, "preBindPreFlight")
         except Exception as fault:
             return raised(plugin.name, "preBindPreFlight", pod, fault)
         left((plugin.name, status.code, now()))
@@ -65,7 +66,9 @@ async def run_binds(instance: FrameworkInstance, state: CycleState, pod: PodInfo
     recorder = state.recorder
     for plugin in instance.bind:
         try:
-            status = checked(await plugin.bind(state, pod, node_name), Status, plugin.name, "bind")
+            status = await plugin.bind(state, pod, node_name)
+            if type(status) is not Status:
+                status = checked(status, Status, plugin.name, "bind")
             recorder.plugin_left((plugin.name, status.code, recorder.now()))
             if status.is_success:
                 return status

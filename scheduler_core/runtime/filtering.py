@@ -75,7 +75,9 @@ def run_pre_filters(
         if plugin.name in idle:
             continue
         try:
-            result = checked(plugin.pre_filter(state, pod, nodes), PreFilterResult, plugin.name, "preFilter")
+            result = plugin.pre_filter(state, pod, nodes)
+            if type(result) is not PreFilterResult or type(result.status) is not Status:
+                result = checked(result, PreFilterResult, plugin.name, "preFilter")
         except Exception as error:
             raise as_plugin_error(plugin.name, "preFilter", error) from error
         status = result.status

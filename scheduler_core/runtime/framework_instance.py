@@ -69,6 +69,8 @@ class FrameworkInstance:
         label_plugins: Plugins whose queueing hints requeue a pod when the labels of a node change.
         not_for_resizes: Plugins that are not called for running pods whose resize is deferred.
         extenders: Extenders in calling order. They register no events, so any event may help a pod that they reject.
+        in_flight: Number of attempts that started on this instance and have not ended.
+        is_retired: Whether it begins no attempts any more; the end of the last one closes it.
         evaluations: Number of evaluations per plugin; continued by the next revision of the profile.
         pod_classes: Results that are reused between pods of one class; None before the first pod and after closing.
             They refer to plugins, which refer to the instance, so a table elsewhere would keep the instance alive.
@@ -116,8 +118,8 @@ class FrameworkInstance:
         if self.extenders:
             self.registrations[EXTENDER] = (EventRegistration(EVERY_EVENT),)
         self._close_extenders = extenders.close
-        self._in_flight = 0
-        self._retired = False
+        self.in_flight = 0
+        self.is_retired = False
         self._closed = False
 
     def _rejecting_with(self, change: NodeChange) -> frozenset[str]:
@@ -133,11 +135,6 @@ class FrameworkInstance:
         """Whether any extender filters or scores, so that a search must not end at the first feasible node."""
         return any(each.config.filter_verb or each.config.prioritize_verb for each in self.extenders)
 
-    @property
-    def in_flight(self) -> int:
-        """Number of pods whose attempt started on this instance and has not ended."""
-        return self._in_flight
-
     def continue_counts(self, evaluations: Evaluations) -> None:
         """Continue the counts of the live revision, which this instance replaces; plugins that are new start at 0."""
         self.evaluations = evaluations
@@ -152,11 +149,11 @@ class FrameworkInstance:
 
     def begin(self) -> None:
         """Count the start of an attempt."""
-        self._in_flight += 1
+        self.in_flight += 1
 
     def end(self) -> None:
         """Count the end of an attempt; the last one closes a retired instance."""
-        self._in_flight -= 1
+        self.in_flight -= 1
         try:
             self._close_if_done()
         except Exception:
@@ -164,11 +161,11 @@ class FrameworkInstance:
 
     def retire(self) -> None:
         """Accept no new attempts; close the instance after the last one."""
-        self._retired = True
+        self.is_retired = True
         self._close_if_done()
 
     def _close_if_done(self) -> None:
-        if not self._retired or self._in_flight or self._closed:
+        if not self.is_retired or self.in_flight or self._closed:
             return
         self._closed = True
         self.pod_classes = None

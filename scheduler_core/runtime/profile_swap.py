@@ -28,25 +28,25 @@ class ProfileTable:
     """
 
     def __init__(self, on_change: Callable[[str], None]) -> None:
-        self._live: dict[str, FrameworkInstance] = {}
+        self.live: dict[str, FrameworkInstance] = {}
         self._on_change = on_change
 
     def __iter__(self) -> Iterator[FrameworkInstance]:
-        return iter(list(self._live.values()))
+        return iter(list(self.live.values()))
 
     def __contains__(self, name: str) -> bool:
-        return name in self._live
+        return name in self.live
 
     def __len__(self) -> int:
-        return len(self._live)
+        return len(self.live)
 
     def get(self, name: str) -> FrameworkInstance | None:
         """Return the live instance of a scheduler name, None if there is none."""
-        return self._live.get(name)
+        return self.live.get(name)
 
     def disagreement(self, instances: Sequence[FrameworkInstance]) -> Problem | None:
         """Return the reason why ``instances`` cannot go live together with the live ones that they do not replace."""
-        after = {instance.name: instance for instance in (*self._live.values(), *instances)}
+        after = {instance.name: instance for instance in (*self.live.values(), *instances)}
         for instance in instances:
             for other in after.values():
                 if queue_sort_of(other) != queue_sort_of(instance):
@@ -66,8 +66,8 @@ class ProfileTable:
         problem = self.disagreement(instances)
         if problem is not None:
             raise ConfigError([problem])
-        replaced = [self._live.get(instance.name) for instance in instances]
-        self._live.update((instance.name, instance) for instance in instances)
+        replaced = [self.live.get(instance.name) for instance in instances]
+        self.live.update((instance.name, instance) for instance in instances)
         for instance in instances:
             self._on_change(instance.name)
         for old in replaced:
@@ -76,7 +76,7 @@ class ProfileTable:
 
     def withdraw(self, name: str) -> None:
         """Remove a profile; pods in flight finish on the instance on which they started."""
-        old = self._live.pop(name, None)
+        old = self.live.pop(name, None)
         if old is not None:
             self._on_change(name)
             old.retire()

@@ -131,26 +131,26 @@ class WaitingPodMap:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._entries: dict[str, WaitingPodEntry] = {}
+        self.entries: dict[str, WaitingPodEntry] = {}
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self.entries)
 
     def __iter__(self) -> Iterator[WaitingPodEntry]:
-        return iter(list(self._entries.values()))
+        return iter(list(self.entries.values()))
 
     def get(self, uid: str) -> WaitingPodEntry | None:
         """Return the entry of a pod, None if it does not wait."""
-        return self._entries.get(uid)
+        return self.entries.get(uid)
 
     def add(self, pod: PodInfo, node_name: str, waits: dict[str, float]) -> WaitingPodEntry:
         """Start the wait of a pod."""
-        entry = self._entries[pod.uid] = WaitingPodEntry(pod, node_name, waits, self._clock)
+        entry = self.entries[pod.uid] = WaitingPodEntry(pod, node_name, waits, self._clock)
         return entry
 
     def reject(self, uid: str) -> bool:
         """Reject a pod without a plugin, because it was deleted; return whether it waited."""
-        entry = self._entries.get(uid)
+        entry = self.entries.get(uid)
         return entry is not None and entry.reject("", "removed")
 
     def abandon_all(self) -> None:
@@ -160,19 +160,19 @@ class WaitingPodMap:
 
     def discard(self, uid: str) -> None:
         """End the wait of a pod without a status; no effect if it does not wait."""
-        entry = self._entries.pop(uid, None)
+        entry = self.entries.pop(uid, None)
         if entry is not None:
             entry.abandon()
 
     async def wait(self, uid: str) -> Status:
         """Wait for the end of a pod's wait; return Success at once if it does not wait."""
-        entry = self._entries.get(uid)
+        entry = self.entries.get(uid)
         if entry is None:
             return SUCCESS
         try:
             return await entry.outcome()
         finally:
-            self._entries.pop(uid, None)
+            self.entries.pop(uid, None)
 
 
 log = logging.getLogger(__name__)
@@ -183,7 +183,9 @@ def run_reserve(instance: FrameworkInstance, state: CycleState, pod: PodInfo, no
     left, now = state.recorder.plugin_left, state.recorder.now
     for plugin in instance.reserve:
         try:
-            status = checked(plugin.reserve(state, pod, node_name), Status, plugin.name, "reserve")
+            status = plugin.reserve(state, pod, node_name)
+            if type(status) is not Status:
+                status = checked(status, Status, plugin.name, "reserve")
         except Exception as fault:
             return raised(plugin.name, "reserve", pod, fault)
         left((plugin.name, status.code, now()))

@@ -63,7 +63,9 @@ def run_pre_scores(
     left, now, evaluated = state.recorder.plugin_left, state.recorder.now, state.evaluations.pre_score
     for plugin in instance.pre_score if among is None else among:
         try:
-            status = checked(plugin.pre_score(state, pod, nodes, rows), Status, plugin.name, "preScore")
+            status = plugin.pre_score(state, pod, nodes, rows)
+            if type(status) is not Status:
+                status = checked(status, Status, plugin.name, "preScore")
         except Exception as error:
             raise as_plugin_error(plugin.name, "preScore", error) from error
         left((plugin.name, status.code, now()))
@@ -116,11 +118,13 @@ def add_scores(
         raw = None if known is None else known.get(plugin.name)
         if raw is None:
             raw = raw_scores(scoring, plugin)
-        try:
-            normalized = _normalized(plugin, raw, scoring)
-            _check_shape(plugin.name, normalized, count)
-        except Exception as error:
-            raise as_plugin_error(plugin.name, "normalizeScore", error) from error
+        normalized = raw
+        if plugin.normalization is not Normalization.NONE:
+            try:
+                normalized = _normalized(plugin, raw, scoring)
+                _check_shape(plugin.name, normalized, count)
+            except Exception as error:
+                raise as_plugin_error(plugin.name, "normalizeScore", error) from error
         _check_range(plugin.name, normalized, scoring)
         weighted = normalized if weight == 1 else normalized * weight
         table.totals += weighted

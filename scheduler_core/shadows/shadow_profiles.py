@@ -100,7 +100,7 @@ class ShadowProfiles:
         """Let the binding tasks send their binds, then decide the sample of the recorded decisions again."""
         pods = self._decided.take()
         plan = self._plan(pods)
-        if self._suspension.is_awaited or not plan:
+        if self._suspension.waiting_tasks or not plan:
             await self._clock.sleep(0)
         if not plan:
             return

@@ -60,11 +60,12 @@ class ClusterCache:
 
     Attributes:
         columns: The columns that cycles read.
+        placed: All scheduled pods by UID; only for reading.
     """
 
     def __init__(self, bounds: SnapshotBounds = DEFAULT_BOUNDS, devices: DeviceIndex | None = None) -> None:
         self.columns = NodeColumns(bounds, devices)
-        self._placed: dict[str, PlacedPod] = {}
+        self.placed: dict[str, PlacedPod] = {}
         self._unconfirmed: dict[str, PlacedPod] = {}
         self._without_node: dict[str, dict[str, PodInfo]] = {}
 
@@ -104,7 +105,7 @@ class ClusterCache:
     # -- placed pods --------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
-        return len(self._placed)
+        return len(self.placed)
 
     @property
     def assumed_count(self) -> int:
@@ -113,11 +114,11 @@ class ClusterCache:
 
     def get(self, uid: str) -> PlacedPod | None:
         """Return the scheduled pod of this UID, None if there is none."""
-        return self._placed.get(uid)
+        return self.placed.get(uid)
 
     def placed_pods(self) -> list[PlacedPod]:
         """Return all scheduled pods, including assumed pods."""
-        return list(self._placed.values())
+        return list(self.placed.values())
 
     def assume(self, info: PodInfo, node_name: str) -> None:
         """Count a pod on a node before it is bound.
@@ -125,12 +126,12 @@ class ClusterCache:
         Raises:
             CacheError: The pod is scheduled already.
         """
-        if info.uid in self._placed:
+        if info.uid in self.placed:
             raise CacheError(
-                f"pod {info.key} is on node {self._placed[info.uid].info.node_name} already; forget it first"
+                f"pod {info.key} is on node {self.placed[info.uid].info.node_name} already; forget it first"
             )
         placed = PlacedPod(info, Placement.ASSUMED)
-        self._placed[info.uid] = self._unconfirmed[info.uid] = placed
+        self.placed[info.uid] = self._unconfirmed[info.uid] = placed
         try:
             self._attach(info, node_name)
         except BaseException:
@@ -153,7 +154,7 @@ class ClusterCache:
         if placed is not None:
             # Detached first: a pod whose removal raised is still known, and can be forgotten again.
             self._detach(placed.info)
-            del self._placed[info.uid], self._unconfirmed[info.uid]
+            del self.placed[info.uid], self._unconfirmed[info.uid]
             placed.info.node_name = ""
             placed.info.is_cancelled = False
 
@@ -174,7 +175,7 @@ class ClusterCache:
             QuantityError: A quantity of the pod is invalid.
         """
         uid = pod.metadata.uid
-        placed = self._placed.get(uid)
+        placed = self.placed.get(uid)
         old: PodInfo | None = None
         if placed is not None:
             self._unconfirmed.pop(uid, None)
@@ -193,25 +194,45 @@ class ClusterCache:
             placed.info = info
         else:
             info = self.columns.compile_pod(pod)
-            placed = self._placed[uid] = PlacedPod(info, Placement.ADDED)
+            placed = self.placed[uid] = PlacedPod(info, Placement.ADDED)
         try:
             self._attach(info, pod.spec.node_name)
         except BaseException:
-            del self._placed[uid]
+            del self.placed[uid]
             if old is not None:
                 # Its last version counts until this one is added again.
                 self._attach(old, old.node_name)
-                placed.info, self._placed[uid] = old, placed
+                placed.info, self.placed[uid] = old, placed
             raise
         return info
 
+    def confirm(self, placed: PlacedPod, pod: Pod) -> bool:
+        """Confirm an assumed pod by a version of it that differs from the assumed one in what a bind writes at most.
+
+        Returns:
+            False for any other version, without an effect; :meth:`add_pod` handles it.
+        """
+        info = placed.info
+        if placed.placement is Placement.ADDED or info.node_name != pod.spec.node_name:
+            return False
+        if not _compile_equally(info.pod, pod):
+            return False
+        self._unconfirmed.pop(info.uid, None)
+        placed.placement = Placement.ADDED
+        placed.info.is_cancelled = False
+        if info.row != NO_ROW and info.pod.metadata.labels != pod.metadata.labels:
+            self.columns.relabel_pod(info, pod)
+        else:
+            info.pod = pod
+        return True
+
     def remove_pod(self, uid: str) -> PodInfo | None:
         """Remove a scheduled pod that was deleted; None if it was not known."""
-        placed = self._placed.get(uid)
+        placed = self.placed.get(uid)
         if placed is None:
             return None
         self._detach(placed.info)
-        del self._placed[uid]
+        del self.placed[uid]
         self._unconfirmed.pop(uid, None)
         return placed.info
 
@@ -236,7 +257,7 @@ class ClusterCache:
 
     def _attach(self, info: PodInfo, node_name: str) -> None:
         info.node_name = node_name
-        row = self.columns.row_of(node_name)
+        row = self.columns.row_by_name.get(node_name, NO_ROW)
         if row == NO_ROW:
             self._without_node.setdefault(node_name, {})[info.uid] = info
         else:
@@ -260,7 +281,9 @@ def _compile_equally(old: Pod, new: Pod) -> bool:
     was, is_now = old.spec, new.spec
     if was.node_name != is_now.node_name:
         was = replace(was, node_name=is_now.node_name)
-    return was == is_now and same_granted_resources(old, new) and _is_ending(old) == _is_ending(new)
+    if was != is_now or (old.metadata.deletion_timestamp is None) != (new.metadata.deletion_timestamp is None):
+        return False
+    return same_granted_resources(old, new)
 
 
 def _is_ending(pod: Pod) -> bool:

@@ -11,21 +11,25 @@ from scheduler_core.model.pod_requests import LARGEST_REQUEST
 
 
 class ExactSums:
-    """Exact sums by column and row, only for clamped sums."""
+    """Exact sums.
 
-    __slots__ = ("_exact",)
+    Attributes:
+        sums: By column and row, only for clamped sums.
+    """
+
+    __slots__ = ("sums",)
 
     def __init__(self) -> None:
-        self._exact: dict[tuple[int, int], int] = {}
+        self.sums: dict[tuple[int, int], int] = {}
 
     def get(self, column: int, row: int) -> int | None:
         """Return a sum; None if it is not clamped."""
-        return self._exact.get((column, row))
+        return self.sums.get((column, row))
 
     def put_into(self, sums: Sequence[list[int]], rows: Sequence[int]) -> None:
         """Replace clamped sums, given by column and position in ``rows``."""
-        positions = {row: position for position, row in enumerate(rows)} if self._exact else {}
-        for (column, row), exact in self._exact.items():
+        positions = {row: position for position, row in enumerate(rows)} if self.sums else {}
+        for (column, row), exact in self.sums.items():
             if column >= 0 and row in positions:
                 sums[column][positions[row]] = exact
 
@@ -41,15 +45,13 @@ class ExactSums:
         Returns:
             The column's new value.
         """
-        if not self._exact and total <= LARGEST_REQUEST:
-            return total
-        exact = self._exact.pop((column, row), total - amount) + amount
+        exact = self.sums.pop((column, row), total - amount) + amount
         if exact <= LARGEST_REQUEST:
             return exact
-        self._exact[column, row] = exact
+        self.sums[column, row] = exact
         return LARGEST_REQUEST
 
     def drop(self, columns: Collection[int]) -> None:
         """Drop the sums of columns that are reused for another resource."""
-        if self._exact and columns:
-            self._exact = {place: exact for place, exact in self._exact.items() if place[0] not in columns}
+        if self.sums and columns:
+            self.sums = {place: exact for place, exact in self.sums.items() if place[0] not in columns}

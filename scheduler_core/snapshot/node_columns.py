@@ -21,7 +21,7 @@ from scheduler_core.errors import CacheError, PodTooDemandingError
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_constraint_limit import MAX_DEMANDS, demand_count, limited_volumes
-from scheduler_core.model.pod_requests import LARGEST_CAPACITY, PODS, in_units
+from scheduler_core.model.pod_requests import LARGEST_CAPACITY, LARGEST_REQUEST, PODS, in_units
 from scheduler_core.model.pod_volumes import NO_VOLUMES
 from scheduler_core.model.quantity import nano, whole_units
 from scheduler_core.model.taints import Taint
@@ -122,7 +122,7 @@ class NodeColumns:
         self.changes: ChangeLog[int] = ChangeLog(bounds.changes)
         self.overlays: list[HypotheticalChanges] = []
         self._exact = ExactSums()
-        self._rows: dict[str, int] = {}
+        self.row_by_name: dict[str, int] = {}
         self._free: list[int] = []
         self._scalars = ScalarResources(self.resources)
         self._labels = LabelColumns(self._labels_of, bounds.label_columns, self.steps)
@@ -149,7 +149,7 @@ class NodeColumns:
 
     def row_of(self, name: str) -> int:
         """Return the row of the node called ``name``, -1 if there is none."""
-        return self._rows.get(name, NO_ROW)
+        return self.row_by_name.get(name, NO_ROW)
 
     def label_column(self, key: str) -> LabelColumn:
         """Return the column of a label key; create it on first use."""
@@ -201,7 +201,7 @@ class NodeColumns:
             QuantityError: A quantity of its status is invalid; nothing was added.
         """
         name = node.metadata.name
-        if name in self._rows:
+        if name in self.row_by_name:
             raise CacheError(f'node "{name}" is already in the columns; update it instead')
         parts = _parts(node)
         if self._free:
@@ -216,7 +216,7 @@ class NodeColumns:
             self.pods.append({})
             self._show()
         # First what :meth:`rebuild` reads, so that it can complete a change that an exception interrupted.
-        self._rows[name] = row
+        self.row_by_name[name] = row
         self.names[row], self.nodes[row] = name, node
         self.count += 1
         try:
@@ -238,7 +238,7 @@ class NodeColumns:
             CacheError: There is no node of that name.
             QuantityError: A quantity of its status is invalid; nothing was changed.
         """
-        row = self._rows.get(node.metadata.name)
+        row = self.row_by_name.get(node.metadata.name)
         old = None if row is None else self.nodes[row]
         if row is None or old is None:
             raise CacheError(f'node "{node.metadata.name}" is not in the columns; add it first')
@@ -263,7 +263,7 @@ class NodeColumns:
         Raises:
             CacheError: There is no node of that name.
         """
-        row = self._rows.get(name)
+        row = self.row_by_name.get(name)
         node = None if row is None else self.nodes[row]
         if row is None or node is None:
             raise CacheError(f'node "{name}" is not in the columns')
@@ -272,7 +272,7 @@ class NodeColumns:
             self.remove_pod(info)
         self.devices.hardware.inventory.remove_node(name)
         # First what :meth:`rebuild` reads, as in :meth:`add_node`.
-        del self._rows[name]
+        del self.row_by_name[name]
         self.names[row] = self.nodes[row] = None
         self._free.append(row)
         self.count -= 1
@@ -382,7 +382,7 @@ class NodeColumns:
             if info.volumes is not NO_VOLUMES:
                 self.storage.use.add_pod(row, info.volumes)
             self.priorities.add(row, info.priority)
-            self.pod_index.add(info, row)
+            self.pod_index.count(info, row, 1)
             self.changes.append(row)
         except Exception:
             del self.pods[row][info.uid]
@@ -404,7 +404,7 @@ class NodeColumns:
             if info.volumes is not NO_VOLUMES:
                 self.storage.use.remove_pod(row, info.volumes)
             self.priorities.remove(row, info.priority)
-            self.pod_index.remove(info, row)
+            self.pod_index.count(info, row, -1)
             self.changes.append(row)
         except Exception:
             log.exception("the removal of pod %s from its node was interrupted; all pods are counted again", info.key)
@@ -426,9 +426,9 @@ class NodeColumns:
     def rebuild(self) -> None:
         """Compute everything again from the nodes and the pods on them; a node that cannot be read is not alive."""
         self.is_broken = True
-        self._rows = {name: row for row, name in enumerate(self.names) if name is not None}
+        self.row_by_name = {name: row for row, name in enumerate(self.names) if name is not None}
         self._free = [row for row, name in enumerate(self.names) if name is None]
-        self.count = len(self._rows)
+        self.count = len(self.row_by_name)
         self._show()
         self._alive[:] = self._unschedulable[:] = False
         self._allocatable[:] = self._allowed_pods[:] = 0
@@ -437,7 +437,7 @@ class NodeColumns:
         self._taint_set_ids[:] = self.taint_sets.acquire(())
         self.images.clear()
         self._labels.clear()
-        for name, row in self._rows.items():
+        for name, row in self.row_by_name.items():
             node = self.nodes[row]
             self._taint_set_ids[row] = self.taint_sets.acquire(())
             try:
@@ -462,19 +462,28 @@ class NodeColumns:
                 self._scalars.add_pod(info)
                 self.host_ports.add(row, info.host_ports)
                 self.priorities.add(row, info.priority)
-                self.pod_index.add(info, row)
+                self.pod_index.count(info, row, 1)
         self.storage.rebuild()
         self.changes.append_all()
         self.is_broken = False
 
     def _account(self, info: PodInfo, row: int, sign: int) -> None:
-        requested, nonzero, clamp = self._requested, self._nonzero_requested, self._exact.clamp
-        for column, amount in info.accounted:
+        requested, exact = self._requested, self._exact
+        if info.numbering != self.resources.version:
+            info.number()
+        for column, amount in info.numbered:
             more = sign * amount
-            requested[column, row] = clamp(column, row, requested.item(column, row) + more, more)
-        cpu, memory = sign * info.requests.nonzero_cpu_milli, sign * info.requests.nonzero_memory
-        nonzero[0, row] = clamp(_NONZERO_CPU, row, nonzero.item(0, row) + cpu, cpu)
-        nonzero[1, row] = clamp(_NONZERO_MEMORY, row, nonzero.item(1, row) + memory, memory)
+            total = requested.item(column, row) + more
+            if exact.sums or total > LARGEST_REQUEST:
+                total = exact.clamp(column, row, total, more)
+            requested[column, row] = total
+        nonzero, requests = self._nonzero_requested, info.requests
+        cpu, memory = sign * requests.nonzero_cpu_milli, sign * requests.nonzero_memory
+        cpu_total, memory_total = nonzero.item(0, row) + cpu, nonzero.item(1, row) + memory
+        if exact.sums or cpu_total > LARGEST_REQUEST or memory_total > LARGEST_REQUEST:
+            cpu_total = exact.clamp(_NONZERO_CPU, row, cpu_total, cpu)
+            memory_total = exact.clamp(_NONZERO_MEMORY, row, memory_total, memory)
+        nonzero[0, row], nonzero[1, row] = cpu_total, memory_total
         self._pod_count[row] += sign
 
     # -- storage ------------------------------------------------------------------------------------------------

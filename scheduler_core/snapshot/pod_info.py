@@ -46,17 +46,17 @@ class PodInfo:
         demands: Number of its scheduling constraints, as :func:`demand_count` counts them; 0 if it is not known.
         is_findable: Whether :func:`compiled_pod` finds it, because hints were called for it.
         hint_cost: Cost of its queueing hints, as the queue estimates it; 0 until it is needed.
+        numbered: What :attr:`accounted` returns, if ``numbering`` is the version of the resources' columns.
+        numbering: The version of the resources' columns that it was numbered for.
         class_key: The strict key of its pod class, and the version of the pod it is for; None until it is needed.
     """
 
     __slots__ = (
         "__weakref__",
-        "_accounted",
         "_fit",
         "_node_affinity",
         "_resources",
         "_tolerations",
-        "_version",
         "class_key",
         "demands",
         "fit_names",
@@ -66,6 +66,8 @@ class PodInfo:
         "is_findable",
         "key",
         "node_name",
+        "numbered",
+        "numbering",
         "pod",
         "priority",
         "requests",
@@ -87,7 +89,7 @@ class PodInfo:
             [name for name, amount in self.requests.accounted.items() if amount and name not in FIXED_RESOURCES]
         )
         self._resources = resources
-        self._number()
+        self.number()
         self.host_ports: tuple[HostPort, ...] = host_ports(pod)
         self.terms: AffinityTerms = affinity_terms(pod)
         self.volumes: PodVolumes = pod_volumes(pod)
@@ -135,18 +137,18 @@ class PodInfo:
 
         A resource that no node offers has the column :data:`UNOFFERED_COLUMN`.
         """
-        if self._version != self._resources.version:
-            self._number()
+        if self.numbering != self._resources.version:
+            self.number()
         return self._fit
 
     @property
     def accounted(self) -> tuple[tuple[int, int], ...]:
         """(resource column, amount) of what counts for its node, without resources that no node offers."""
-        if self._version != self._resources.version:
-            self._number()
-        return self._accounted
+        if self.numbering != self._resources.version:
+            self.number()
+        return self.numbered
 
-    def _number(self) -> None:
+    def number(self) -> None:
         """Look up the columns of its resources, which change when nodes start or stop to offer them."""
         requests, find = self.requests, self._resources.find
         self._fit = tuple(
@@ -155,7 +157,7 @@ class PodInfo:
                 for name in self.fit_names
             ]
         )
-        self._accounted = tuple(
+        self.numbered = tuple(
             [
                 (column, amount)
                 for name, amount in requests.accounted.items()
@@ -163,7 +165,7 @@ class PodInfo:
             ]
         )
         # Last, so that a lookup that raised is repeated.
-        self._version = self._resources.version
+        self.numbering = self._resources.version
 
 
 _findable: WeakValueDictionary[int, PodInfo] = WeakValueDictionary()

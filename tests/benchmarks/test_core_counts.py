@@ -22,16 +22,16 @@ _PODS = 300
 _FEW, _MANY = 500, 2000
 
 CALLS_PER_POD = [
-    pytest.param("basic", 517, id="one-class"),
-    pytest.param("sizes", 745, id="different-sizes"),
-    pytest.param("node-affinity", 530, id="node-affinity"),
-    pytest.param("affinity", 769, id="required-affinity"),
-    pytest.param("preferred-affinity", 720, id="preferred-affinity"),
-    pytest.param("anti-affinity", 714, id="required-anti-affinity"),
-    pytest.param("spread", 663, id="required-spread"),
-    pytest.param("preferred-spread", 690, id="preferred-spread"),
-    pytest.param("unschedulable", 743, id="a-fifth-infeasible"),
-    pytest.param("churn", 573, id="churn"),
+    pytest.param("basic", 383, id="one-class"),
+    pytest.param("sizes", 607, id="different-sizes"),
+    pytest.param("node-affinity", 399, id="node-affinity"),
+    pytest.param("affinity", 643, id="required-affinity"),
+    pytest.param("preferred-affinity", 588, id="preferred-affinity"),
+    pytest.param("anti-affinity", 582, id="required-anti-affinity"),
+    pytest.param("spread", 530, id="required-spread"),
+    pytest.param("preferred-spread", 556, id="preferred-spread"),
+    pytest.param("unschedulable", 608, id="a-fifth-infeasible"),
+    pytest.param("churn", 422, id="churn"),
 ]
 
 CALLS_PER_PREEMPTION = 10140

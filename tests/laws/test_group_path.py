@@ -21,13 +21,10 @@ from scheduler_core.runtime import post_filtering
 SAME = "the same code runs for each member"
 
 PARTS = (
-    scheduling_cycle.CycleStart,
     scheduling_cycle.SchedulingCycle,
-    scheduling_cycle.CycleEnd,
     assume_and_reserve.AssumedPods,
     failure_handler.FailedAttempts,
-    binding_outcomes.BoundPods,
-    binding_outcomes.FailedBinds,
+    binding_outcomes.BindingOutcomes,
     cycle_report.CycleReport,
 )
 """Parts of a pod's path whose public methods are steps."""
@@ -85,10 +82,10 @@ COUNTERPARTS: dict[str, str] = {
     "PreBindPlugin.pre_bind": SAME,
     "BindPlugin.bind": SAME,
     "PostBindPlugin.post_bind": SAME,
-    "CycleStart.begin": "scheduler_core.gangs.group_cycle:GangScheduler.schedule",
+    "SchedulingCycle.begin": "scheduler_core.gangs.group_cycle:GangScheduler.schedule",
     "SchedulingCycle.schedule": "scheduler_core.gangs.group_cycle:GroupAttempts.run",
-    "CycleEnd.conclude": COMMIT,
-    "CycleEnd.cancel": "scheduler_core.gangs.group_cycle:GangScheduler.schedule",
+    "SchedulingCycle.conclude": COMMIT,
+    "SchedulingCycle.cancel": "scheduler_core.gangs.group_cycle:GangScheduler.schedule",
     "AssumedPods.reserve_and_permit": TRIALS,
     "AssumedPods.reserve": TRIALS,
     "AssumedPods.reserve_or_release": "scheduler_core.gangs.preemption_dry_run:VictimSearch.assume_on",
@@ -102,10 +99,10 @@ COUNTERPARTS: dict[str, str] = {
     "AssumedPods.undone": "scheduler_core.gangs.dry_trials:DryTrials",
     "FailedAttempts.handle": FAILED,
     "FailedAttempts.drop": SAME,
-    "BoundPods.record": SAME,
-    "FailedBinds.cancelled": SAME,
-    "FailedBinds.record": SAME,
-    "FailedBinds.interrupted": SAME,
+    "BindingOutcomes.bound": SAME,
+    "BindingOutcomes.cancelled": SAME,
+    "BindingOutcomes.failed": SAME,
+    "BindingOutcomes.interrupted": SAME,
     "CycleReport.begin_attempt": TRIALS,
     "CycleReport.scheduling_ended": REJECT,
     "CycleReport.release_recorder": REJECT,

@@ -97,7 +97,7 @@ def _node_facts(columns: NodeColumns, name: str) -> Facts:
     )
     terms = sorted(
         (repr(counts.kind), repr(counts.term), int(counts.holders[row]))
-        for counts in columns.pod_index._terms.values()
+        for counts in columns.pod_index.terms.values()
         if counts.holders[row]
     )
     return {

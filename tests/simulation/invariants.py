@@ -60,7 +60,7 @@ def check_now(
             yield f"the feed of {path} raised {informer.sink_errors} times"
     yield from _queue_problems(process, server)
     now = network.loop.virtual_now
-    if process.scheduler.context.suspension.is_awaited:
+    if process.scheduler.context.suspension.waiting_tasks:
         # Reads take effect after the cycle that waits for an extender; the cycle of a gang may take a minute.
         process.reads_delayed_until = now
     if now - max(network.reads_failed_until, process.reads_delayed_until) > _READ_DEADLINE_SECONDS:
@@ -78,7 +78,7 @@ def _unconfirmed(process: OperatorProcess, before: float) -> Iterator[str]:
 def _queue_problems(process: OperatorProcess, server: ApiServer) -> Iterator[str]:
     context = process.scheduler.context
     queue, cache = context.queue, context.cache
-    entries = queue._places._pods.values()
+    entries = queue._places.by_uid.values()
     rejections = Counter((plugin, each.profile) for each in entries for plugin in each.rejected_by)
     reported = {key: count for key, count in queue.readings.unschedulable_by.items() if count}
     if reported != rejections:

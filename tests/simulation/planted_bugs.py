@@ -16,8 +16,7 @@ from bayplan.kube.writes.binds import Binder
 from msgspec.structs import replace
 
 from scheduler_core.cycle import assume_and_reserve
-from scheduler_core.cycle.binding_outcomes import FailedBinds
-from scheduler_core.cycle.bound_elsewhere import PodsBoundElsewhere
+from scheduler_core.cycle.binding_outcomes import BindingOutcomes
 from scheduler_core.cycle.freed_capacity_event import FreedCapacity
 from scheduler_core.errors import ConflictError, NotFoundError, WriteTimeoutError
 from scheduler_core.feeds import pod_and_node_feed
@@ -293,10 +292,10 @@ def _restored_from_copy(original: Original) -> Original:
     @contextmanager
     def without(self: NominatedPods, uids: Any) -> Iterator[None]:
         by_node = {name: dict(pods) for name, pods in self._by_node.items()}
-        node_of = dict(self._node_of)
+        node_of = dict(self.node_by_uid)
         with original(self, uids):
             yield
-        self._by_node, self._node_of = by_node, node_of
+        self._by_node, self.node_by_uid = by_node, node_of
 
     return without
 
@@ -306,7 +305,7 @@ BUGS: dict[str, Bug] = {
     "an assumed pod is not forgotten": _skipped(ClusterCache, "forget"),
     "a confirmed pod is counted twice": lambda: _patched(ClusterCache, "add_pod", _counted_twice),
     "requests of a terminating pod are not subtracted": lambda: _patched(NodeColumns, "_account", _not_subtracted),
-    "a pod bound by another scheduler is not counted": _skipped(PodsBoundElsewhere, "_count_there"),
+    "a pod bound by another scheduler is not counted": _skipped(BindingOutcomes, "_count_there"),
     "pods of a deleted node are dropped": lambda: _patched(ClusterCache, "remove_node", _pods_dropped),
     "label changes of a node are ignored": lambda: _patched(NodeColumns, "update_node", _labels_unchanged),
     "host ports are not released": _skipped(HostPortIndex, "remove"),
@@ -341,7 +340,7 @@ BUGS: dict[str, Bug] = {
     "a deleted pod does not report freed capacity": lambda: _patched(
         pod_and_node_feed.PodAndNodeFeed, "_pod_deleted", _capacity_unreported
     ),
-    "a failed bind does not report freed capacity": lambda: _patched(FailedBinds, "record", _capacity_unreported),
+    "a failed bind does not report freed capacity": lambda: _patched(BindingOutcomes, "failed", _capacity_unreported),
     "assumed volumes are not reverted": _skipped(VolumeBinding, "unreserve"),
     "a framework instance counts attempts that have ended": _skipped(FrameworkInstance, "end"),
     "status 404 of a bind is treated as success": _success_on(NotFoundError),

@@ -50,7 +50,7 @@ def _of_columns(nodes: NodeColumns) -> dict[str, Any]:
     }
     # The first read of a count creates it, so counts that are all 0 are left out.
     index = nodes.pod_index
-    found["terms"] = {key: (each.holders.tolist(), each.sum) for key, each in index._terms.items() if each.sum}
+    found["terms"] = {key: (each.holders.tolist(), each.sum) for key, each in index.terms.items() if each.sum}
     found["queries"] = {
         query: (each.total.tolist(), each.ending.tolist()) for query, each in index._queries.items() if each.total.any()
     }

@@ -111,7 +111,7 @@ def by_name(nodes: NodeColumns, queries: Queries) -> dict[str, Any]:
         },
         "volumes": {each: named(use.rows_with(each)) for each in queries.volumes},
         "volume counts": {each[0]: counted(use.counts(each[0], nodes.size)) for each in queries.volumes},
-        "terms": {key: (counted(each.holders), each.sum) for key, each in index._terms.items()},
+        "terms": {key: (counted(each.holders), each.sum) for key, each in index.terms.items()},
         "queries": {query: (counted(each.total), counted(each.ending)) for query, each in index._queries.items()},
         "images": {name: named(each.rows) for name, each in nodes.images._states.items()},
     }

@@ -38,8 +38,7 @@ _CALLERS = (
 )
 """Where calls are made at which exceptions are injected."""
 PRIMITIVES = {
-    "queueing/heap.py": "a heap whose keys compare; its operations call nothing else",
-    "queueing/sub_queues.py": "counts and places of one pod; called by the queue, at whose calls exceptions are raised",
+    "queueing/sub_queues.py": "counts, places and heaps; called by the queue, at whose calls exceptions are raised",
     "cycle/internal_errors.py": "runs after an exception, and repeats a step that raises",
     "metrics/cycle_recorder.py": "appends to arrays",
 }

@@ -31,6 +31,7 @@ from scheduler_core.framework.extension_points import (
 )
 from scheduler_core.framework.handle import Handle
 from scheduler_core.framework.status import SKIP, SUCCESS, Status, error, unresolvable
+from scheduler_core.model.selectors import NO_TERMS
 from scheduler_core.plugins.inter_pod_affinity.filtering import REASONS, REQUIRED, RequiredAffinity
 from scheduler_core.plugins.inter_pod_affinity.hints import after_node_change, after_pod_change
 from scheduler_core.plugins.inter_pod_affinity.scoring import (
@@ -88,6 +89,8 @@ class InterPodAffinity(PreFilterPlugin, PreFilterExtensions, FilterPlugin, PreSc
         """Count pods per domain for the pod's terms and the terms that match it; return Skip if there are none."""
         if pod.terms.problem:
             return PreFilterResult(unresolvable(f"parsing pod: {pod.terms.problem}"))
+        if pod.terms is NO_TERMS and not nodes.pod_index.terms:
+            return _SKIPPED
         required = RequiredAffinity(pod, nodes)
         if required.is_idle:
             return _SKIPPED
@@ -118,6 +121,8 @@ class InterPodAffinity(PreFilterPlugin, PreFilterExtensions, FilterPlugin, PreSc
             return SKIP
         if pod.terms.problem:
             return error(f"failed to parse pod: {pod.terms.problem}; correct the pod's spec")
+        if pod.terms is NO_TERMS and not nodes.pod_index.terms:
+            return SKIP
         tables = weight_tables(pod, nodes, self._args)
         if not tables:
             return SKIP

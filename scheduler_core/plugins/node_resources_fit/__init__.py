@@ -33,12 +33,16 @@ from scheduler_core.framework.handle import Handle
 from scheduler_core.framework.plugin import NodeChange, always
 from scheduler_core.framework.status import SUCCESS, Status
 from scheduler_core.model.pod_requests import is_extended_resource
-from scheduler_core.plugins.node_resources_fit.filtering import MAX_RESOURCES_IN_BITS, FitDemand
-from scheduler_core.plugins.node_resources_fit.free_columns import FreeColumns
+from scheduler_core.plugins.node_resources_fit.filtering import (
+    MAX_RESOURCES_IN_BITS,
+    FitDemand,
+    FreeColumns,
+    OwnPlace,
+    ResizeDemand,
+)
 from scheduler_core.plugins.node_resources_fit.hints import FitHints
-from scheduler_core.plugins.node_resources_fit.resize_demand import OwnPlace, ResizeDemand
 from scheduler_core.plugins.node_resources_fit.scoring import FitScorer
-from scheduler_core.plugins.resource_score_inputs import Demand
+from scheduler_core.plugins.resource_scoring import Demand, row_uses
 from scheduler_core.snapshot.interning import FIXED_RESOURCES
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
@@ -134,9 +138,11 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, SumsFilter, PreScorePlugin
 
     def score_row(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, row: int) -> int:
         """Score one row without NumPy, if the strategy and the node allow it."""
-        demand = state.get(_SCORE_KEY)
-        found = None if demand is None else self._scorer.score_row(demand, nodes, row)
-        return super().score_row(state, pod, nodes, row) if found is None else found
+        demand, kernel = state.get(_SCORE_KEY), self._scorer.row_kernel
+        uses = None if demand is None or kernel is None else row_uses(demand, nodes, row)
+        if uses is None or kernel is None:
+            return super().score_row(state, pod, nodes, row)
+        return kernel(uses)
 
     def _fit_demand(self, pod: PodInfo) -> FitDemand:
         amounts: Sequence[tuple[int, int]] = pod.fit

@@ -4,24 +4,122 @@ A code is a set of bits relative to the pod's own requests: bit 0 "too many pods
 the highest bit "even an empty node is too small". 13 resources fit. For pods that request more, each distinct bit set
 gets a number that is valid for one attempt only, so the plugin is called for every such pod.
 
-Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/plugins/noderesources/fit.go`` (``fitsRequest``). The API
-rejects negative requests, so a node that is too small when empty is always too small.
+:class:`FreeColumns` caches the free amounts of nodes, with a lower bound of each column: while no node has less than a
+pod requests, no row need be compared. A few selected rows are computed from the columns instead, which is cheaper than
+updating the cache.
+
+:class:`ResizeDemand` is for a running pod whose resize is deferred: on its own node it needs only what the node does
+not count yet. A node counts the largest of what the pod requests, was granted and uses: mostly nothing is missing, and
+the pod does not fit if its node has less than its pods count. It needs a further pod slot, although it has one.
+
+Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/plugins/noderesources/fit.go`` (``fitsRequest``,
+``adjustDeltasToAccomodateCacheDiscrepancy``). The API rejects negative requests, so a node that is too small when empty
+is always too small.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from scheduler_core.framework.extension_points import Codes, Shortage
 from scheduler_core.framework.status import Status, unresolvable, unschedulable
 from scheduler_core.model.pod_requests import PODS
-from scheduler_core.plugins.node_resources_fit.free_columns import PLACES, FreeColumns
-from scheduler_core.snapshot.interning import Interner
+from scheduler_core.snapshot.interning import FIXED_RESOURCES, Interner
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
+from scheduler_core.snapshot.row_cache import RowCache
 from scheduler_core.snapshot.row_sums import RowSums
+
+PLACES = -1
+"""Stands for pod slots among the numbers of resource columns."""
+
+_MOST_COLUMNS = 16
+_WORTH_CACHING = 16
+"""The cache is used if the requested rows are at least one in this many."""
+
+
+class FreeColumns(RowCache):
+    """Free pod slots, and free amounts by resource column."""
+
+    __slots__ = ("_free", "_least")
+
+    def __init__(self, nodes: NodeColumns) -> None:
+        """Create an empty cache.
+
+        Args:
+            nodes: The columns.
+        """
+        super().__init__(nodes)
+        self._free: dict[int, NDArray[np.int64]] = {}
+        self._least: dict[int, int] = {}
+
+    def short(self, column: int, amount: int, rows: Rows) -> NDArray[np.bool_] | None:
+        """Compare free amounts with a request.
+
+        Args:
+            column: Column of the resource, or ``PLACES``.
+            amount: The request.
+            rows: The rows to compare.
+
+        Returns:
+            bool per row, True where too little is free; None if every row has enough.
+        """
+        if not isinstance(rows, slice) and len(rows) * _WORTH_CACHING < self.nodes.size:
+            free = self._difference(column, rows)
+        else:
+            self.refresh()
+            free_amounts = self._column(column)
+            if self._least[column] >= amount:
+                return None
+            free = free_amounts[rows]
+        short: NDArray[np.bool_] = free < amount
+        if short.any():
+            return short
+        if isinstance(rows, slice):
+            self._least[column] = _least(free)
+        return None
+
+    def _column(self, column: int) -> NDArray[np.int64]:
+        free = self._free.get(column)
+        if free is None:
+            if len(self._free) == _MOST_COLUMNS:
+                del self._free[next(iter(self._free))]
+            free = self._rebuild_column(column)
+        return free
+
+    def _rebuild_column(self, column: int) -> NDArray[np.int64]:
+        free = self._free[column] = self._difference(column, slice(None))
+        self._least[column] = _least(free)
+        return free
+
+    def _difference(self, column: int, rows: Rows) -> NDArray[np.int64]:
+        nodes = self.nodes
+        if column == PLACES:
+            return nodes.allowed_pods[rows] - nodes.pod_count[rows]
+        return nodes.allocatable[column, rows] - nodes.requested[column, rows]
+
+    def _rebuild(self) -> None:
+        for column in self._free:
+            self._rebuild_column(column)
+
+    def _refresh_rows(self, rows: Iterable[int]) -> None:
+        nodes, least = self.nodes, self._least
+        for row in rows:
+            for column, free in self._free.items():
+                if column == PLACES:
+                    left = nodes.allowed_pods.item(row) - nodes.pod_count.item(row)
+                else:
+                    left = nodes.allocatable.item(column, row) - nodes.requested.item(column, row)
+                free[row] = left
+                least[column] = min(least[column], left)
+
+
+def _least(free: NDArray[np.int64]) -> int:
+    return int(free.min()) if len(free) else 0
+
 
 MAX_RESOURCES_IN_BITS = 13
 
@@ -208,3 +306,86 @@ class FitDemand:
         codes: Codes = np.zeros(len(full), dtype=np.int16)
         codes[rejected] = numbers[positions.reshape(-1)]
         return codes
+
+
+class OwnPlace(Struct, frozen=True):
+    """Where a running pod counts, and with how much.
+
+    Attributes:
+        row: The row of its node, -1 if the node is not known.
+        counted: What its node counts for it, by resource.
+    """
+
+    row: int
+    counted: Mapping[str, int]
+
+
+class ResizeDemand(FitDemand):
+    """Requests of one running pod.
+
+    Args:
+        amounts, names, by_devices: As of :class:`FitDemand`.
+        own: Where the pod counts.
+    """
+
+    __slots__ = ("_own",)
+
+    def __init__(
+        self, amounts: Sequence[tuple[int, int]], names: Sequence[str], by_devices: frozenset[str], own: OwnPlace
+    ) -> None:
+        super().__init__(amounts, names, by_devices)
+        self._own = own
+
+    def codes(self, free: FreeColumns, rows: Rows) -> Codes | None:
+        """Compare the requests with the free amounts, as :meth:`FitDemand.codes` does for other pods."""
+        codes = super().codes(free, rows)
+        places = np.flatnonzero(np.arange(free.nodes.size)[rows] == self._own.row)
+        if not len(places):
+            return codes
+        if codes is None:
+            codes = np.zeros(free.nodes.size if isinstance(rows, slice) else len(rows), dtype=np.int16)
+        codes[places] = self._own_code(free.nodes)
+        return codes
+
+    def code_of_row(self, nodes: NodeColumns, row: int) -> int | None:
+        """Return the code of one row, as :meth:`FitDemand.code_of_row` does."""
+        return self._own_code(nodes) if row == self._own.row else super().code_of_row(nodes, row)
+
+    def shortages(self, nodes: NodeColumns, row: int) -> tuple[Shortage, ...]:
+        """Return the insufficient resources of one row, with the amounts that the node does not count yet."""
+        if row != self._own.row:
+            return super().shortages(nodes, row)
+        places = int(nodes.allowed_pods[row] - nodes.pod_count[row])
+        found = [] if places > 0 else [Shortage(PODS, 1, places)]
+        for position, (amount, free, is_short) in enumerate(self._missing(nodes)):
+            if is_short:
+                found.append(Shortage(self.names[position], amount, free))
+        return tuple(found)
+
+    def _own_code(self, nodes: NodeColumns) -> int:
+        row = self._own.row
+        capacities = [int(nodes.allocatable[column, row]) for column, _ in self.amounts]
+        missing = self._missing(nodes)
+        short = [is_short for _, _, is_short in missing]
+        # An empty node is compared with all that the pod requests, but for other resources with what is missing.
+        needed = [
+            amount if name in FIXED_RESOURCES else lacking
+            for name, (_, amount), (lacking, _, _) in zip(self.names, self.amounts, missing, strict=True)
+        ]
+        too_small = any(
+            is_short and capacity < amount for is_short, capacity, amount in zip(short, capacities, needed, strict=True)
+        )
+        full = bool(nodes.pod_count[row] >= nodes.allowed_pods[row])
+        return self.code_of(short, too_many_pods=full, too_small=too_small)
+
+    def _missing(self, nodes: NodeColumns) -> list[tuple[int, int, bool]]:
+        """Return for each resource what the node does not count yet, what is free, and whether that is too little."""
+        found, row = [], self._own.row
+        for name, (column, amount) in zip(self.names, self.amounts, strict=True):
+            lacking = max(0, amount - self._own.counted.get(name, 0))
+            capacity = int(nodes.allocatable[column, row])
+            free = capacity - int(nodes.requested[column, row])
+            # kube-scheduler skips resources other than CPU, memory and ephemeral storage of which nothing is missing.
+            is_checked = name in FIXED_RESOURCES or (lacking > 0 and (capacity > 0 or name not in self.by_devices))
+            found.append((lacking, free, is_checked and free < lacking))
+        return found

@@ -31,12 +31,12 @@ from scheduler_core.kernels.resource_scores import (
 from scheduler_core.model.pod import PodStatus
 from scheduler_core.model.pod_requests import CPU, MEMORY, PodRequests, pod_requests
 from scheduler_core.plugins.device_uses import DeviceUses
-from scheduler_core.plugins.resource_score_cache import Formula, ScoreCache
-from scheduler_core.plugins.resource_score_inputs import (
+from scheduler_core.plugins.resource_scoring import (
     Demand,
+    Formula,
+    ScoreCache,
     is_served_by_devices,
     resource_uses,
-    row_uses,
     scored_columns,
     scored_resource,
 )
@@ -52,14 +52,18 @@ _ROW_KERNELS: Mapping[str, Callable[[Sequence[RowUse]], int]] = {
 
 
 class FitScorer:
-    """A scoring strategy."""
+    """A scoring strategy.
 
-    __slots__ = ("_device_uses", "_kernel", "_resources", "_row_kernel", "_score_cache")
+    Attributes:
+        row_kernel: Scores one row; None if only the array form supports the strategy.
+    """
+
+    __slots__ = ("_device_uses", "_kernel", "_resources", "_score_cache", "row_kernel")
 
     def __init__(self, strategy: ScoringStrategy) -> None:
         self._resources = tuple(scored_resource(each.name, each.weight) for each in strategy.scored_resources())
         self._kernel, formula = _kernels(strategy)
-        self._row_kernel = _ROW_KERNELS.get(strategy.type)
+        self.row_kernel = _ROW_KERNELS.get(strategy.type)
         self._score_cache = ScoreCache(formula)
         self._device_uses = DeviceUses()
 
@@ -91,12 +95,6 @@ class FitScorer:
             return np.zeros(len(nodes.pod_count[rows]), dtype=np.int64)
         found = self._score_cache.scores(scored, nodes, rows)
         return self._kernel(resource_uses(scored, nodes, rows)) if found is None else found
-
-    def score_row(self, demand: Demand, nodes: NodeColumns, row: int) -> int | None:
-        """Return :meth:`score` of one row; None if only the array form supports it."""
-        if self._row_kernel is None or is_served_by_devices(demand, nodes):
-            return None
-        return self._row_kernel(row_uses(scored_columns(demand, nodes), nodes, row))
 
 
 def _kernels(strategy: ScoringStrategy) -> tuple[_Kernel, Formula]:

@@ -121,12 +121,12 @@ class NodeRanking:
         changes = nodes.changes
         if nodes.version != self._version:
             return False
-        if changes.position == self._position:
+        behind = changes.position - self._position
+        if not behind:
             return True
-        changed = changes.since(self._position)
-        if changed is None:
+        if behind > len(changes.entries):
             return False
-        rows = set(changed)
+        rows = set(changes.entries[-behind:])
         if len(rows) <= _SCALAR_ROWS:
             for row in rows:
                 self._refresh_row(nodes, row)

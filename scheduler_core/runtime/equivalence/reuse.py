@@ -3,15 +3,23 @@
 ``PodClasses.lookup`` returns the class of a pod when its results can be reused, ``PodClass.evaluate`` turns them into
 the best nodes for the pod, and ``PodClasses.store`` stores what a full scheduling cycle computed. Plugins whose results
 cannot be reused are called for every pod beside the ranking. The result equals that of the full scheduling cycle.
+
+A class key encodes everything decoded from a pod except its identity (name, UID, age) and conditions. A looser key also
+leaves out aspects in which the pods of a workload often differ; plugins that read such an aspect are then called for
+every pod of the class.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from hashlib import blake2b
+from operator import attrgetter
 
 import numpy as np
 from msgspec import Struct
+from msgspec.msgpack import Encoder
 from numpy.typing import NDArray
 
 from scheduler_core.framework.cycle_stages import CycleStage, Recorder
@@ -28,8 +36,9 @@ from scheduler_core.framework.extension_points import (
 )
 from scheduler_core.framework.plugin import always
 from scheduler_core.framework.status import Code
+from scheduler_core.model.meta import AnnotatedMeta
+from scheduler_core.model.pod import Container, PodSpec
 from scheduler_core.runtime.equivalence.node_ranking import NodeRanking, ReusedPlugins
-from scheduler_core.runtime.equivalence.pod_class import LOOSENESS, class_key
 from scheduler_core.runtime.filtering import run_filters, run_pre_filters
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.runtime.node_adapters import FilterRunner, NodeFilterAdapter, NodeScoreAdapter, ScoreRunner
@@ -40,6 +49,65 @@ from scheduler_core.snapshot.pod_info import PodInfo
 _PRE_FILTER, _FILTER = CycleStage.PRE_FILTER, CycleStage.FILTER
 _PRE_SCORE, _SCORE = CycleStage.PRE_SCORE, CycleStage.SCORE
 _SUCCESS = Code.SUCCESS
+
+
+LOOSENESS = (PodReads.NOTHING, PodReads.RESOURCES, PodReads.LABELS, PodReads.RESOURCES | PodReads.LABELS)
+"""Aspects that a key may leave out, the strictest key first; a key's looseness is its index."""
+
+_WITHOUT_LABELS = tuple(PodReads.LABELS in varying for varying in LOOSENESS)
+_RESOURCES_LEFT_OUT = tuple(PodReads.RESOURCES in varying for varying in LOOSENESS)
+_DIGEST_BYTES = 32
+_SHORT_BYTES = 512
+_encode = Encoder().encode
+
+
+def class_key(info: PodInfo, looseness: int = 0) -> bytes:
+    """Return the key of a pod's class; pods with equal keys differ in identity and the aspects left out alone.
+
+    Args:
+        info: The pod.
+        looseness: Index into :data:`LOOSENESS` of the aspects to leave out.
+
+    Returns:
+        The encoded pod, or its digest if that is long. The strict key is computed once for each version of the pod.
+    """
+    pod = info.pod
+    if not looseness and info.class_key is not None and info.class_key[0] is pod:
+        return info.class_key[1]
+    spec, meta, status = pod.spec, pod.metadata, pod.status
+    labels = None if _WITHOUT_LABELS[looseness] else meta.labels
+    annotations = meta.annotations if isinstance(meta, AnnotatedMeta) else {}
+    # An ephemeral volume's claim is named after the pod.
+    common = (looseness, meta.namespace, labels, meta.owner_references, annotations, info.volumes.claims)
+    rest: tuple[object, ...]
+    if _RESOURCES_LEFT_OUT[looseness]:
+        read_status = _status_reader(type(status), resources=False)
+        containers = [_WITHOUT_RESOURCES(each) for each in (*spec.containers, *spec.init_containers)]
+        # Which extended resources a pod requests stays in the key: device classes may serve them.
+        names = info.scalars, info.fit_names if info.scalars else ()
+        rest = (len(spec.containers), containers, _SPEC_WITHOUT_RESOURCES(spec), read_status(status), names)
+    else:
+        rest = (spec, _status_reader(type(status), resources=True)(status))
+    encoded = _encode((common, rest))
+    key = encoded if len(encoded) <= _SHORT_BYTES else blake2b(encoded, digest_size=_DIGEST_BYTES).digest()
+    if not looseness:
+        info.class_key = pod, key
+    return key
+
+
+def _all_but(struct: type[Struct], *names: str) -> attrgetter[tuple[object, ...]]:
+    return attrgetter(*(name for name in struct.__struct_fields__ if name not in names))
+
+
+_SPEC_WITHOUT_RESOURCES = _all_but(PodSpec, "containers", "init_containers", "overhead", "resources")
+_WITHOUT_RESOURCES = _all_but(Container, "resources")
+_PROGRESS = ("phase", "conditions", "start_time")
+_STATUS_RESOURCES = ("container_statuses", "init_container_statuses", "allocated_resources", "resources")
+
+
+@cache
+def _status_reader(kind: type[Struct], *, resources: bool) -> Callable[[object], object]:
+    return _all_but(kind, *_PROGRESS, *(() if resources else _STATUS_RESOURCES))
 
 
 class ReuseBounds(Struct, frozen=True):
@@ -130,8 +198,9 @@ class PodClass(Struct):
         Raises:
             PluginError: A plugin raised, or returned what its point does not allow.
         """
-        if not all(check() for check in self.checks):
-            return False
+        for check in self.checks:
+            if not check():
+                return False
         if self.ranking is None or not self.ranking.refresh(instance, nodes):
             scoring = Scoring(self.prepared, self.pod, nodes, ALL_ROWS)
             self.ranking = NodeRanking(instance, scoring, self._reused(instance))

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler_core.model.pod import Pod
-from scheduler_core.model.selectors import AffinityTerm, PodQuery
+from scheduler_core.model.selectors import NO_TERMS, AffinityTerm, PodQuery
 from scheduler_core.snapshot.indexes.namespace_labels import NamespaceLabels
 from scheduler_core.snapshot.indexes.selector_index import NamespaceBuckets, required_pair
 from scheduler_core.snapshot.pod_info import PodInfo
@@ -163,7 +163,7 @@ class PodIndex:
         self._dry_queries: dict[PodQuery, QueryCounts] = {}
         """Counts that only dry runs have read since the last change of a pod."""
         self._query_buckets: NamespaceBuckets[PodQuery] = NamespaceBuckets()
-        self._terms: dict[tuple[TermKind, AffinityTerm], TermCounts] = {}
+        self.terms: dict[tuple[TermKind, AffinityTerm], TermCounts] = {}
         self._term_buckets: dict[TermKind, NamespaceBuckets[AffinityTerm]] = {
             kind: NamespaceBuckets() for kind in TermKind
         }
@@ -179,22 +179,27 @@ class PodIndex:
         for counts in self._queries.values():
             counts.total = _grown(counts.total, capacity)
             counts.ending = _grown(counts.ending, capacity)
-        for term in self._terms.values():
+        for term in self.terms.values():
             term.resize(capacity)
 
-    def add(self, info: PodInfo, row: int) -> None:
-        """Count a pod that was added to a row."""
-        self._count(info, row, 1)
-
-    def remove(self, info: PodInfo, row: int) -> None:
-        """Count a pod that was removed from a row."""
-        self._count(info, row, -1)
+    def count(self, info: PodInfo, row: int, sign: int) -> None:
+        """Count a pod that was added to a row (1), or removed from it (-1)."""
+        self._pod_count += sign
+        self._dry_queries.clear()
+        if self._queries:
+            self._count_queries(info, row, sign)
+        terms = info.terms
+        if terms is not NO_TERMS:
+            self._count_terms(TermKind.REQUIRED, terms.required, row, sign)
+            self._count_terms(TermKind.REQUIRED_ANTI, terms.required_anti, row, sign)
+            self._count_terms(TermKind.PREFERRED, terms.preferred, row, sign)
+            self._count_terms(TermKind.PREFERRED_ANTI, terms.preferred_anti, row, sign)
 
     def clear_pods(self) -> None:
         """Remove all pods; the arrays of queries stay, because attempts in progress have them."""
         self._pod_count = 0
         self._dry_queries.clear()
-        self._terms.clear()
+        self.terms.clear()
         self._term_buckets = {kind: NamespaceBuckets() for kind in TermKind}
         self.terms_version += 1
         self._query_buckets = NamespaceBuckets()
@@ -261,19 +266,7 @@ class PodIndex:
         known = namespace_labels if namespace_labels is not None else {}
         for term in self._term_buckets[kind].candidates(meta.namespace, meta.labels):
             if term.query.matches(meta.namespace, meta.labels, known):
-                yield self._terms[kind, term]
-
-    def _count(self, info: PodInfo, row: int, sign: int) -> None:
-        self._pod_count += sign
-        self._dry_queries.clear()
-        if self._queries:
-            self._count_queries(info, row, sign)
-        terms = info.terms
-        if not terms.is_empty:
-            self._count_terms(TermKind.REQUIRED, terms.required, row, sign)
-            self._count_terms(TermKind.REQUIRED_ANTI, terms.required_anti, row, sign)
-            self._count_terms(TermKind.PREFERRED, terms.preferred, row, sign)
-            self._count_terms(TermKind.PREFERRED_ANTI, terms.preferred_anti, row, sign)
+                yield self.terms[kind, term]
 
     def _count_queries(self, info: PodInfo, row: int, sign: int) -> None:
         if self._namespaces_version != self.namespaces.version:
@@ -292,14 +285,14 @@ class PodIndex:
 
     def _count_terms(self, kind: TermKind, terms: Iterable[AffinityTerm], row: int, sign: int) -> None:
         for term in terms:
-            counts = self._terms.get((kind, term))
+            counts = self.terms.get((kind, term))
             if counts is None:
-                counts = self._terms[kind, term] = TermCounts(kind, term, self._capacity)
+                counts = self.terms[kind, term] = TermCounts(kind, term, self._capacity)
                 self._term_buckets[kind].add(_namespaces_of(term.query), term.query.selector, term)
                 self.terms_version += 1
             counts.count(row, sign)
             if counts.sum == 0:
-                del self._terms[kind, term]
+                del self.terms[kind, term]
                 self._term_buckets[kind].remove(_namespaces_of(term.query), term.query.selector, term)
                 self.terms_version += 1
 

@@ -91,7 +91,7 @@ async def test_a_watch_event_before_the_bind_response_is_processed() -> None:
     """A bind response during a suspended cycle is processed after the buffered watch events."""
     made, binding, other = start_binding()
     with made.context.suspension.of_cycle():
-        await made.until(lambda: len(made.writer.attempted) == 1 and made.context.suspension.is_awaited)
+        await made.until(lambda: len(made.writer.attempted) == 1 and made.context.suspension.waiting_tasks > 0)
         made.scheduler.feed.pod_updated(POD, bound_pod(other))
     assert not await binding
     assert_released(made, other)

@@ -64,12 +64,12 @@ async def test_waiting_tasks_continue_before_the_next_suspension() -> None:
     with suspension.of_cycle():
         waiting = asyncio.ensure_future(suspension.over())
         await settle()
-        assert (waiting.done(), suspension.is_awaited) == (False, True)
+        assert (waiting.done(), suspension.waiting_tasks) == (False, 1)
     with suspension.of_cycle():
         await settle()
-        assert (waiting.done(), suspension.is_awaited) == (False, True)
+        assert (waiting.done(), suspension.waiting_tasks) == (False, 1)
     await waiting
-    assert not suspension.is_awaited
+    assert not suspension.waiting_tasks
 
 
 # -- cycles ---------------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from scheduler_core.framework.cycle_state import CycleState
-from scheduler_core.framework.pods_to_activate import pods_to_activate, take_pods_to_activate
+from scheduler_core.framework.pods_to_activate import pods_to_activate
 from scheduler_core.snapshot.node_columns import NodeColumns
 from tests.support.builders import pod
 
@@ -12,7 +12,7 @@ WEB, DB = COLUMNS.compile_pod(pod("web")), COLUMNS.compile_pod(pod("db"))
 
 
 def test_no_pods_are_activated_by_default() -> None:
-    assert take_pods_to_activate(CycleState()) == ()
+    assert CycleState().to_activate is None
 
 
 def test_pods_are_taken_once() -> None:
@@ -20,10 +20,10 @@ def test_pods_are_taken_once() -> None:
     state = CycleState()
     for each in (WEB, DB, WEB):
         pods_to_activate(state).add(each)
-    assert take_pods_to_activate(state) == (WEB.uid, DB.uid)
-    assert take_pods_to_activate(state) == ()
+    assert pods_to_activate(state).take() == (WEB.uid, DB.uid)
+    assert pods_to_activate(state).take() == ()
     pods_to_activate(state).add(DB)
-    assert take_pods_to_activate(state) == (DB.uid,)
+    assert pods_to_activate(state).take() == (DB.uid,)
 
 
 def test_a_dry_run_adds_pods_for_its_attempt() -> None:
@@ -31,4 +31,4 @@ def test_a_dry_run_adds_pods_for_its_attempt() -> None:
     state = CycleState()
     pods_to_activate(state)
     pods_to_activate(state.clone()).add(WEB)
-    assert take_pods_to_activate(state) == (WEB.uid,)
+    assert pods_to_activate(state).take() == (WEB.uid,)

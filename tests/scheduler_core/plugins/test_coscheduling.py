@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from scheduler_core.framework.cycle_state import CycleState
-from scheduler_core.framework.pods_to_activate import take_pods_to_activate
+from scheduler_core.framework.pods_to_activate import pods_to_activate
 from scheduler_core.framework.status import SUCCESS, Code
 from scheduler_core.model.pod_group import GroupKey, GroupSource
 from scheduler_core.plugins.coscheduling import YIELD_SECONDS
@@ -79,7 +79,7 @@ def test_the_first_waiting_member_activates_the_others(states: list[str], activa
     members = stage.add_members(group, *states)
     stage.plugin.permit(state, stage.member(group, "own", "bound"), "n")
     names = {info.uid: info.pod.metadata.name for info in members}
-    assert [names[uid] for uid in take_pods_to_activate(state)] == activated
+    assert [names[uid] for uid in pods_to_activate(state).take()] == activated
 
 
 def test_pods_without_a_group_pass() -> None:

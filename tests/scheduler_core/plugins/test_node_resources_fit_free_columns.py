@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from scheduler_core.plugins.node_resources_fit.free_columns import PLACES, FreeColumns
+from scheduler_core.plugins.node_resources_fit.filtering import PLACES, FreeColumns
 from scheduler_core.snapshot.interning import CPU_COLUMN
 from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns
 from tests.support.builders import node, pod

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler_core.framework.queued_pod import QueuedPod
-from scheduler_core.queueing.heap import PodHeap
+from scheduler_core.queueing.sub_queues import PodHeap
 from scheduler_core.snapshot.node_columns import NodeColumns
 from tests.support.builders import pod
 

@@ -1,0 +1,242 @@
+"""Inputs of resource scores and their cache, shared by NodeResourcesFit and NodeResourcesBalancedAllocation.
+
+An extended (scalar) resource that the pod does not request is not scored, because a node that has it is no better or
+worse for the pod. A node that offers none of an extended resource which a device class serves is scored by its devices
+of that class (:mod:`.device_uses`).
+
+:class:`ScoreCache` stores for all nodes the parts of a formula that do not depend on the pod, one entry per set of
+resources that are scored; only extended resources create more than one.
+
+Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/plugins/noderesources/resource_allocation.go``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from scheduler_core.framework.extension_points import Scores
+from scheduler_core.kernels.cached_resource_scores import CachedScores
+from scheduler_core.kernels.resource_scores import ResourceUse, RowUse
+from scheduler_core.model.pod_requests import is_scalar_resource
+from scheduler_core.snapshot.interning import CPU_COLUMN, MEMORY_COLUMN
+from scheduler_core.snapshot.node_columns import NodeColumns, Rows
+from scheduler_core.snapshot.row_cache import RowCache
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredResource:
+    """A resource that a profile scores.
+
+    Attributes:
+        name: The name of the resource.
+        weight: Weight of its score.
+        is_scalar: Whether it is scored only for pods that request it.
+    """
+
+    name: str
+    weight: int
+    is_scalar: bool
+
+
+@dataclass(slots=True)
+class Demand:
+    """Requests of one pod.
+
+    Attributes:
+        resources: The scored resources.
+        amounts: The pod's request of each, in the resource's integer unit.
+        nonzero: Whether the nodes' sums of CPU and memory include defaults for containers without requests.
+        scored: The columns of the scored resources, see :func:`scored_columns`.
+        version: Version of the resources' columns for which ``scored`` holds.
+    """
+
+    resources: Sequence[ScoredResource]
+    amounts: Sequence[int]
+    nonzero: bool
+    scored: Sequence[ScoredColumn] = ()
+    version: int = -1
+
+
+def scored_resource(name: str, weight: int = 1) -> ScoredResource:
+    """Return a resource to score.
+
+    Args:
+        name: The name of the resource.
+        weight: Weight of its score, 1 or more.
+    """
+    return ScoredResource(name, weight, is_scalar_resource(name))
+
+
+class ScoredColumn(Struct, frozen=True):
+    """A resource that is scored for a pod.
+
+    Attributes:
+        column: The column of the resource.
+        amount: The pod's request.
+        weight: Weight of its score.
+        is_nonzero: Whether to use the nodes' sums with defaults.
+    """
+
+    column: int
+    amount: int
+    weight: int
+    is_nonzero: bool
+
+    def table(self, nodes: NodeColumns) -> NDArray[np.int64]:
+        """Return the nodes' sums, int64[resource, row]."""
+        return nodes.nonzero_requested if self.is_nonzero else nodes.requested
+
+
+def scored_columns(demand: Demand, nodes: NodeColumns) -> Sequence[ScoredColumn]:
+    """Return the resources that are scored for a pod, in the order of the profile.
+
+    They are looked up again only after resources have changed columns.
+
+    Args:
+        demand: The requests of the pod.
+        nodes: The columns.
+
+    Returns:
+        The resources, without those that no node has.
+    """
+    if demand.version == nodes.resources.version:
+        return demand.scored
+    found = []
+    for resource, amount in zip(demand.resources, demand.amounts, strict=True):
+        if amount == 0 and resource.is_scalar:
+            continue
+        column = nodes.resources.find(resource.name)
+        if column is not None:
+            is_nonzero = demand.nonzero and column in (CPU_COLUMN, MEMORY_COLUMN)
+            found.append(ScoredColumn(column, amount, resource.weight, is_nonzero))
+    demand.scored, demand.version = found, nodes.resources.version
+    return found
+
+
+def resource_uses(scored: Sequence[ScoredColumn], nodes: NodeColumns, rows: Rows) -> list[ResourceUse]:
+    """Return the columns of every scored resource.
+
+    Args:
+        scored: The resources.
+        nodes: The columns.
+        rows: The rows to score.
+
+    Returns:
+        One entry per resource, in their order. With ``slice(None)`` the arrays are views.
+    """
+    return [
+        ResourceUse(
+            nodes.allocatable[each.column, rows], each.table(nodes)[each.column, rows], each.amount, each.weight
+        )
+        for each in scored
+    ]
+
+
+def row_uses(demand: Demand, nodes: NodeColumns, row: int) -> list[RowUse] | None:
+    """Return :func:`resource_uses` of one row: capacity, used, added and weight of each resource.
+
+    Runs for each pod of a known class, so it calls nothing while columns stay. None if devices serve a resource.
+    """
+    if nodes.devices.classes and is_served_by_devices(demand, nodes):
+        return None
+    scored = demand.scored if demand.version == nodes.resources.version else scored_columns(demand, nodes)
+    allocatable, requested, nonzero = nodes.allocatable, nodes.requested, nodes.nonzero_requested
+    uses: list[RowUse] = []
+    for each in scored:
+        column = each.column
+        sums = nonzero if each.is_nonzero else requested
+        uses.append((allocatable.item(column, row), sums.item(column, row), each.amount, each.weight))
+    return uses
+
+
+def is_served_by_devices(demand: Demand, nodes: NodeColumns) -> bool:
+    """Return whether a device class serves a scored resource that the pod requests."""
+    if not nodes.devices.classes:
+        return False
+    resolve = nodes.devices.class_of_resource
+    return any(
+        amount and resource.is_scalar and resolve(resource.name) is not None
+        for resource, amount in zip(demand.resources, demand.amounts, strict=True)
+    )
+
+
+_MOST_SETS = 4
+_WORTH_ALL = 4
+"""All rows are scored if the requested rows are at least one in this many."""
+
+Formula = Callable[[Sequence[int]], CachedScores]
+"""Creates the cached formula for resources with these weights."""
+
+
+class ScoreCache:
+    """Cached formulas of one plugin, one per set of resources."""
+
+    __slots__ = ("_cached", "_formula", "_nodes")
+
+    def __init__(self, formula: Formula) -> None:
+        """Create an empty cache.
+
+        Args:
+            formula: Creates a cached formula.
+        """
+        self._formula = formula
+        self._nodes: NodeColumns | None = None
+        self._cached: dict[tuple[tuple[int, int], ...], _CachedFormula] = {}
+
+    def scores(self, scored: Sequence[ScoredColumn], nodes: NodeColumns, rows: Rows) -> Scores | None:
+        """Score rows.
+
+        Args:
+            scored: The scored resources, at least one, with the pod's requests.
+            nodes: The columns.
+            rows: The rows to score.
+
+        Returns:
+            int64 per row; None if the cache is not worth it, or a number is too large.
+        """
+        if not isinstance(rows, slice) and len(rows) * _WORTH_ALL < nodes.size:
+            return None
+        found = self._formula_for(scored, nodes).scores([each.amount for each in scored])
+        return found if found is None or isinstance(rows, slice) else found[rows]
+
+    def _formula_for(self, scored: Sequence[ScoredColumn], nodes: NodeColumns) -> _CachedFormula:
+        if nodes is not self._nodes:
+            self._nodes, self._cached = nodes, {}
+        key = tuple((each.column, each.weight) for each in scored)
+        formula = self._cached.get(key)
+        if formula is None:
+            if len(self._cached) == _MOST_SETS:
+                del self._cached[next(iter(self._cached))]
+            cached = self._formula([each.weight for each in scored])
+            formula = self._cached[key] = _CachedFormula(nodes, scored, cached)
+        formula.refresh()
+        return formula
+
+
+class _CachedFormula(RowCache):
+    """A cached formula that is updated with the columns of its resources; it excludes the pod's requests."""
+
+    __slots__ = ("_cached", "_columns", "scores")
+
+    def __init__(self, nodes: NodeColumns, columns: Sequence[ScoredColumn], cached: CachedScores) -> None:
+        super().__init__(nodes)
+        self._columns = columns
+        self._cached = cached
+        self.scores = cached.scores
+
+    def _rebuild(self) -> None:
+        nodes = self.nodes
+        capacity = nodes.allocatable[[each.column for each in self._columns]]
+        self._cached.fill(capacity, np.stack([each.table(nodes)[each.column] for each in self._columns]))
+
+    def _refresh_rows(self, rows: Iterable[int]) -> None:
+        allocatable = self.nodes.allocatable
+        tables = [(each.column, each.table(self.nodes)) for each in self._columns]
+        for row in rows:
+            capacity = [allocatable.item(column, row) for column, _ in tables]
+            self._cached.put(row, capacity, [table.item(column, row) for column, table in tables])
