@@ -37,8 +37,7 @@ from bayplan.page.page_documents import PageDocuments
 from bayplan.page.page_sources import PageSources, Turns
 from bayplan.serving.deferred_server import Listener
 from bayplan.serving.http_server import HealthServer
-from bayplan.serving.page_access import PageAccess
-from bayplan.serving.page_endpoints import PageEndpoints
+from bayplan.serving.served_page import PageAccess, PageEndpoints
 from bayplan.simulation.memory_cluster import MemoryCluster
 from prometheus_client import CollectorRegistry
 from rich.console import Console

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from bayplan.api_validation.openapi_schema import SCHEMA_FILE
+from bayplan.api_validation.strict_decoding import SCHEMA_FILE
 from bayplan.kube.served_apis import DEVICE_GROUP, DEVICE_VERSIONS
 from bayplan.simulation.cluster_files import kubernetes_kinds
 

@@ -14,8 +14,7 @@ from hashlib import blake2b
 from typing import Any
 
 import msgspec
-from bayplan.simulation.memory_cluster import MemoryCluster
-from bayplan.simulation.simulated_clock import SimulatedClock
+from bayplan.simulation.memory_cluster import MemoryCluster, SimulatedClock
 from bayplan_example_plugins.gpu_shares import GpuShares
 from bayplan_example_plugins.gpu_shares.args import GPU_MILLI, GpuSharesArgs, TypicalPod
 from bayplan_example_plugins.gpu_shares.fragmentation import TargetWorkload

@@ -23,8 +23,7 @@ from msgspec.structs import replace
 
 from bayplan.simulation.admission import admit
 from bayplan.simulation.cluster_files import read_cluster_files
-from bayplan.simulation.memory_cluster import MemoryCluster
-from bayplan.simulation.simulated_clock import SimulatedClock
+from bayplan.simulation.memory_cluster import MemoryCluster, SimulatedClock
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import FilterPlugin, ScorePlugin

@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import msgspec
 
 from bayplan.configuration.configuration_file import RunConfiguration
-from bayplan.extenders.allowed_files_and_hosts import AllowedFilesAndHosts
-from bayplan.extenders.circuit_breaker import CircuitOptions
 from bayplan.extenders.extender_clients import ClusterObjects, ExtenderClients
-from bayplan.extenders.http_extender import HttpExtender
+from bayplan.extenders.http_extender import CircuitOptions, HttpExtender
+from bayplan.extenders.transport import AllowedFilesAndHosts
 from bayplan.gangs.gang_attempts import GangAttempts
 from bayplan.gangs.group_sources import GroupSources, UsedApis
+from bayplan.gangs.group_status import GroupStatusWrites, OtherProcesses
 from bayplan.gangs.group_status_controller import GroupController
-from bayplan.gangs.group_status_writes import GroupStatusWrites, OtherProcesses
 from bayplan.introspection.cache_debugger import CacheDebugger
 from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
 from bayplan.kube.kubeconfig_access import ConfiguredAccess
@@ -32,8 +31,7 @@ from bayplan.kube.timing import SystemClock
 from bayplan.kube.watches.cluster_informers import ClusterInformers, DeviceInformers
 from bayplan.kube.writes.claim_writes import ClaimWrites, StorageWrites
 from bayplan.kube.writes.cluster_writer import KubeWriter, WriterOptions
-from bayplan.process.loop_liveness import LoopLiveness
-from bayplan.process.plugin_watchdog import SHADOW_CALL_SECONDS, PluginWatchdog
+from bayplan.process.loop_liveness import SHADOW_CALL_SECONDS, LoopLiveness, PluginWatchdog
 from bayplan.process.tracing import CycleTracer, tracer_of
 from bayplan.profiles.profile_ownership import ProfileOwnership
 from bayplan.profiles.profile_sources import ConfiguredProfiles, CustomResourceProfiles, ProfileSource, ResourcePorts

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from bayplan.api_validation.object_validation import ObjectValidation
-from bayplan.api_validation.openapi_schema import kubernetes_schema
+from bayplan.api_validation.strict_decoding import kubernetes_schema
 from bayplan.cli import bayplan
 from bayplan.simulation.cluster_files import kubernetes_kinds
 from click.testing import CliRunner

@@ -10,10 +10,16 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from bayplan.gangs.group_status import SeenGroup, Urgency, group_status, status_difference
+from bayplan.gangs.group_status import (
+    GroupStatusWrite,
+    GroupStatusWrites,
+    SeenGroup,
+    Urgency,
+    group_status,
+    status_difference,
+)
 from bayplan.gangs.group_status_controller import GroupController, GroupPace
-from bayplan.gangs.group_status_writes import GroupStatusWrite, GroupStatusWrites
-from bayplan.gangs.native_group_translation import NATIVE_VERSIONS
+from bayplan.gangs.group_translation import NATIVE_VERSIONS
 from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
 from bayplan.kube.kubeconfig_access import from_kubeconfig
 from bayplan.kube.timing import SystemClock

@@ -12,8 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from bayplan.gangs.group_events import group_event
-from bayplan.gangs.group_status import SeenGroup, group_status
+from bayplan.gangs.group_status import SeenGroup, group_event, group_status
 
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import Pod

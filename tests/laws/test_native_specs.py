@@ -12,9 +12,8 @@ from functools import partial
 from typing import Any
 
 import pytest
-from bayplan.gangs.accepted_groups import AcceptedGroups, ObservedGroup
-from bayplan.gangs.foreign_group_models import NativeGroup
-from bayplan.gangs.native_group_translation import NATIVE_VERSIONS, UnsupportedGroupError, from_native
+from bayplan.gangs.bayplan_group_source import AcceptedGroups, ObservedGroup
+from bayplan.gangs.group_translation import NATIVE_VERSIONS, NativeGroup, UnsupportedGroupError, from_native
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

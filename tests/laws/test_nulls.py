@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import msgspec
 import pytest
 from bayplan.conformance.cases import Case, decode_case
-from bayplan.gangs.foreign_group_models import (
+from bayplan.gangs.group_translation import (
     CompositeSpec,
     NativeGroup,
     NativeSpecV1Alpha2,

@@ -12,8 +12,7 @@ from typing import Any
 
 import msgspec
 from bayplan.conformance.cases import Case, profile_of
-from bayplan.simulation.memory_cluster import MemoryCluster
-from bayplan.simulation.simulated_clock import SimulatedClock
+from bayplan.simulation.memory_cluster import MemoryCluster, SimulatedClock
 
 from scheduler_core.config.plugin_set_types import Plugins
 from scheduler_core.cycle.freed_capacity_event import FreedCapacity

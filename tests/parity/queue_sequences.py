@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import msgspec
-from bayplan.simulation.simulated_clock import SimulatedClock
+from bayplan.simulation.memory_cluster import SimulatedClock
 
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.framework.queued_pod import Place, QueuedPod

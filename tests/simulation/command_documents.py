@@ -12,16 +12,14 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-from bayplan.comparison.profile_comparison import ComparedProfile, compare
-from bayplan.comparison.rescheduled_pods import PodSelection, Reschedule, parse_label_query
+from bayplan.comparison.profile_comparison import ComparedProfile, PodSelection, Reschedule, compare, parse_label_query
 from bayplan.explanation.gang_building import explain_gang
 from bayplan.explanation.pod_building import explain_pod
 from bayplan.page.simulated_documents import SimulatedDocuments, SimulationCommands
 from bayplan.simulation.admission import AdmittedCluster
 from bayplan.simulation.cluster_files import Placed
-from bayplan.simulation.listed_cluster import LIVE
-from bayplan.simulation.memory_cluster import MemoryCluster
-from bayplan.simulation.simulated_clock import SimulatedClock
+from bayplan.simulation.cluster_snapshot import LIVE
+from bayplan.simulation.memory_cluster import MemoryCluster, SimulatedClock
 from bayplan.simulation.simulation import PodPlacement, SimulationOptions, populate, simulate
 
 from scheduler_core.feeds.workload_feed import PodSurrounding

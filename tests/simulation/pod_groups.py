@@ -12,7 +12,7 @@ from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 
-from bayplan.gangs.accepted_groups import AcceptedGroups
+from bayplan.gangs.bayplan_group_source import AcceptedGroups
 
 from scheduler_core.feeds.pod_group_feed import GroupFeed
 from scheduler_core.model.pod_group import CompositePodGroup, GroupKey, GroupSource, PodGroup

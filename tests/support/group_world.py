@@ -8,8 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from bayplan.gangs.group_status import GroupStatusWrite, OtherProcesses
 from bayplan.gangs.group_status_controller import GroupController, GroupPace
-from bayplan.gangs.group_status_writes import GroupStatusWrite, OtherProcesses
 from bayplan.kube.writes.api_dispatcher import WriteDroppedError
 
 from scheduler_core.model.pod_group import POD_GROUP_LABELS, GroupKey, GroupSource, PodGroup

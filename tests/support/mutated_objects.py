@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from bayplan.api_validation.openapi_schema import Schema, kubernetes_schema
+from bayplan.api_validation.strict_decoding import Schema, kubernetes_schema
 from bayplan.texts import yaml_documents
 
 Body = dict[str, Any]

@@ -11,8 +11,7 @@ import msgspec
 import pytest
 from bayplan.simulation.admission import admit
 from bayplan.simulation.cluster_files import read_cluster_files
-from bayplan.simulation.memory_cluster import MemoryCluster
-from bayplan.simulation.simulated_clock import SimulatedClock
+from bayplan.simulation.memory_cluster import MemoryCluster, SimulatedClock
 from bayplan.simulation.simulation import simulate
 from bayplan_example_plugins.gpu_shares import GpuShares
 from bayplan_example_plugins.gpu_shares.args import Policy

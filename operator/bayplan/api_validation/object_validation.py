@@ -5,21 +5,91 @@ Specs of pods that differ only in their node are validated once, because a file 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
+import yaml
 
 from bayplan.api_validation import object_rules as rules
 from bayplan.api_validation.custom_resources import custom_resource_problems, is_custom_resource
 from bayplan.api_validation.device_rules import DEVICE_RULES
 from bayplan.api_validation.field_errors import FieldErrors, mapping, other_problems
 from bayplan.api_validation.metadata_rules import NameFormat, metadata_problems
-from bayplan.api_validation.openapi_schema import kubernetes_schema
 from bayplan.api_validation.pod_rules import pod_problems
-from bayplan.api_validation.strict_decoding import strictly_decoded
+from bayplan.api_validation.strict_decoding import kubernetes_schema, strictly_decoded
 from bayplan.api_validation.text_formats import dns_label, dns_subdomain, path_segment
+from bayplan.resources.resource_model import API_VERSION, GROUP
+from bayplan.texts import yaml_documents
+from scheduler_core.config.plugin_args import API_VERSION as KUBE_SCHEDULER_API
+from scheduler_core.config.validation import did_you_mean
 from scheduler_core.errors import Problem
+
+_UNIQUE = frozenset({"SchedulerProfile", "PluginConfig", "KubeSchedulerConfiguration"})
+"""Kinds that no other API group has."""
+_OTHER_KINDS = {
+    API_VERSION: ("SchedulerProfile", "PluginConfig", "PodGroup"),
+    KUBE_SCHEDULER_API: ("KubeSchedulerConfiguration",),
+}
+_GROUPS = frozenset({GROUP, KUBE_SCHEDULER_API.partition("/")[0], "scheduling.x-k8s.io"})
+
+
+def version_problem(api_version: str, kind: str, known: Iterable[str]) -> Problem | None:
+    """Return the problem of an object that is not read; None for a resource that does not matter.
+
+    Args:
+        api_version: Its apiVersion; "" if it has none.
+        known: The apiVersions in which the kind is read; none for another kind.
+    """
+    served = kubernetes_schema().served
+    group = _group(api_version)
+    groups = _GROUPS | {_group(version) for version in served}
+    versions = list(dict.fromkeys(known))
+    if kind in served.get(api_version, ()):
+        return None
+    if versions and (group in groups or kind in _UNIQUE):
+        expected = " or ".join(f'"{each}"' for each in versions)
+        given = f'"{api_version}"' if api_version else "none"
+        return Problem("apiVersion", f"must be {expected}, not {given}; convert the object to it")
+    if kind == "List" and api_version:
+        return Problem("apiVersion", f'must be "v1", not "{api_version}"; correct it')
+    if not api_version:
+        return Problem("apiVersion", "is required; add it")
+    kinds = _OTHER_KINDS.get(api_version) or served.get(api_version)
+    if kinds is not None:
+        return Problem("kind", f'no kind "{kind}" in {api_version}{did_you_mean(kind, kinds)}; correct it')
+    return None
+
+
+def _group(api_version: str) -> str:
+    return api_version.partition("/")[0] if "/" in api_version else ""
+
+
+CONFIG_MAP = ("v1", "ConfigMap")
+CONFIGURATION = "KubeSchedulerConfiguration"
+
+
+def configurations_in(config_map: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Return the configurations in a ConfigMap, with their keys; none for one that holds something else.
+
+    A text that mentions a configuration but is not YAML is returned as it is, so that it is reported.
+    """
+    data = config_map.get("data")
+    found: list[tuple[str, Any]] = []
+    for name, text in data.items() if isinstance(data, Mapping) else ():
+        if not isinstance(text, str) or CONFIGURATION not in text:
+            continue
+        try:
+            documents = list(yaml_documents.load_all(text, yaml_documents.ManifestLoader))
+        except yaml.YAMLError:
+            documents = [text]
+        found += [
+            (str(name), each)
+            for each in documents
+            if isinstance(each, str) or (isinstance(each, Mapping) and each.get("kind") == CONFIGURATION)
+        ]
+    return found
+
 
 _MAX_KNOWN = 4096
 

@@ -37,7 +37,7 @@ _SUBCOMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "bayplan.cli.validate:validate",
             "Report all problems of manifests, without a cluster.",
         ),
-        "replay": ("bayplan.cli.replay:replay_command", "Replay a record of the operator."),
+        "replay": ("bayplan.cli.record:replay_command", "Replay a record of the operator."),
         "record": ("bayplan.cli.record:record", "Show or cut a record of the operator."),
         "history": ("bayplan.cli.history:history", "Show the stored revisions of a profile."),
         "rollback": ("bayplan.cli.rollback:rollback", "Roll a profile back to an earlier revision."),

@@ -2,29 +2,279 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
 
 from bayplan.cli import allow_invalid_option, feature_gates_option, given_command
 from bayplan.cli.cluster_connection import ClusterChoice, kubeconfig_options
-from bayplan.cli.diff_report import as_html, as_json, as_table, as_yaml
-from bayplan.comparison.profile_choice import ProfileReference, find_profile, parse_reference
-from bayplan.comparison.profile_comparison import ComparedProfile, Comparison, compare
-from bayplan.comparison.rescheduled_pods import PodSelection, Reschedule, parse_label_query
+from bayplan.comparison.profile_comparison import (
+    Change,
+    ComparedProfile,
+    Comparison,
+    Outcome,
+    PodDifference,
+    PodSelection,
+    ProfileReference,
+    Reschedule,
+    Side,
+    compare,
+    find_profile,
+    parse_label_query,
+    parse_reference,
+)
 from bayplan.page.report_documents import ReportDocuments, compared
+from bayplan.page.report_file import report_of
 from bayplan.page.simulated_documents import SimulatedDocuments, SimulationCommands
 from bayplan.profiles.history_listing import ProfileHistory, read_history
 from bayplan.settings.feature_gates import FeatureGates, parse_feature_gates
 from bayplan.simulation.admission import AdmittedCluster, admit
 from bayplan.simulation.cluster_files import read_cluster_files
-from bayplan.simulation.listed_cluster import list_cluster
+from bayplan.simulation.cluster_snapshot import list_cluster
+from bayplan.simulation.packing import Packing, amount, devices_title, share
 from bayplan.simulation.simulated_profiles import without_invalid
-from bayplan.simulation.simulation import PodPlacement, SimulationOptions, installed_plugins
-from bayplan.texts.printable import printable_record
+from bayplan.simulation.simulation import PodPlacement, SimulationOptions, cause_of, installed_plugins
+from bayplan.texts.document_formats import PIPED_WIDTH
+from bayplan.texts.printable import printable_json, printable_record, printable_yaml
+from bayplan.texts.tables import plain_table, text_of
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.scheduler import Scheduler
+
+SHORT_LIST = 20
+"""Pods of each kind that are listed without being requested."""
+
+WORDS = {
+    Change.NO_LONGER_FITS: "no longer fits",
+    Change.FITS_NOW: "fits now",
+    Change.MOVES: "moves",
+    Change.OTHER_REASON: "waits for another reason",
+    Change.PREEMPTED: "is preempted",
+    Change.SPARED: "is no longer preempted",
+}
+
+
+def as_document(comparison: Comparison) -> dict[str, Any]:
+    """Return a comparison as plain JSON types; CPU in millicores, shares from 0 to 1."""
+    return {
+        "before": _side(comparison.before),
+        "after": _side(comparison.after),
+        "summary": {
+            "nodes": comparison.nodes,
+            "pending": comparison.pending,
+            "rescheduled": comparison.rescheduled,
+            "differences": {change.value: comparison.count(change) for change in Change},
+        },
+        "differences": [
+            {
+                "namespace": each.namespace,
+                "name": each.name,
+                "change": each.change.value,
+                "runsOn": each.runs_on or None,
+                "before": _outcome(each.before),
+                "after": _outcome(each.after),
+            }
+            for each in comparison.differences
+        ],
+        "notices": list(comparison.notices),
+    }
+
+
+def _side(side: Side) -> dict[str, Any]:
+    packing = side.packing
+    return {
+        "profile": side.title,
+        "scheduled": side.placed,
+        "unscheduled": side.unplaced,
+        "movedRunningPods": side.moved,
+        "emptyNodes": packing.empty_nodes,
+        "resources": {
+            usage.name: {
+                "requested": usage.requested,
+                "allocatable": usage.allocatable,
+                "largestFreeOnOneNode": packing.largest_free.get(usage.name, 0),
+                "unusableShareOfFree": packing.unusable.get(usage.name),
+                "imbalance": packing.imbalance.get(usage.name),
+            }
+            for usage in packing.usages
+        },
+        "devices": {
+            usage.name: {
+                "inUse": usage.requested,
+                "published": usage.allocatable,
+                "imbalance": packing.imbalance.get(devices_title(usage.name)),
+            }
+            for usage in packing.devices
+        },
+        "zoneSkew": packing.zone_skew,
+        "notices": list(side.notices),
+    }
+
+
+def _outcome(outcome: Outcome) -> dict[str, Any]:
+    return {"node": outcome.node or None, "verdict": outcome.verdict, "reason": outcome.reason or None}
+
+
+def as_json(comparison: Comparison) -> str:
+    """Return a comparison as indented JSON."""
+    return printable_json(json.dumps(as_document(comparison), indent=2))
+
+
+def as_yaml(comparison: Comparison) -> str:
+    """Return a comparison as YAML."""
+    return printable_yaml(as_document(comparison), PIPED_WIDTH)
+
+
+def as_table(comparison: Comparison, *, every: bool) -> str:
+    """Return the summary, the figures and the pods that differ.
+
+    Args:
+        every: Whether to list all pods instead of the first :data:`SHORT_LIST` of each kind.
+    """
+    sections: list[RenderableType] = [Text(printable_record(summary(comparison))), _figure_table(comparison)]
+    shown, hidden = shown_differences(comparison, every=every)
+    if shown:
+        sections.append(_pod_table(shown))
+    if hidden:
+        sections.append(Text(f"{hidden} more pods differ; list them with --all", style="dim"))
+    return text_of(sections)
+
+
+def as_html(comparison: Comparison, documents: ReportDocuments) -> str:
+    """Return a report with panels of the page for both profiles, and tables.
+
+    Args:
+        comparison: Its summary, figures, all pods that differ, and notices are the tables.
+    """
+    sections: list[RenderableType] = [
+        Text(summary(comparison)),
+        Group(Text("Figures", style="bold"), _figure_table(comparison)),
+    ]
+    if comparison.differences:
+        sections.append(Group(Text("Pods", style="bold"), _pod_table(comparison.differences)))
+    notices = [
+        *comparison.notices,
+        *(f"with {side.title}: {each}" for side in (comparison.before, comparison.after) for each in side.notices),
+    ]
+    if notices:
+        sections.append(Group(Text("Notes", style="bold"), *map(Text, notices)))
+    return report_of(f"{comparison.before.title} and {comparison.after.title}", documents, sections)
+
+
+def _figure_table(comparison: Comparison) -> Table:
+    table = plain_table("", "BEFORE", "AFTER")
+    for row in figure_rows(comparison):
+        table.add_row(*(Text(printable_record(cell)) for cell in row))
+    return table
+
+
+def _pod_table(differences: Sequence[PodDifference]) -> Table:
+    table = plain_table("POD", "CHANGE", "RUNS ON", "BEFORE", "AFTER", "REASON")
+    for each in differences:
+        table.add_row(*(Text(printable_record(cell)) for cell in pod_row(each)))
+    return table
+
+
+def summary(comparison: Comparison) -> str:
+    """Return the summary in one line."""
+    decided = f"{comparison.pending} pending"
+    if comparison.rescheduled:
+        decided += f" and {comparison.rescheduled} running"
+    text = f"{decided} pods decided on {comparison.nodes} nodes: "
+    if not comparison.differences:
+        return text + "no difference"
+    counts = [f"{count} {_counted(change, count)}" for change in Change if (count := comparison.count(change))]
+    return text + ", ".join(counts)
+
+
+def _counted(change: Change, count: int) -> str:
+    if count == 1:
+        return WORDS[change]
+    plural = {
+        Change.NO_LONGER_FITS: "no longer fit",
+        Change.FITS_NOW: "fit now",
+        Change.MOVES: "move",
+        Change.OTHER_REASON: "wait for another reason",
+        Change.PREEMPTED: "are preempted",
+        Change.SPARED: "are no longer preempted",
+    }
+    return plural[change]
+
+
+def figure_rows(comparison: Comparison) -> Iterator[tuple[str, str, str]]:
+    """Yield name and both values of each figure."""
+    before, after = comparison.before, comparison.after
+    yield "profile", before.title, after.title
+    yield "pods scheduled", str(before.placed), str(after.placed)
+    yield "pods not scheduled", str(before.unplaced), str(after.unplaced)
+    yield "running pods that would move", str(before.moved), str(after.moved)
+    yield "nodes without pods", str(before.packing.empty_nodes), str(after.packing.empty_nodes)
+    for name in [usage.name for usage in before.packing.usages if usage.allocatable and usage.requested]:
+        yield f"{name} requested", _requested(before.packing, name), _requested(after.packing, name)
+    for usage in before.packing.devices:
+        name = usage.name
+        yield f"{devices_title(name)} in use", _in_use(before.packing, name), _in_use(after.packing, name)
+    for name in sorted(before.packing.unusable.keys() | after.packing.unusable.keys()):
+        yield f"largest free {name} on one node", _largest(before.packing, name), _largest(after.packing, name)
+    for title, figure in (("free {} that no compared pod can use", "unusable"), ("imbalance of {}", "imbalance")):
+        values: tuple[dict[str, float], dict[str, float]] = (
+            getattr(before.packing, figure),
+            getattr(after.packing, figure),
+        )
+        for name in sorted(values[0].keys() | values[1].keys()):
+            yield title.format(name), _percent(values[0].get(name)), _percent(values[1].get(name))
+    if before.packing.zone_skew is not None:
+        yield "zone skew (pods)", str(before.packing.zone_skew), str(after.packing.zone_skew)
+
+
+def _requested(packing: Packing, name: str) -> str:
+    usage = next((each for each in packing.usages if each.name == name), None)
+    if usage is None:
+        return "-"
+    both = amount(name, usage.requested), amount(name, usage.allocatable)
+    return f"{' of '.join(both)} ({share(usage.requested, usage.allocatable)})"
+
+
+def _in_use(packing: Packing, driver: str) -> str:
+    usage = next((each for each in packing.devices if each.name == driver), None)
+    return "-" if usage is None else f"{usage.requested} of {usage.allocatable}"
+
+
+def _largest(packing: Packing, name: str) -> str:
+    return amount(name, packing.largest_free[name]) if name in packing.largest_free else "-"
+
+
+def _percent(part: float | None) -> str:
+    return "-" if part is None else f"{100 * part:.1f}%"
+
+
+def shown_differences(comparison: Comparison, *, every: bool) -> tuple[Sequence[PodDifference], int]:
+    """Return the pods to list, and the number of the others."""
+    if every:
+        return comparison.differences, 0
+    shown: list[PodDifference] = []
+    for change in Change:
+        shown += [each for each in comparison.differences if each.change is change][:SHORT_LIST]
+    return shown, len(comparison.differences) - len(shown)
+
+
+def pod_row(each: PodDifference) -> tuple[str, str, str, str, str, str]:
+    """Return the cells of a pod: name, change, node now, node before, node after, reason."""
+    reason = each.after.reason or each.before.reason
+    return (
+        f"{each.namespace}/{each.name}",
+        WORDS[each.change],
+        each.runs_on or "-",
+        each.before.node or "-",
+        each.after.node or "-",
+        cause_of(reason) if reason else "",
+    )
+
 
 EXIT_DIFFERENT = 1
 

@@ -146,7 +146,7 @@ def _explained(options: _Options, output: str) -> str:
     # Imported here, because --cases must not wait for the import of the client libraries.
     from bayplan.cli import explain_sources as sources  # noqa: PLC0415 - see above
     from bayplan.cli.cluster_connection import ClusterChoice  # noqa: PLC0415 - see above
-    from bayplan.cli.explained_names import explained_name  # noqa: PLC0415 - see above
+    from bayplan.cli.explain_sources import explained_name  # noqa: PLC0415 - see above
     from bayplan.cli.operator_requests import DEFAULT_SERVER  # noqa: PLC0415 - see above
     from bayplan.explanation import gang_rendering, pod_rendering  # noqa: PLC0415 - see above
     from bayplan.explanation.pod_model import Explanation  # noqa: PLC0415 - see above

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+import click
 import msgspec
 
 from bayplan.cli.cluster_connection import ClusterChoice
-from bayplan.cli.explained_names import GroupName, PodName
 from bayplan.cli.operator_requests import OperatorRequest, send_to_operator
 from bayplan.explanation.gang_building import explain_gang, named_gang
 from bayplan.explanation.gang_model import GangExplanation
@@ -23,14 +23,70 @@ from bayplan.serving.endpoint_paths import EXPLAIN_PATH
 from bayplan.simulation.admission import AdmittedCluster, admit
 from bayplan.simulation.cluster_files import read_cluster_files
 from bayplan.simulation.cluster_snapshot import take_snapshot
-from bayplan.simulation.memory_cluster import MemoryCluster
-from bayplan.simulation.simulated_clock import SimulatedClock
+from bayplan.simulation.memory_cluster import MemoryCluster, SimulatedClock
 from bayplan.simulation.simulation import SimulationOptions, installed_plugins, populate, simulate
 from scheduler_core.errors import ConfigError, NotFoundError, Problem
 from scheduler_core.model.devices import ResourceClaim
 from scheduler_core.model.pod import Pod
-from scheduler_core.model.pod_group import group_key_of
+from scheduler_core.model.pod_group import POD_GROUP_SOURCES, GroupSource, group_key_of
 from scheduler_core.scheduler import Scheduler, SchedulerPorts
+
+_PODS = frozenset({"pod", "pods", "po"})
+_GROUPS = frozenset({"podgroup", "podgroups", "bpg", "pg"})
+_SHORT = "bpg"
+
+
+@dataclass(frozen=True, slots=True)
+class PodName:
+    """Name of a pod."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        """Return ``namespace/name``."""
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupName:
+    """Name of a PodGroup.
+
+    Attributes:
+        source: API of the PodGroup; None for the first API that has one with this name.
+    """
+
+    namespace: str
+    name: str
+    source: GroupSource | None = None
+
+    def __str__(self) -> str:
+        """Return ``namespace/name``."""
+        return f"{self.namespace}/{self.name}"
+
+
+def explained_name(namespace: str, text: str) -> PodName | GroupName:
+    """Parse the argument of the command.
+
+    Args:
+        text: Argument, such as ``web-0`` or ``podgroup/train``.
+
+    Raises:
+        UsageError: The argument names neither a pod nor a PodGroup of a supported API.
+    """
+    resource, slash, name = text.rpartition("/")
+    kind, dot, api = resource.partition(".")
+    if (not slash or resource in _PODS) and name:
+        return PodName(namespace, name)
+    if kind not in _GROUPS or not name:
+        raise click.UsageError(f'"{text}" does not name a pod or PodGroup; specify POD, pod/POD or podgroup/NAME')
+    if not dot:
+        return GroupName(namespace, name, GroupSource.BAYPLAN if kind == _SHORT else None)
+    known = {source.value: source for source in POD_GROUP_SOURCES}
+    if api not in known:
+        raise click.UsageError(f'unsupported API of PodGroups "{api}": supported values: {", ".join(known)}')
+    return GroupName(namespace, name, known[api])
+
 
 AnyExplanation = Explanation | GangExplanation
 

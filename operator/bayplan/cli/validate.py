@@ -6,8 +6,7 @@ import click
 from msgspec.structs import replace
 
 from bayplan.texts.document_formats import as_json
-from bayplan.validation.findings import Finding, Severity, as_text, report_of
-from bayplan.validation.manifest_files import read_manifests
+from bayplan.validation.manifest_files import Finding, Severity, as_text, read_manifests, report_of
 from bayplan.validation.manifest_validation import ManifestValidation
 
 EXIT_PROBLEMS = 1

@@ -6,27 +6,170 @@ change later ones: they see other nodes, and ties between nodes with equal score
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
-from bayplan.comparison.rescheduled_pods import PodSelection, RescheduledPods, choose_pods
+from bayplan.profiles.history_listing import ProfileHistory
 from bayplan.resources.scheduler_profile import SHADOW_FIELDS
 from bayplan.simulation.admission import AdmittedCluster
-from bayplan.simulation.cluster_files import Placed
+from bayplan.simulation.cluster_files import STANDARD_INPUT, Placed, read_cluster_files
+from bayplan.simulation.cluster_snapshot import LIVE
 from bayplan.simulation.packing import Packing, measure_packing, zones_of
-from bayplan.simulation.rejection_causes import cause_of
 from bayplan.simulation.simulation import (
     Inspect,
     PodPlacement,
     SimulationOptions,
     SimulationResult,
     Verdict,
+    cause_of,
+    pod_to_schedule,
     simulate,
 )
+from scheduler_core.errors import ConfigError, Problem, SelectorError
 from scheduler_core.framework.registry import Registry
+from scheduler_core.model.affinity import LabelSelector, Requirement
 from scheduler_core.model.pod import Pod
+from scheduler_core.model.pod_group import GroupKey, group_key_of
+from scheduler_core.model.selectors import DOES_NOT_EXIST, EXISTS, IN, NOT_IN, LabelMatcher, compile_label_selector
+
+_STATIC_OWNER = "Node"
+_DAEMON_SET = "DaemonSet"
+
+_SET = re.compile(r"(?P<key>\S+)\s+(?P<operator>in|notin)\s*\((?P<values>[^()]*)\)")
+_EQUALITY = re.compile(r"(?P<key>[^\s=!]+)\s*(?P<operator>==|=|!=)\s*(?P<value>[^\s=!]*)")
+_EXISTENCE = re.compile(r"(?P<absent>!\s*)?(?P<key>[^\s=!()]+)")
+_COMMA = re.compile(r",(?![^()]*\))")
+
+
+class Reschedule(Enum):
+    """State from which running pods are decided again."""
+
+    NO = "no"
+    EMPTY = "empty"
+    PRESENT = "present"
+
+
+@dataclass(frozen=True, slots=True)
+class PodSelection:
+    """Selects running pods.
+
+    Attributes:
+        namespace: Namespace of the pods; "" for all.
+    """
+
+    state: Reschedule
+    namespace: str
+    labels: LabelMatcher
+
+
+@dataclass(frozen=True, slots=True)
+class RescheduledPods:
+    """Running pods that are decided again.
+
+    Attributes:
+        cluster: The cluster, in which the pods have no node if they are decided from the empty state.
+        restarts: The pods that are restarted one after the other, with the members of a gang in one entry.
+        notices: Why other selected pods stay.
+    """
+
+    cluster: AdmittedCluster
+    restarts: tuple[tuple[Pod, ...], ...]
+    chosen: tuple[Pod, ...]
+    notices: tuple[str, ...]
+
+
+def choose_pods(cluster: AdmittedCluster, scheduler_name: str, selection: PodSelection) -> RescheduledPods:
+    """Choose the running pods that are decided again.
+
+    Pods of DaemonSets, static pods and pods with resource claims stay: the first two are not placed freely, and devices
+    that are allocated stay allocated.
+    """
+    if selection.state is Reschedule.NO:
+        return RescheduledPods(cluster, (), (), ())
+    stays: Counter[str] = Counter()
+    chosen = []
+    for pod in cluster.pods:
+        if not _is_selected(pod, scheduler_name, selection):
+            continue
+        reason = next((reason for reason, holds in _STAYS.items() if holds(pod)), "")
+        if reason:
+            stays[reason] += 1
+        else:
+            chosen.append(pod)
+    notices = tuple(f"{count} selected running pods stay where they are: {why}" for why, count in sorted(stays.items()))
+    if selection.state is Reschedule.PRESENT:
+        return RescheduledPods(cluster, _restarts(chosen), tuple(chosen), notices)
+    uids = {pod.metadata.uid for pod in chosen}
+    emptied = replace(
+        cluster,
+        pods=tuple(pod_to_schedule(pod) if pod.metadata.uid in uids else pod for pod in cluster.pods),
+    )
+    return RescheduledPods(emptied, (), tuple(chosen), notices)
+
+
+def _is_selected(pod: Pod, scheduler_name: str, selection: PodSelection) -> bool:
+    return (
+        bool(pod.spec.node_name)
+        and not pod.is_terminal
+        and pod.spec.scheduler_name == scheduler_name
+        and selection.namespace in ("", pod.metadata.namespace)
+        and selection.labels.matches(pod.metadata.labels)
+    )
+
+
+def _is_owned_by(pod: Pod, kind: str) -> bool:
+    return any(owner.kind == kind for owner in pod.metadata.owner_references)
+
+
+_STAYS: dict[str, Callable[[Pod], bool]] = {
+    "they are being deleted": lambda pod: pod.metadata.deletion_timestamp is not None,
+    "they belong to DaemonSets": lambda pod: _is_owned_by(pod, _DAEMON_SET),
+    "they are static pods": lambda pod: _is_owned_by(pod, _STATIC_OWNER),
+    "they have resource claims": lambda pod: bool(
+        pod.spec.resource_claims or pod.status.extended_resource_claim_status is not None
+    ),
+}
+
+
+def _restarts(pods: Iterable[Pod]) -> tuple[tuple[Pod, ...], ...]:
+    """Put the members of a gang together, at the place of the first."""
+    together: dict[GroupKey | str, list[Pod]] = {}
+    for pod in pods:
+        together.setdefault(group_key_of(pod) or pod.metadata.uid, []).append(pod)
+    return tuple(map(tuple, together.values()))
+
+
+def parse_label_query(text: str) -> LabelMatcher:
+    """Parse a selector such as ``app=web,tier in (a, b),!canary``; an empty text matches everything.
+
+    Raises:
+        ConfigError: The text is not a selector.
+    """
+    if not text.strip():
+        return compile_label_selector(LabelSelector())
+    try:
+        requirements = tuple(_requirement(part.strip()) for part in _COMMA.split(text))
+        return compile_label_selector(LabelSelector(match_expressions=requirements))
+    except SelectorError as error:
+        message = f'"{text}" is not a label selector: {error}; write it as for kubectl, such as app=web,tier in (a,b)'
+        raise ConfigError([Problem("--selector", message)]) from error
+
+
+def _requirement(part: str) -> Requirement:
+    if found := _SET.fullmatch(part):
+        values = tuple(value.strip() for value in found["values"].split(","))
+        return Requirement(found["key"], IN if found["operator"] == "in" else NOT_IN, values)
+    if found := _EQUALITY.fullmatch(part):
+        return Requirement(found["key"], NOT_IN if found["operator"] == "!=" else IN, (found["value"],))
+    if found := _EXISTENCE.fullmatch(part):
+        return Requirement(found["key"], DOES_NOT_EXIST if found["absent"] else EXISTS, ())
+    raise SelectorError(f'"{part}" cannot be read')
+
 
 Raw = dict[str, Any]
 
@@ -286,3 +429,94 @@ def _change(first: Outcome, second: Outcome) -> Change | None:
         return Change.FITS_NOW if second.node else Change.NO_LONGER_FITS
     same = first.verdict == second.verdict and cause_of(first.reason) == cause_of(second.reason)
     return None if same else Change.OTHER_REASON
+
+
+_SUFFIXES = (".yaml", ".yml", ".json")
+
+History = Callable[[str], ProfileHistory]
+"""Reads the history of the profile of a name."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileReference:
+    """A profile as the user named it.
+
+    Attributes:
+        file: Path of the file; "" for a profile of the cluster.
+        name: Name of the profile; "" for the only one in the file.
+        revision: Number of the stored revision; None for the present spec.
+    """
+
+    text: str
+    file: str
+    name: str
+    revision: int | None = None
+
+
+def parse_reference(text: str) -> ProfileReference:
+    """Parse ``FILE``, ``FILE#NAME``, ``NAME`` or ``NAME@REVISION``.
+
+    An argument is a file if it ends with .yaml, .yml or .json, contains a slash, is ``-``, or if such a file exists.
+
+    Raises:
+        ConfigError: The revision is not a positive number.
+    """
+    path, _, wanted = text.partition("#")
+    if path == STANDARD_INPUT or "/" in path or path.endswith(_SUFFIXES) or Path(path).is_file():
+        return ProfileReference(text, path, wanted)
+    name, at, number = text.partition("@")
+    if not at:
+        return ProfileReference(text, "", name)
+    if not (number.isascii() and number.isdecimal() and int(number)):
+        message = (
+            f'"{number}" is not the number of a revision; write NAME@NUMBER, with a number of: bayplan history {name}'
+        )
+        raise ConfigError([Problem(text, message)])
+    return ProfileReference(text, "", name, int(number))
+
+
+def find_profile(reference: ProfileReference, cluster: AdmittedCluster, history: History) -> ComparedProfile:
+    """Find a profile.
+
+    Raises:
+        ConfigError: There is no such profile, or the file has several.
+        ClusterWriteError: The stored revisions cannot be read.
+    """
+    if reference.file:
+        return _in_file(reference)
+    if reference.revision is None:
+        return ComparedProfile(reference.text, _named(reference.name, cluster.profiles, reference.text))
+    found = history(reference.name)
+    spec = found.spec_of(found.numbered(reference.revision), resolved=True)
+    body = {**found.body, "spec": spec}
+    return ComparedProfile(reference.text, Placed(body, LIVE))
+
+
+def _in_file(reference: ProfileReference) -> ComparedProfile:
+    files = read_cluster_files([reference.file])
+    if files.problems:
+        raise ConfigError(files.problems)
+    if reference.name:
+        profile = _named(reference.name, files.profiles, reference.text)
+    elif len(files.profiles) == 1:
+        profile = files.profiles[0]
+    else:
+        names = _names(files.profiles)
+        message = (
+            f"has {len(files.profiles)} SchedulerProfiles ({names}); choose one with {reference.file}#NAME"
+            if files.profiles
+            else "has no SchedulerProfile; a KubeSchedulerConfiguration is converted by: bayplan import-config"
+        )
+        raise ConfigError([Problem(reference.file, message)])
+    return ComparedProfile(reference.text, profile, tuple(files.plugin_configs))
+
+
+def _named(name: str, profiles: Iterable[Placed[dict[str, Any]]], text: str) -> Placed[dict[str, Any]]:
+    for placed in profiles:
+        if placed.object["metadata"]["name"] == name:
+            return placed
+    raise ConfigError([Problem(text, f'there is no SchedulerProfile "{name}"; existing: {_names(profiles)}')])
+
+
+def _names(profiles: Iterable[Placed[dict[str, Any]]]) -> str:
+    return ", ".join(sorted(str(placed.object["metadata"]["name"]) for placed in profiles)) or "none"

@@ -13,8 +13,7 @@ from typing import Generic, TypeVar
 from bayplan.conformance.cases import Case, CaseProfile, profile_of, profiles_of
 from bayplan.settings.feature_gates import FeatureGates
 from bayplan.settings.gated_options import with_gates
-from bayplan.simulation.memory_cluster import MemoryCluster
-from bayplan.simulation.simulated_clock import SimulatedClock
+from bayplan.simulation.memory_cluster import MemoryCluster, SimulatedClock
 from scheduler_core.config.plugin_set_types import Plugins
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.explain.pod_dry_run import Examination

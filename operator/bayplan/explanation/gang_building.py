@@ -23,7 +23,7 @@ from bayplan.explanation.shared_building import ExplanationOptions, convert_even
 from bayplan.extenders.http_extender import extenders_skipped_notice
 from bayplan.gangs.group_phase import Phase, Tally, evaluate_gang
 from bayplan.resources.resource_model import format_time
-from bayplan.texts.failed_items import item_or_error
+from bayplan.texts.document_formats import item_or_error
 from scheduler_core.cycle.cycle_context import CycleContext
 from scheduler_core.errors import AttemptLimitError
 from scheduler_core.explain.gang_dry_run import ExaminedPlace, GangExamination

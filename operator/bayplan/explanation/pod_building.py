@@ -25,7 +25,7 @@ from bayplan.explanation.pod_model import (
 from bayplan.explanation.shared_building import ExplanationOptions, convert_events, convert_misses, convert_victims
 from bayplan.explanation.shared_model import Unblocking
 from bayplan.extenders.http_extender import extenders_skipped_notice
-from bayplan.texts.failed_items import error_text
+from bayplan.texts.document_formats import error_text
 from scheduler_core.cycle.cycle_context import CycleContext
 from scheduler_core.errors import AttemptLimitError, SchedulerCoreError
 from scheduler_core.explain.device_findings import DeviceFindings, device_findings

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from bayplan.explanation.pod_building import explain_pod, failed_explanation
 from bayplan.explanation.pod_model import Explanation
-from bayplan.texts.failed_items import item_or_error
+from bayplan.texts.document_formats import item_or_error
 from scheduler_core.framework.device_choices import ClaimsFilter
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey

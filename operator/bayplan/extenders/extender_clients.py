@@ -11,11 +11,9 @@ from functools import partial
 
 from msgspec import Struct
 
-from bayplan.extenders.allowed_files_and_hosts import AllowedFilesAndHosts
-from bayplan.extenders.circuit_breaker import Circuit, CircuitOptions, CircuitState
-from bayplan.extenders.http_extender import ExtenderParts, HttpExtender, Tally
+from bayplan.extenders.http_extender import Circuit, CircuitOptions, CircuitState, ExtenderParts, HttpExtender, Tally
 from bayplan.extenders.raw_objects import RawObjects, RawResource, Subscription
-from bayplan.extenders.transport import Transport
+from bayplan.extenders.transport import AllowedFilesAndHosts, Transport
 from bayplan.kube.http.connection import ApiConnection
 from bayplan.kube.watches.informer import Informer
 from scheduler_core.config.profile_config import Extender

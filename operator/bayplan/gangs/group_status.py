@@ -10,15 +10,26 @@ Sources: bayplan.dev/v1alpha1, :mod:`bayplan.resources.pod_group`; scheduler-plu
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from enum import IntEnum
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from bayplan.gangs.group_phase import Phase, Tally, Verdict, evaluate_gang
-from bayplan.gangs.native_group_translation import NATIVE_VERSIONS, NativeVersion
+from bayplan.gangs.group_translation import NATIVE_VERSIONS, NativeVersion
+from bayplan.kube.custom_resources import ObjectPath
+from bayplan.kube.http.connection import (
+    MERGE_PATCH,
+    METADATA_ONLY,
+    STRATEGIC_MERGE_PATCH,
+    ApiConnection,
+    ApiRequest,
+)
+from bayplan.kube.writes.api_dispatcher import ApiDispatcher, Rank, Write
 from bayplan.resources.conditions import (
     Condition,
     ConditionStatus,
@@ -32,6 +43,7 @@ from bayplan.resources.pod_group import MAX_RUN_CONTROLLERS, GroupRunStatus, Pod
 from bayplan.resources.resource_model import format_time
 from scheduler_core.errors import Problem
 from scheduler_core.model.pod_group import NEWEST_VERSIONS, GroupKey, GroupSource
+from scheduler_core.ports import Event, ObjectReference
 from scheduler_core.queueing.gang_members import QUORUM_BEGINNINGS, Gang
 
 MAX_VICTIMS = 256
@@ -309,3 +321,172 @@ def _owners(gang: Gang | None) -> str:
 
 def _cut(text: str) -> str:
     return text if len(text) <= _MAX_DOMAIN_LENGTH else text[: _MAX_DOMAIN_LENGTH - 4] + " ..."
+
+
+_SCHEDULED, _FAILED, _INVALID = "Scheduled", "FailedScheduling", "InvalidSpec"
+_OWN_REASONS = frozenset({"TimedOut", "Preempting"})
+_NORMAL = frozenset({_SCHEDULED, "Preempting"})
+_SCHEDULED_PHASES = frozenset({Phase.SCHEDULED, Phase.RUNNING, Phase.FINISHED})
+
+
+class RecordedEvent(Struct, frozen=True):
+    """Reason and message of the last event of a group."""
+
+    reason: str
+    note: str
+
+
+def recorded_event(status: Mapping[str, Any]) -> RecordedEvent | None:
+    """Return the last event that a process has recorded according to the status; None for none.
+
+    Args:
+        status: Status of a PodGroup of any API.
+    """
+    for condition in read_conditions(status):
+        if condition.type == "Scheduled" or condition.type in NATIVE_CONDITIONS:
+            message = without_quorum(condition.message)
+            if condition.status == "True":
+                return RecordedEvent(_SCHEDULED, message)
+            own = condition.reason in _OWN_REASONS or condition.reason == _INVALID
+            return RecordedEvent(condition.reason if own else _FAILED, message)
+    return RecordedEvent(_SCHEDULED, "") if status.get("phase") in _SCHEDULED_PHASES else None
+
+
+def current_event(verdict: Verdict, last: RecordedEvent | None) -> RecordedEvent | None:
+    """Return the last event, or None if it is Scheduled and the group is not scheduled any more."""
+    is_outdated = last is not None and last.reason == _SCHEDULED and not verdict.is_scheduled
+    return None if is_outdated else last
+
+
+def group_event(group: ObjectReference, verdict: Verdict, last: RecordedEvent | None) -> Event | None:
+    """Return the event for a verdict.
+
+    Args:
+        last: Last event of the group, or None.
+
+    Returns:
+        The event; None if it equals the last one.
+    """
+    if verdict.is_scheduled:
+        if verdict.phase is Phase.FINISHED or (last is not None and last.reason == _SCHEDULED):
+            return None
+        reason = _SCHEDULED
+    elif verdict.reason == _INVALID:
+        reason = _INVALID
+    elif verdict.is_failure:
+        reason = verdict.reason if verdict.reason in _OWN_REASONS else _FAILED
+    else:
+        return None
+    if last == RecordedEvent(reason, verdict.message):
+        return None
+    return Event(
+        group,
+        "Normal" if reason in _NORMAL else "Warning",
+        reason,
+        "Preempting" if reason == "Preempting" else "Scheduling",
+        verdict.message,
+    )
+
+
+_PLURAL = "podgroups"
+
+
+class OtherProcesses(Struct, frozen=True):
+    """Other processes that write statuses of PodGroups; they communicate only through the objects.
+
+    Only one process writes the status of a group if several processes serve different profiles, because only the
+    process whose queue holds the members has their counts and the reasons why they wait.
+
+    Attributes:
+        status_of: Returns the status of an object as last received; None for an unknown object.
+        serves: Returns whether this process serves a scheduler name; None if no process does.
+    """
+
+    status_of: Callable[[GroupKey], Mapping[str, Any] | None]
+    serves: Callable[[str], bool | None]
+
+    def write(self, gang: Gang | None) -> bool:
+        """Return whether another process writes the status of a gang.
+
+        The first schedulerName of its members, in alphabetical order, that any process serves decides. If there is
+        none, every process writes the status, since all compute the same.
+        """
+        names = set() if gang is None else {pod.spec.scheduler_name for pod in gang.pods.values()}
+        served = [self.serves(name) for name in sorted(names)]
+        return next((not is_here for is_here in served if is_here is not None), False)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStatusWrite:
+    """Write of a status.
+
+    Attributes:
+        make: Returns the patch; called for each attempt to send it. An empty patch is not sent.
+        done: Called with the result: None for success, or the error after which the write was given up.
+        version: Version of the API in which the object was read; "" for the newest one.
+    """
+
+    key: GroupKey
+    uid: str
+    make: Callable[[], Mapping[str, Any]]
+    done: Callable[[Exception | None], None]
+    version: str = ""
+
+
+class GroupStatusWrites:
+    """Implementation of :class:`bayplan.gangs.group_status_controller.GroupStatusWriter`.
+
+    Args:
+        connection: Connection to the API server.
+        timeout: Seconds to wait for a response.
+    """
+
+    def __init__(self, connection: ApiConnection, dispatcher: ApiDispatcher, timeout: float = 10.0) -> None:
+        self._connection = connection
+        self._dispatcher = dispatcher
+        self._timeout = timeout
+
+    def write(self, write: GroupStatusWrite) -> None:
+        """Queue a write; the dispatcher retries it while the API server is unavailable."""
+        self._dispatcher.submit(_QueuedStatus(self._connection, write, self._timeout))
+
+
+class _QueuedStatus(Write):
+    """Status write in the dispatcher's queue."""
+
+    __slots__ = ("_connection", "_timeout", "_write")
+
+    def __init__(self, connection: ApiConnection, write: GroupStatusWrite, timeout: float) -> None:
+        key = write.key
+        super().__init__((f"PodGroup.{key.source}", key.namespace, key.name, write.uid), Rank.PATCH, None)
+        self._connection = connection
+        self._write = write
+        self._timeout = timeout
+
+    async def carry_out(self) -> None:
+        """Send the patch unless it is empty.
+
+        With the UID the native API rejects the patch if the object was recreated. For custom resources the API server
+        does not compare the UID in a status patch, so ``make`` returns an empty patch for a recreated object.
+        """
+        patch = self._write.make()
+        if not patch:
+            return
+        key = self._write.key
+        resource = ObjectPath(
+            key.source.value, self._write.version or NEWEST_VERSIONS[key.source], _PLURAL, key.name, key.namespace
+        )
+        is_native = key.source is GroupSource.NATIVE
+        await self._connection.request(
+            ApiRequest(
+                "PATCH",
+                f"{resource.path}/status",
+                msgspec.json.encode({"metadata": {"uid": self._write.uid}, "status": patch}),
+                content_type=STRATEGIC_MERGE_PATCH if is_native else MERGE_PATCH,
+                timeout=self._timeout,
+                accept=METADATA_ONLY,
+            )
+        )
+
+    def ended(self, error: Exception | None) -> None:
+        self._write.done(error)

@@ -22,17 +22,21 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
-from bayplan.gangs.group_events import RecordedEvent, current_event, group_event, recorded_event
 from bayplan.gangs.group_phase import Phase
 from bayplan.gangs.group_status import (
     GroupStatus,
+    GroupStatusWrite,
+    OtherProcesses,
+    RecordedEvent,
     SeenGroup,
     StatusDifference,
     Urgency,
+    current_event,
+    group_event,
     group_status,
+    recorded_event,
     status_difference,
 )
-from bayplan.gangs.group_status_writes import GroupStatusWrite, OtherProcesses
 from bayplan.kube.http.api_request import TokenBucket
 from bayplan.kube.timing import delay_of_try
 from bayplan.kube.writes.api_dispatcher import WriteDroppedError

@@ -1,25 +1,166 @@
 """Translates PodGroups of Bayplan and of scheduler-plugins to the core's model of a group.
 
 A field that an API does not have gets the default of Bayplan's own API: members are disrupted one at a time, and
-smaller pods may be scheduled first. :mod:`bayplan.gangs.native_group_translation` translates those of Kubernetes
+smaller pods may be scheduled first. :mod:`bayplan.gangs.group_translation` translates those of Kubernetes
 itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Generic, Literal, TypeVar
 
+import msgspec
+from msgspec import Struct
 from pydantic import ValidationError
 
-from bayplan.gangs.foreign_group_models import SchedulerPluginsGroup
 from bayplan.resources import pod_group as resources
 from scheduler_core.errors import ConfigError, Problem, QuantityError
 from scheduler_core.model.meta import ObjectMeta
-from scheduler_core.model.pod_group import GroupKey, GroupRun, GroupSource, GroupTopology, PodGroup
+from scheduler_core.model.nullable_forms import convert
+from scheduler_core.model.pod import Quantities, ResourceClaimReference
+from scheduler_core.model.pod_group import CompositePodGroup, GroupKey, GroupRun, GroupSource, GroupTopology, PodGroup
 from scheduler_core.model.pod_requests import in_units
 from scheduler_core.model.quantity import nano
+
+
+class SchedulerPluginsSpec(Struct, gc=False, frozen=True, rename="camel"):
+    """``spec`` of a ``scheduling.x-k8s.io/v1alpha1`` PodGroup.
+
+    Attributes:
+        min_member: 0 if not set.
+        min_resources: Total requests of ``minMember`` members.
+        schedule_timeout_seconds: None if not set.
+    """
+
+    min_member: int = 0
+    min_resources: Quantities | None = None
+    schedule_timeout_seconds: int | None = None
+
+
+class SchedulerPluginsGroup(Struct, frozen=True, rename="camel"):
+    """A ``scheduling.x-k8s.io/v1alpha1`` PodGroup; ``status`` is stored as received."""
+
+    metadata: ObjectMeta
+    spec: SchedulerPluginsSpec = SchedulerPluginsSpec()
+    status: dict[str, Any] = {}
+
+
+class NativeGroup(Struct, frozen=True, rename="camel"):
+    """A ``scheduling.k8s.io`` PodGroup or CompositePodGroup; ``spec`` and ``status`` are stored as received."""
+
+    metadata: ObjectMeta
+    spec: dict[str, Any] = {}
+    status: dict[str, Any] = {}
+
+
+class _Strict(Struct, gc=False, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Part of a native spec; a field that is not known makes the object invalid."""
+
+
+class Empty(_Strict, frozen=True):
+    """Member of a union without fields."""
+
+
+class GangPolicy(_Strict, frozen=True):
+    """``schedulingPolicy.gang``."""
+
+    min_count: int = 0
+
+
+class SchedulingPolicy(_Strict, frozen=True):
+    """``spec.schedulingPolicy``: exactly one of the fields is set.
+
+    Attributes:
+        basic: Members are scheduled one by one.
+        gang: ``minCount`` members are scheduled together or none is.
+    """
+
+    basic: Empty | None = None
+    gang: GangPolicy | None = None
+
+
+class TopologyConstraint(_Strict, frozen=True):
+    """An entry of ``schedulingConstraints.topology``."""
+
+    key: str = ""
+
+
+class SchedulingConstraints(_Strict, frozen=True):
+    """``spec.schedulingConstraints``."""
+
+    topology: tuple[TopologyConstraint, ...] | None = None
+
+
+class NativeSpec(_Strict, frozen=True):
+    """Fields of ``spec`` that all versions have; admission has set ``priority`` from the PriorityClass."""
+
+    scheduling_policy: SchedulingPolicy = SchedulingPolicy()
+    scheduling_constraints: SchedulingConstraints | None = None
+    resource_claims: tuple[dict[str, Any], ...] | None = None
+    priority_class_name: str | None = None
+    priority: int | None = None
+
+
+class NativeSpecV1Alpha2(NativeSpec, frozen=True):
+    """``spec`` in ``v1alpha2``; the template reference does not affect scheduling."""
+
+    pod_group_template_ref: dict[str, Any] | None = None
+    disruption_mode: Literal["Pod", "PodGroup"] | None = None
+
+
+class DisruptionMode(_Strict, frozen=True):
+    """``spec.disruptionMode`` in ``v1beta1``: exactly one of the fields is set.
+
+    Attributes:
+        single: Members are evicted one at a time.
+        all: All members are evicted or none.
+    """
+
+    single: Empty | None = None
+    all: Empty | None = None
+
+
+class NativeSpecV1Beta1(NativeSpec, frozen=True):
+    """``spec`` in ``v1beta1`` and ``v1alpha3``; the reference to the Workload does not affect scheduling."""
+
+    workload_ref: dict[str, Any] | None = None
+    disruption_mode: DisruptionMode | None = None
+    preemption_policy: Literal["PreemptLowerPriority", "Never"] | None = None
+    parent_composite_pod_group_name: str | None = None
+
+
+class CompositeGangPolicy(_Strict, frozen=True):
+    """``schedulingPolicy.gang`` of a CompositePodGroup."""
+
+    min_group_count: int = 0
+
+
+class CompositePolicy(_Strict, frozen=True):
+    """``spec.schedulingPolicy`` of a CompositePodGroup: exactly one of the fields is set.
+
+    Attributes:
+        basic: Child groups are scheduled one by one.
+        gang: ``minGroupCount`` child groups are scheduled together or none is.
+    """
+
+    basic: Empty | None = None
+    gang: CompositeGangPolicy | None = None
+
+
+class CompositeSpec(_Strict, frozen=True):
+    """``spec`` of a ``v1alpha3`` CompositePodGroup; the reference to the Workload does not affect scheduling."""
+
+    scheduling_policy: CompositePolicy = CompositePolicy()
+    scheduling_constraints: SchedulingConstraints | None = None
+    priority_class_name: str | None = None
+    priority: int | None = None
+    workload_ref: dict[str, Any] | None = None
+    disruption_mode: DisruptionMode | None = None
+    preemption_policy: Literal["PreemptLowerPriority", "Never"] | None = None
+    parent_composite_pod_group_name: str | None = None
 
 
 def from_bayplan(
@@ -120,3 +261,217 @@ def _amounts(quantities: Mapping[str, str | int | float]) -> dict[str, int]:
     if problems:
         raise ConfigError(problems)
     return in_units(amounts)
+
+
+_UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(?P<field>[^`]+)`(?: - at `\$\.?(?P<path>[^`]*)`)?")
+_ANY_PROBLEM = re.compile(r"(?P<text>.*?)(?: - at `\$\.?(?P<path>[^`]*)`)?", re.DOTALL)
+_ONE_POLICY = "must set one of basic and gang; for other policies upgrade Bayplan"
+_WHOLE_GROUP = "PodGroup"
+
+S = TypeVar("S", bound=NativeSpec)
+
+
+class UnsupportedGroupError(ConfigError):
+    """A PodGroup that an API server admits and Bayplan cannot obey."""
+
+
+class _Particulars(Struct, frozen=True):
+    """What differs between versions; see the fields of :class:`scheduler_core.model.pod_group.PodGroup`."""
+
+    priority: int | None
+    disrupts_whole: bool
+    preempts_in_domain: bool
+    is_uniform: bool
+    waits_for_gated: bool
+    preemption_policy: str | None = None
+    parent: str = ""
+
+
+class NativeVersion(Struct, Generic[S], frozen=True):
+    """A version of the API.
+
+    Attributes:
+        keeps_scheduled: Whether that condition stays True once it is, and is absent before the first attempt.
+    """
+
+    spec: type[S]
+    read: Callable[[S, list[Problem]], _Particulars]
+    condition: str
+    keeps_scheduled: bool
+
+
+_NO_TREES = (
+    "groups of groups are not supported without Bayplan's feature gate CompositePodGroups: turn it on, create the "
+    "PodGroup without it, or schedule the pods with kube-scheduler and its feature gate CompositePodGroup"
+)
+
+
+_NO_CLAIMS = (
+    "resource claims of groups are not supported without Bayplan's feature gate DRAWorkloadResourceClaims: turn it on, "
+    "remove them, or schedule the pods with kube-scheduler"
+)
+_CLAIM_FIELDS = {"name", "resourceClaimName", "resourceClaimTemplateName"}
+
+
+def _v1beta1(spec: NativeSpecV1Beta1, problems: list[Problem]) -> _Particulars:
+    mode = spec.disruption_mode
+    if mode is not None and (mode.single is None) == (mode.all is None):
+        problems.append(Problem("spec.disruptionMode", "must set one of single and all"))
+    return _Particulars(
+        # kube-scheduler takes 0 for an object that was stored before admission set priorities.
+        priority=spec.priority or 0,
+        disrupts_whole=mode is not None and mode.all is not None,
+        preempts_in_domain=True,
+        is_uniform=True,
+        waits_for_gated=True,
+        preemption_policy=spec.preemption_policy,
+        parent=spec.parent_composite_pod_group_name or "",
+    )
+
+
+def _v1alpha2(spec: NativeSpecV1Alpha2, problems: list[Problem]) -> _Particulars:
+    del problems
+    return _Particulars(
+        priority=spec.priority,
+        disrupts_whole=spec.disruption_mode == _WHOLE_GROUP,
+        preempts_in_domain=False,
+        is_uniform=False,
+        waits_for_gated=False,
+    )
+
+
+NATIVE_VERSIONS: Mapping[str, NativeVersion[Any]] = {
+    "v1beta1": NativeVersion(NativeSpecV1Beta1, _v1beta1, "PodGroupInitiallyScheduled", keeps_scheduled=True),
+    "v1alpha3": NativeVersion(NativeSpecV1Beta1, _v1beta1, "PodGroupInitiallyScheduled", keeps_scheduled=True),
+    "v1alpha2": NativeVersion(NativeSpecV1Alpha2, _v1alpha2, "PodGroupScheduled", keeps_scheduled=False),
+}
+"""Versions that are read, newest first."""
+
+
+COMPOSITE_VERSIONS = ("v1alpha3",)
+"""Versions of CompositePodGroups that are read, newest first."""
+
+
+def from_native(
+    resource: NativeGroup, version: str, *, are_trees_read: bool = False, are_claims_read: bool = False
+) -> PodGroup:
+    """Translate a ``scheduling.k8s.io`` PodGroup.
+
+    Args:
+        resource: The object. With the basic policy one member is enough.
+        are_trees_read: Whether CompositePodGroups are read; if not, a group with a parent is not supported.
+        are_claims_read: Whether groups may have resource claims, in the versions of Kubernetes 1.37.
+
+    Raises:
+        ConfigError: It has a value of a wrong type.
+        UnsupportedGroupError: It has a field, a policy or a constraint that is not supported.
+    """
+    rules, metadata = NATIVE_VERSIONS[version], resource.metadata
+    try:
+        spec = convert(resource.spec, rules.spec)
+    except msgspec.ValidationError as error:
+        raise _decoding_error(error) from error
+    problems: list[Problem] = []
+    policy, constraints = spec.scheduling_policy, _topology(spec, problems)
+    if (policy.gang is None) == (policy.basic is None):
+        problems.append(Problem("spec.schedulingPolicy", _ONE_POLICY))
+    claims: tuple[ResourceClaimReference, ...] = ()
+    if spec.resource_claims and are_claims_read and isinstance(spec, NativeSpecV1Beta1):
+        claims = _claims(spec.resource_claims, problems)
+    elif spec.resource_claims:
+        problems.append(Problem("spec.resourceClaims", _NO_CLAIMS))
+    particulars = rules.read(spec, problems)
+    if particulars.parent and not are_trees_read:
+        problems.append(Problem("spec.parentCompositePodGroupName", _NO_TREES))
+    if problems:
+        raise UnsupportedGroupError(problems)
+    return PodGroup(
+        key=GroupKey(GroupSource.NATIVE, metadata.namespace, metadata.name),
+        uid=metadata.uid,
+        min_member=1 if policy.gang is None else max(1, policy.gang.min_count),
+        created=metadata.creation_timestamp,
+        generation=metadata.generation,
+        topology=constraints,
+        version=version,
+        resource_claims=claims,
+        is_basic=policy.gang is None,
+        is_fresh=not resource.status,
+        **msgspec.structs.asdict(particulars),
+    )
+
+
+def from_composite(resource: NativeGroup, version: str) -> CompositePodGroup:
+    """Translate a ``scheduling.k8s.io`` CompositePodGroup.
+
+    Args:
+        resource: The object. With the basic policy one child group is enough.
+
+    Raises:
+        ConfigError: It has a value of a wrong type.
+        UnsupportedGroupError: It has a field, a policy or a constraint that is not supported.
+    """
+    metadata = resource.metadata
+    try:
+        spec = convert(resource.spec, CompositeSpec)
+    except msgspec.ValidationError as error:
+        raise _decoding_error(error) from error
+    problems: list[Problem] = []
+    policy, constraints, mode = spec.scheduling_policy, _topology(spec, problems), spec.disruption_mode
+    if (policy.gang is None) == (policy.basic is None):
+        problems.append(Problem("spec.schedulingPolicy", _ONE_POLICY))
+    if mode is not None and (mode.single is None) == (mode.all is None):
+        problems.append(Problem("spec.disruptionMode", "must set one of single and all"))
+    if problems:
+        raise UnsupportedGroupError(problems)
+    return CompositePodGroup(
+        key=GroupKey(GroupSource.COMPOSITE, metadata.namespace, metadata.name),
+        uid=metadata.uid,
+        min_groups=1 if policy.gang is None else max(1, policy.gang.min_group_count),
+        parent=spec.parent_composite_pod_group_name or "",
+        generation=metadata.generation,
+        priority=spec.priority or 0,
+        preemption_policy=spec.preemption_policy,
+        topology=constraints,
+        disrupts_whole=mode is not None and mode.all is not None,
+        version=version,
+    )
+
+
+def _claims(entries: Sequence[Mapping[str, Any]], problems: list[Problem]) -> tuple[ResourceClaimReference, ...]:
+    found = []
+    for index, entry in enumerate(entries):
+        path, unknown = f"spec.resourceClaims[{index}]", entry.keys() - _CLAIM_FIELDS
+        if unknown:
+            problems.append(
+                Problem(path, f"unknown field {min(unknown)}, which may constrain the group; upgrade Bayplan")
+            )
+            continue
+        try:
+            reference = convert(entry, ResourceClaimReference)
+        except msgspec.ValidationError as error:
+            problems.append(Problem(path, f"{error}; correct it"))
+            continue
+        if (reference.resource_claim_name is None) == (reference.resource_claim_template_name is None):
+            problems.append(Problem(path, "must set one of resourceClaimName and resourceClaimTemplateName"))
+        found.append(reference)
+    return tuple(found)
+
+
+def _topology(spec: NativeSpec | CompositeSpec, problems: list[Problem]) -> GroupTopology | None:
+    constraints = () if spec.scheduling_constraints is None else spec.scheduling_constraints.topology or ()
+    if len(constraints) > 1:
+        problems.append(Problem("spec.schedulingConstraints.topology", "must have at most 1 item"))
+    if constraints and not constraints[0].key:
+        problems.append(Problem("spec.schedulingConstraints.topology[0].key", "must be set"))
+    return GroupTopology(constraints[0].key, prefers_allocated=True) if constraints else None
+
+
+def _decoding_error(error: msgspec.ValidationError) -> ConfigError:
+    unknown = _UNKNOWN_FIELD.fullmatch(str(error))
+    if unknown is not None:
+        path = ".".join(filter(None, ("spec", unknown["path"], unknown["field"])))
+        message = "unknown field, which may constrain the group; upgrade Bayplan or remove the field"
+        return UnsupportedGroupError([Problem(path, message)])
+    match = _ANY_PROBLEM.fullmatch(str(error))
+    assert match is not None
+    return ConfigError([Problem(".".join(filter(None, ("spec", match["path"]))), f"{match['text']}; correct it")])

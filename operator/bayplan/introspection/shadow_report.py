@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from bayplan.profiles.shadow_status import running_shadow, shadow_status
-from bayplan.resources.shadow_status import PlacementFigures, ResourceFigures, ShadowStatus
+from bayplan.resources.scheduler_profile import PlacementFigures, ResourceFigures, ShadowStatus
 from bayplan.texts.document_formats import read_answer
 from bayplan.texts.html_pages import report_renderers
 from bayplan.texts.tables import plain_table

@@ -29,7 +29,7 @@ from bayplan.introspection.status_model import (
 from bayplan.kube.readiness import Readiness
 from bayplan.kube.served_apis import CLAIMS, ServerSupport
 from bayplan.kube.watches.informer import Informer
-from bayplan.texts.failed_items import item_or_error
+from bayplan.texts.document_formats import item_or_error
 from scheduler_core.cycle.cycle_context import CycleContext
 from scheduler_core.devices.pools import PooledSlice, pool_content
 from scheduler_core.framework.queued_pod import QueuedPod

@@ -1,4 +1,4 @@
 """The read-only page: its documents, the stream that keeps them current, and its static files.
 
-:mod:`bayplan.serving.page_endpoints` serves them over HTTP.
+:mod:`bayplan.serving.served_page` serves them over HTTP.
 """

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from bayplan.page.node_layout import NodeLayout, NodeRows, Zone
 from bayplan.page.page_sources import PageSources, Turns
 from bayplan.page.resource_amounts import NodeDevices, shown_resources
-from bayplan.simulation.node_usage import PODS, devices_title
+from bayplan.simulation.packing import PODS, devices_title
 from scheduler_core.cycle.percentage_of_nodes import ZONE_LABEL
 from scheduler_core.kernels.packing import unusable_shares
 from scheduler_core.model.pod_requests import CPU

@@ -14,7 +14,7 @@ from bayplan.page.rates import Objective, RatesPanel
 from bayplan.page.resource_amounts import NodeDevices, shown_resources
 from bayplan.page.waiting_gangs import GangsPanel
 from bayplan.resources.resource_model import format_time
-from bayplan.simulation.node_usage import PODS, amount
+from bayplan.simulation.packing import PODS, amount
 from scheduler_core.model.pod_requests import CPU
 
 

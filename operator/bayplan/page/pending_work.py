@@ -15,8 +15,8 @@ from bayplan.explanation.shared_model import NodeLacks, Unblocking
 from bayplan.explanation.shared_rendering import lack_text
 from bayplan.page.page_sources import PageSources, Turns
 from bayplan.page.waiting_gangs import explain_pod_command
-from bayplan.simulation.rejection_causes import cause_of
-from bayplan.texts.failed_items import error_text
+from bayplan.simulation.simulation import cause_of
+from bayplan.texts.document_formats import error_text
 from scheduler_core.cycle.failure_handler import POD_SCHEDULED
 from scheduler_core.framework.queued_pod import QueuedPod
 

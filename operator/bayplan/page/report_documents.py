@@ -21,7 +21,7 @@ from bayplan.page.resource_amounts import NodeDevices
 from bayplan.page.waiting_gangs import GangsPanel, WaitingGangs
 from bayplan.page.work import Work, WorkReader
 from bayplan.resources.resource_model import format_time
-from bayplan.texts.failed_items import error_text
+from bayplan.texts.document_formats import error_text
 from scheduler_core.model.pod_group import GroupSource
 
 T = TypeVar("T")

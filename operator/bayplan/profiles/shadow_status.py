@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from bayplan.profiles.applied_profile import ProfileFindings
 from bayplan.resources.conditions import ConditionUpdate, cut_text
-from bayplan.resources.shadow_status import (
+from bayplan.resources.scheduler_profile import (
     MAX_REASON_LENGTH,
     CarriedForward,
     Difference,

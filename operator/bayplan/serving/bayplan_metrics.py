@@ -20,8 +20,14 @@ from bayplan.kube.leader_election import LeaderElection
 from bayplan.kube.watches.cluster_informers import PodArrivals
 from bayplan.kube.watches.informer import Informer
 from bayplan.resources.conditions import ConditionState
-from bayplan.serving.kube_scheduler_metrics import SchedulerCollector
-from bayplan.serving.metric_families import ScrapeCollector, counters, gauge, gauges, histograms
+from bayplan.serving.kube_scheduler_metrics import (
+    SchedulerCollector,
+    ScrapeCollector,
+    counters,
+    gauge,
+    gauges,
+    histograms,
+)
 from bayplan.settings.feature_gates import FeatureGates
 from scheduler_core.cycle.cycle_context import CycleContext
 from scheduler_core.metrics.histogram import Histogram

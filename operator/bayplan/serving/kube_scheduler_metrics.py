@@ -6,19 +6,75 @@ dashboards and alerts work unchanged; ``docs/operate/metrics.md`` lists the diff
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
 
-from prometheus_client.core import Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from bayplan.kube.writes.api_dispatcher import CALL_TYPES, POD_BINDING, POD_STATUS_PATCH, Rank
 from bayplan.kube.writes.cluster_writer import KubeWriter
-from bayplan.serving.metric_families import ScrapeCollector, counter, counters, gauges, histograms
 from scheduler_core.cycle.cycle_context import CycleContext
 from scheduler_core.devices.allocator import SearchTally
 from scheduler_core.framework.cycle_stages import EXTENSION_POINTS, STAGE_NAMES
 from scheduler_core.framework.status import Code, Status
+from scheduler_core.metrics.histogram import Histogram
 from scheduler_core.metrics.profile_metrics import DeviceMetrics
 from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics
+
+Samples = Iterable[tuple[Sequence[str], float]]
+"""Label values with the value of the sample."""
+Observations = Iterable[tuple[Sequence[str], Histogram]]
+"""Label values with their histogram."""
+
+
+class ScrapeCollector(Collector):
+    """Base of collectors whose metric names are known only when they are collected."""
+
+    def describe(self) -> Iterator[Metric]:
+        """Yield nothing."""
+        yield from ()
+
+
+def as_label(bound: float) -> str:
+    """Return the bound of a bucket as Go's client writes it: an integer without a fraction."""
+    return repr(float(bound)).removesuffix(".0")
+
+
+def gauges(name: str, help_text: str, labels: Sequence[str], samples: Samples) -> GaugeMetricFamily:
+    """Return a family of gauges."""
+    family = GaugeMetricFamily(name, help_text, labels=labels)
+    for values, value in samples:
+        family.add_metric(values, value)
+    return family
+
+
+def gauge(name: str, help_text: str, value: float) -> GaugeMetricFamily:
+    """Return a gauge without labels."""
+    return gauges(name, help_text, (), [((), value)])
+
+
+def counters(name: str, help_text: str, labels: Sequence[str], samples: Samples) -> CounterMetricFamily:
+    """Return a family of counters; exporters append ``_total`` to its name."""
+    family = CounterMetricFamily(name, help_text, labels=labels)
+    for values, value in samples:
+        family.add_metric(values, value)
+    return family
+
+
+def counter(name: str, help_text: str, value: float) -> CounterMetricFamily:
+    """Return a counter without labels."""
+    return counters(name, help_text, (), [((), value)])
+
+
+def histograms(name: str, help_text: str, labels: Sequence[str], observations: Observations) -> HistogramMetricFamily:
+    """Return a family of histograms."""
+    family = HistogramMetricFamily(name, help_text, labels=labels)
+    for values, observed in observations:
+        bounds = [*(as_label(bound) for bound in observed.bounds), "+Inf"]
+        family.add_metric(values, list(zip(bounds, accumulate(observed.counts), strict=True)), observed.total)
+    return family
+
 
 _QUEUES = ("active", "backoff", "unschedulable", "gated")
 _POPPED = "PodPopped"

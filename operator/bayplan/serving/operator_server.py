@@ -30,9 +30,8 @@ from bayplan.serving.bayplan_metrics import (
     metrics_registry,
 )
 from bayplan.serving.certificate import ServedCertificate
-from bayplan.serving.debug_endpoints import DebugEndpoints, DebugSources
+from bayplan.serving.debug_endpoints import DebugEndpoints, DebugSources, ExplainEndpoint
 from bayplan.serving.deferred_server import Listener, ServedParts
-from bayplan.serving.explain_endpoint import ExplainEndpoint
 from bayplan.serving.http_server import HealthServer, protection_of
 from bayplan.serving.kube_scheduler_metrics import ApiCallCollector
 from bayplan.settings.serving_settings import ServingSettings

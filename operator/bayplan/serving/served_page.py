@@ -2,19 +2,316 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from math import ceil
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from aiohttp import web
 
 from bayplan.introspection.status_building import profile_states
-from bayplan.page.asset_files import read_assets
+from bayplan.kube.leader_election import LeaderState
+from bayplan.kube.readiness import Readiness
+from bayplan.page.asset_files import INDEX, AssetFile, read_assets
+from bayplan.page.document_stream import Viewer, ViewersLimitError
 from bayplan.page.page_documents import PageDocuments
 from bayplan.page.page_sources import PageSources
 from bayplan.page.report_documents import ReportDocuments, operator_documents
-from bayplan.serving.authorization import RequestAuthorization
+from bayplan.page.room import RoomError, read_shape
+from bayplan.serving.authorization import Denial, Permission, RequestAuthorization, bearer_token
 from bayplan.serving.deferred_server import ServedParts
-from bayplan.serving.page_access import PageAccess
-from bayplan.serving.page_endpoints import PageEndpoints
+from bayplan.serving.endpoint_paths import PAGE_PATH
+from bayplan.serving.same_host_access import Handler, is_local
 from bayplan.settings.serving_settings import ServingSettings
+from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.metrics.attempt_reports import AttemptHistory
+from scheduler_core.model.pod_group import POD_GROUP_SOURCES
+from scheduler_core.shadows.time_budget import TimeBudget
+
+TOKEN_HEADER = "X-Bayplan-Token"  # noqa: S105 - the name of a header
+PERMISSIONS = (
+    Permission("get", path="/page/data"),
+    Permission("list", resource="pods"),
+    Permission("list", resource="nodes"),
+)
+_NO_AUTHORIZATION = (
+    "requests from other hosts are not accepted; use kubectl port-forward to the port of localAddress, or set "
+    "authorizeRequests"
+)
+_REMEDIES = {
+    HTTPStatus.UNAUTHORIZED: "; kubectl create token creates one",
+    HTTPStatus.FORBIDDEN: "; bind the ClusterRole of the page, see docs/operate/page.md",
+}
+
+
+class PageAccess:
+    """Authorization of requests for data.
+
+    Args:
+        authorization: Reviews of tokens; None rejects callers from other hosts.
+        is_trusted: Returns whether a request needs no token.
+    """
+
+    def __init__(
+        self,
+        authorization: RequestAuthorization | None,
+        is_trusted: Callable[[web.Request], bool] = is_local,
+    ) -> None:
+        self._authorization = authorization
+        self._is_trusted = is_trusted
+
+    async def denial(self, request: web.Request) -> Denial | None:
+        """Return why a request is rejected; None if it is accepted."""
+        if self._is_trusted(request):
+            return None
+        if self._authorization is None:
+            return Denial(HTTPStatus.FORBIDDEN, _NO_AUTHORIZATION)
+        token = request.headers.get(TOKEN_HEADER, "").strip() or bearer_token(request)
+        denial = await self._authorization.denial(token, PERMISSIONS, origin=request.remote or "")
+        return None if denial is None else Denial(denial.code, denial.message + _REMEDIES.get(denial.code, ""))
+
+
+HEADERS: Mapping[str, str] = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+_JSON = "application/json"
+_SOURCES = {source.value: source for source in POD_GROUP_SOURCES}
+_LOOK_SECONDS = 1.0
+"""Interval at which a closed connection is noticed."""
+_WRITE_SECONDS = 60.0
+"""Maximum time for which a viewer may stop reading."""
+_SHARE = 0.1
+"""Share of the time of the process that explanations for viewers may use."""
+_REVIEW_SECONDS = 60.0
+"""Interval at which the permissions of a viewer are reviewed again."""
+
+
+class PageEndpoints:
+    """Endpoints of the page.
+
+    Args:
+        assets: Static files by path.
+        access: Decides who may read data.
+        is_suspended: Whether a cycle is suspended, which a dry run would disturb.
+    """
+
+    def __init__(
+        self,
+        *,
+        documents: PageDocuments,
+        assets: Mapping[str, AssetFile],
+        access: PageAccess,
+        readiness: Readiness,
+        leader: Callable[[], LeaderState],
+        is_suspended: Callable[[], bool],
+    ) -> None:
+        self._documents = documents
+        self._assets = assets
+        self._access = access
+        self._readiness = readiness
+        self._leader = leader
+        self._is_suspended = is_suspended
+        self._budget = TimeBudget(_SHARE, monotonic)
+
+    @property
+    def routes(self) -> list[web.RouteDef]:
+        """Routes to add to a server."""
+        data = {"work": self._work, "room": self._room, "{panel}": self._panel}
+        return [
+            web.get(PAGE_PATH, _protected(self._redirect)),
+            web.get(f"{PAGE_PATH}/", _protected(self._index)),
+            web.get(f"{PAGE_PATH}/assets/{{path:.+}}", _protected(self._asset)),
+            *(web.get(f"{PAGE_PATH}/data/{name}", _protected(self._data(answer))) for name, answer in data.items()),
+            web.get(f"{PAGE_PATH}/events", _protected(self._data(self._events))),
+        ]
+
+    # -- static files -------------------------------------------------------------------------------------------
+
+    async def _redirect(self, _: web.Request) -> web.Response:
+        # Relative, so that it works behind the API server's proxy.
+        return web.Response(status=HTTPStatus.PERMANENT_REDIRECT, headers={"Location": "page/"})
+
+    async def _index(self, request: web.Request) -> web.Response:
+        return self._file(request, INDEX)
+
+    async def _asset(self, request: web.Request) -> web.Response:
+        return self._file(request, request.match_info["path"])
+
+    def _file(self, request: web.Request, path: str) -> web.Response:
+        found = self._assets.get(path)
+        if found is None:
+            return _error(HTTPStatus.NOT_FOUND, f"{path} is not a file of the page")
+        headers = {"ETag": found.etag, "Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
+        if found.etag in request.headers.get("If-None-Match", ""):
+            return web.Response(status=HTTPStatus.NOT_MODIFIED, headers=headers)
+        headers["Content-Type"] = found.content_type
+        if "gzip" in request.headers.get("Accept-Encoding", ""):
+            return web.Response(body=found.compressed, headers={**headers, "Content-Encoding": "gzip"})
+        return web.Response(body=found.body, headers=headers)
+
+    # -- data ---------------------------------------------------------------------------------------------------
+
+    def _data(self, answer: Handler) -> Handler:
+        """Return a handler that authorizes the request first, and rejects it unless this process schedules."""
+
+        async def authorized(request: web.Request) -> web.StreamResponse:
+            denial = await self._access.denial(request)
+            if denial is not None:
+                headers = {"WWW-Authenticate": "Bearer"} if denial.code is HTTPStatus.UNAUTHORIZED else None
+                return _error(denial.code, denial.message, headers=headers)
+            response = self._unavailable(request) or await answer(request)
+            if isinstance(response, web.Response) and isinstance(response.body, bytes):
+                self._documents.stream.sent_bytes += len(response.body)
+            return response
+
+        return authorized
+
+    def _unavailable(self, request: web.Request) -> web.Response | None:
+        if self._readiness.role:
+            leader = self._leader()
+            url = "" if leader.endpoint is None else leader.endpoint.url
+            text = (
+                f"this replica is a standby: {leader.holder or 'no replica'} leads (Lease {leader.lease}); open the "
+                "page of the leader"
+            )
+            found: dict[str, Any] = {"standby": True, "lease": leader.lease, "holder": leader.holder, "url": url}
+            if is_local(request) and request.transport is not None:
+                # The replicas of a Deployment listen on the same ports.
+                found["localPort"] = request.transport.get_extra_info("sockname")[1]
+            return _error(HTTPStatus.SERVICE_UNAVAILABLE, text, found)
+        missing = self._readiness.missing
+        if missing:
+            text = f"not ready: {'; '.join(missing)}; retry"
+            return _error(HTTPStatus.SERVICE_UNAVAILABLE, text, {"notReady": missing})
+        return None
+
+    async def _panel(self, request: web.Request) -> web.Response:
+        name = request.match_info["panel"]
+        if name not in self._documents.stream.names:
+            return _error(HTTPStatus.NOT_FOUND, f'there is no panel "{name}"; {self._usage()}')
+        return _json(await self._documents.stream.document(name))
+
+    async def _work(self, request: web.Request) -> web.Response:
+        query = request.query
+        namespace, pod, group, api = (query.get(name, "") for name in ("namespace", "pod", "podgroup", "api"))
+        if not namespace or bool(pod) == bool(group):
+            usage = "?namespace=NAMESPACE&pod=NAME, or &podgroup=NAME instead of the pod"
+            return _error(HTTPStatus.BAD_REQUEST, f"specify a pod or a PodGroup: {usage}")
+        if api and api not in _SOURCES:
+            text = f'api: unsupported value "{api}": supported values: {", ".join(_SOURCES)}'
+            return _error(HTTPStatus.BAD_REQUEST, text)
+        if self._is_suspended():
+            # Shadow profiles decide within this turn of the loop; an extender, or a long search, takes longer.
+            await asyncio.sleep(0)
+        if self._is_suspended():
+            return _error(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                "a scheduling cycle is suspended, because it waits for an extender or takes long; retry",
+            )
+        what = f"PodGroup {namespace}/{group}" if group else f"pod {namespace}/{pod}"
+        debt = -self._budget.seconds
+        if debt > 0:
+            # Viewers are not trusted with the operator's time: dry runs of a large gang take some of it.
+            return _error(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                "explanations for viewers have used their tenth of the operator's time; retry",
+                headers={"Retry-After": str(ceil(debt / _SHARE))},
+            )
+        began = monotonic()
+        try:
+            found = self._documents.read_work(namespace, pod or group, is_gang=bool(group), source=_SOURCES.get(api))
+        except SchedulerCoreError as error:
+            return _error(HTTPStatus.UNPROCESSABLE_ENTITY, f"{what} cannot be explained: {error}")
+        finally:
+            self._budget.charge(monotonic() - began, 1)
+        if found is None:
+            return _error(HTTPStatus.NOT_FOUND, f"{what} not found; check the namespace and the name")
+        return _json(msgspec.json.encode(found))
+
+    async def _room(self, request: web.Request) -> web.Response:
+        try:
+            shape = read_shape(request.query)
+        except RoomError as error:
+            return _error(HTTPStatus.BAD_REQUEST, str(error))
+        return _json(await self._documents.read_room(shape))
+
+    # -- events -------------------------------------------------------------------------------------------------
+
+    async def _events(self, request: web.Request) -> web.StreamResponse:
+        names = self._documents.stream.names
+        panels = [name for name in request.query.get("panels", "").split(",") if name] or list(names)
+        unknown = [name for name in panels if name not in names]
+        if unknown:
+            return _error(HTTPStatus.BAD_REQUEST, f'there is no panel "{unknown[0]}"; {self._usage()}')
+        stream = self._documents.stream
+        try:
+            viewer = stream.join(panels)
+        except ViewersLimitError:
+            text = f"{stream.limit} browsers read the page already; close one, or raise pageViewers"
+            return _error(HTTPStatus.SERVICE_UNAVAILABLE, text, {"viewers": stream.limit})
+        try:
+            return await self._follow(request, viewer)
+        finally:
+            stream.leave(viewer)
+
+    async def _follow(self, request: web.Request, viewer: Viewer) -> web.StreamResponse:
+        headers = {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        response = web.StreamResponse(headers={**HEADERS, **headers})
+        await response.prepare(request)
+        loop = asyncio.get_running_loop()
+        reviewed = loop.time()
+        with contextlib.suppress(ConnectionError, TimeoutError):
+            async for chunk in viewer.events(_LOOK_SECONDS):
+                if request.transport is None or request.transport.is_closing():
+                    break
+                if loop.time() - reviewed >= _REVIEW_SECONDS:
+                    reviewed = loop.time()
+                    denial = await self._access.denial(request)
+                    if denial is not None and denial.code is not HTTPStatus.SERVICE_UNAVAILABLE:
+                        break
+                if chunk:
+                    async with asyncio.timeout(_WRITE_SECONDS):
+                        await response.write(chunk)
+                    self._documents.stream.sent_bytes += len(chunk)
+        return response
+
+    def _usage(self) -> str:
+        return f"panels: {', '.join(self._documents.stream.names)}"
+
+
+def _protected(handler: Handler) -> Handler:
+    """Return a handler whose responses have the headers of the page."""
+
+    async def protected(request: web.Request) -> web.StreamResponse:
+        response = await handler(request)
+        if not response.prepared:
+            response.headers.update(HEADERS)
+        return response
+
+    return protected
+
+
+def _json(body: bytes) -> web.Response:
+    return web.Response(body=body, content_type=_JSON, headers={"Cache-Control": "no-store"})
+
+
+def _error(
+    code: HTTPStatus, text: str, more: Mapping[str, Any] | None = None, headers: Mapping[str, str] | None = None
+) -> web.Response:
+    body = msgspec.json.encode({"error": text, **(more or {})})
+    return web.Response(
+        status=code.value, body=body, content_type=_JSON, headers={"Cache-Control": "no-store", **(headers or {})}
+    )
+
 
 if TYPE_CHECKING:
     from bayplan.serving.operator_server import Endpoints

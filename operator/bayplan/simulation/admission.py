@@ -4,7 +4,7 @@ Sets defaults, priorities, default tolerations and UIDs, and rejects what the AP
 already went through an API server are unchanged.
 
 Follows Kubernetes v1.37.1: ``pkg/apis/core/v1/defaults.go`` (requests from limits, host ports, allocatable from
-capacity), the pod strategy (label keys, see ``label_keys``) and the admission plugins
+capacity), the pod strategy (label keys) and the admission plugins
 Priority and DefaultTolerationSeconds.
 """
 
@@ -14,25 +14,38 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import msgspec
 from msgspec.structs import replace
 
-from bayplan.simulation.cluster_files import ClusterFiles, Place, Placed
-from bayplan.simulation.device_admission import admitted_device, admitted_template, with_claims_of_templates
-from bayplan.simulation.label_keys import merge_label_keys
-from bayplan.simulation.pod_group_admission import admitted_groups
-from bayplan.simulation.storage_admission import (
+from bayplan.gangs.group_translation import (
+    NativeGroup,
+    SchedulerPluginsGroup,
+    UnsupportedGroupError,
+    from_bayplan,
+    from_composite,
+    from_native,
+    from_scheduler_plugins,
+)
+from bayplan.resources.pod_group import PodGroup as BayplanGroup
+from bayplan.simulation.cluster_files import ClusterFiles, Place, Placed, decoding_problem
+from bayplan.simulation.object_admission import (
     DEFAULT_NAMESPACE,
+    admitted_device,
     admitted_storage,
     admitted_surrounding,
+    admitted_template,
     default_class,
     implied_namespaces,
     uid_of,
+    with_claims_of_templates,
 )
 from scheduler_core.errors import ConfigError, Problem, QuantityError
 from scheduler_core.feeds.workload_feed import PodSurrounding
+from scheduler_core.model.affinity import Affinity, LabelSelector, PodAffinity, PodAffinityTerm, Requirement
 from scheduler_core.model.devices import ResourceClaim, ResourceClaimTemplate
 from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.node import Node
+from scheduler_core.model.nullable_forms import convert
 from scheduler_core.model.pod import Container, ContainerPort, Pod, PodSpec, Quantities, ResourceRequirements
 from scheduler_core.model.pod_group import (
     CompositePodGroup,
@@ -49,6 +62,179 @@ from scheduler_core.model.taints import NO_EXECUTE, NO_SCHEDULE, Taint, Tolerati
 from scheduler_core.model.workloads import Namespace, PriorityClass
 from scheduler_core.snapshot.indexes.device_index import DeviceObject
 from scheduler_core.snapshot.indexes.storage_index import object_key
+
+
+def merge_label_keys(spec: PodSpec, labels: Mapping[str, str]) -> PodSpec:
+    """Merge the keys of a pod's spread constraints and pod affinity terms into their selectors.
+
+    Args:
+        labels: The pod's labels; a key that is not among them adds nothing.
+
+    Returns:
+        The spec; the same object if there is nothing to merge.
+    """
+    if any(constraint.match_label_keys for constraint in spec.topology_spread_constraints):
+        constraints = tuple(
+            replace(each, label_selector=_merged(each.label_selector, _wanted(each.match_label_keys, "In", labels)))
+            for each in spec.topology_spread_constraints
+        )
+        spec = replace(spec, topology_spread_constraints=constraints)
+    affinity = spec.affinity
+    if affinity is None or (affinity.pod_affinity is None and affinity.pod_anti_affinity is None):
+        return spec
+    merged = Affinity(
+        affinity.node_affinity, _terms(affinity.pod_affinity, labels), _terms(affinity.pod_anti_affinity, labels)
+    )
+    return spec if merged == affinity else replace(spec, affinity=merged)
+
+
+def _terms(affinity: PodAffinity | None, labels: Mapping[str, str]) -> PodAffinity | None:
+    if affinity is None:
+        return None
+    return PodAffinity(
+        tuple(_term(term, labels) for term in affinity.required),
+        tuple(
+            replace(weighted, pod_affinity_term=_term(weighted.pod_affinity_term, labels))
+            for weighted in affinity.preferred
+        ),
+    )
+
+
+def _term(term: PodAffinityTerm, labels: Mapping[str, str]) -> PodAffinityTerm:
+    wanted = [*_wanted(term.match_label_keys, "In", labels), *_wanted(term.mismatch_label_keys, "NotIn", labels)]
+    return replace(term, label_selector=_merged(term.label_selector, wanted)) if wanted else term
+
+
+def _wanted(keys: Iterable[str], operator: str, labels: Mapping[str, str]) -> list[Requirement]:
+    return [Requirement(key, operator, (labels[key],)) for key in keys if key in labels]
+
+
+def _merged(selector: LabelSelector | None, wanted: Iterable[Requirement]) -> LabelSelector | None:
+    """Add requirements to a selector; an absent selector matches nothing and stays absent."""
+    if selector is None:
+        return None
+    missing = tuple(requirement for requirement in wanted if requirement not in selector.match_expressions)
+    return replace(selector, match_expressions=(*selector.match_expressions, *missing)) if missing else selector
+
+
+_GATE = "CompositePodGroups are simulated as with feature gate CompositePodGroups, which is off by default"
+
+PriorityOf = Callable[[str], int | None]
+"""Returns the value of a PriorityClass, of the default one for an empty name; None if there is no such class."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdmittedGroups:
+    """PodGroups of all APIs, as the API server would store them.
+
+    Attributes:
+        refused: Groups that Bayplan cannot obey, with the problems; their members are gated.
+    """
+
+    groups: tuple[PodGroup | CompositePodGroup, ...] = ()
+    refused: tuple[tuple[GroupKey, tuple[Problem, ...]], ...] = ()
+
+
+def admitted_groups(
+    placed: Sequence[Placed[dict[str, Any]]], priority_of: PriorityOf, problems: list[Problem], notices: list[str]
+) -> AdmittedGroups:
+    """Complete and translate PodGroups of all three APIs."""
+    groups: dict[GroupKey, PodGroup | CompositePodGroup] = {}
+    refused: dict[GroupKey, tuple[Problem, ...]] = {}
+    first: dict[GroupKey, Placed[dict[str, Any]]] = {}
+    for each in placed:
+        body = _completed(each.object)
+        meta = body["metadata"]
+        key = GroupKey(_source(body), meta["namespace"], meta["name"])
+        where = f"{each.place} ({key.source.kind} {key})"
+        other = first.setdefault(key, each)
+        if other is not each:
+            message = f"is already defined in {other.place}; remove one or give it another name"
+            problems.append(Problem(where, message))
+            continue
+        try:
+            groups[key] = _TRANSLATED[key.source](body, priority_of)
+            if key.source is GroupSource.BAYPLAN and groups[key].priority is None:
+                notices += _missing_class(key, body)
+        except UnsupportedGroupError as error:
+            refused[key] = error.problems
+            notices.append(f"{key.source.kind} {key} cannot be scheduled: {error}")
+        except ConfigError as error:
+            problems += [Problem(f"{where}: {problem.path}", problem.message) for problem in error.problems]
+        except msgspec.ValidationError as error:
+            problem = decoding_problem(error, body)
+            problems.append(Problem(f"{where}: {problem.path}", problem.message))
+    if any(key.source is GroupSource.COMPOSITE for key in groups):
+        notices.append(_GATE)
+    ordered = sorted(groups.items(), key=lambda pair: (pair[0].namespace, pair[0].name))
+    return AdmittedGroups(tuple(group for _, group in ordered), tuple(sorted(refused.items())))
+
+
+def _source(body: Mapping[str, Any]) -> GroupSource:
+    group = str(body["apiVersion"]).partition("/")[0]
+    return GroupSource.COMPOSITE if body["kind"] == GroupSource.COMPOSITE.kind else GroupSource(group)
+
+
+def _completed(body: Mapping[str, Any]) -> dict[str, Any]:
+    metadata = dict(body["metadata"])
+    namespace = metadata.setdefault("namespace", DEFAULT_NAMESPACE)
+    metadata.setdefault("uid", uid_of(f"{body['kind']}.{body['apiVersion']}", namespace, metadata["name"]))
+    return {**body, "metadata": metadata}
+
+
+def _missing_class(key: GroupKey, body: Mapping[str, Any]) -> list[str]:
+    name = body["spec"].get("priorityClassName")
+    notice = (
+        f'PodGroup {key} names PriorityClass "{name}", which is not in the files; it gets the highest priority of its '
+        "members"
+    )
+    return [notice] if name else []
+
+
+def _bayplan(body: Mapping[str, Any], priority_of: PriorityOf) -> PodGroup:
+    resource = BayplanGroup.from_object({"metadata": body["metadata"], "spec": body.get("spec")})
+    name = resource.spec.priority_class_name
+    return from_bayplan(resource, priority_of(name) if name else None, body.get("status"))
+
+
+def _scheduler_plugins(body: Mapping[str, Any], priority_of: PriorityOf) -> PodGroup:
+    del priority_of
+    return from_scheduler_plugins(convert(body, SchedulerPluginsGroup))
+
+
+def _native(body: Mapping[str, Any], priority_of: PriorityOf) -> PodGroup:
+    group = convert(_with_priority(body, priority_of), NativeGroup)
+    return from_native(group, _version(body), are_trees_read=True)
+
+
+def _composite(body: Mapping[str, Any], priority_of: PriorityOf) -> CompositePodGroup:
+    return from_composite(convert(_with_priority(body, priority_of), NativeGroup), _version(body))
+
+
+def _version(body: Mapping[str, Any]) -> str:
+    return str(body["apiVersion"]).rpartition("/")[2]
+
+
+def _with_priority(body: Mapping[str, Any], priority_of: PriorityOf) -> Mapping[str, Any]:
+    """Set the priority from the class as admission does, unless an API server has already done so."""
+    spec = body.get("spec")
+    if not isinstance(spec, Mapping) or spec.get("priority") is not None:
+        return body
+    name = str(spec.get("priorityClassName") or "")
+    value = priority_of(name)
+    if value is None and name:
+        message = f'there is no PriorityClass "{name}"; add it to the files or correct the name'
+        raise ConfigError([Problem("spec.priorityClassName", message)])
+    return {**body, "spec": {**spec, "priority": value}}
+
+
+_TRANSLATED: Mapping[GroupSource, Callable[[Mapping[str, Any], PriorityOf], PodGroup | CompositePodGroup]] = {
+    GroupSource.BAYPLAN: _bayplan,
+    GroupSource.SCHEDULER_PLUGINS: _scheduler_plugins,
+    GroupSource.NATIVE: _native,
+    GroupSource.COMPOSITE: _composite,
+}
+
 
 SYSTEM_PRIORITIES: Mapping[str, int] = {
     "system-cluster-critical": 2_000_000_000,

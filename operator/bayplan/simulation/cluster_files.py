@@ -7,6 +7,7 @@ together; ``admit`` raises them.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,15 +18,12 @@ from typing import Any, Generic, TypeVar
 import msgspec
 import yaml
 
-from bayplan.api_validation.config_maps import CONFIG_MAP as _CONFIG_MAP
-from bayplan.api_validation.config_maps import configurations_in
-from bayplan.api_validation.object_validation import ObjectValidation
-from bayplan.api_validation.served_kinds import version_problem
-from bayplan.gangs.native_group_translation import COMPOSITE_VERSIONS, NATIVE_VERSIONS
+from bayplan.api_validation.object_validation import CONFIG_MAP as _CONFIG_MAP
+from bayplan.api_validation.object_validation import ObjectValidation, configurations_in, version_problem
+from bayplan.gangs.group_translation import COMPOSITE_VERSIONS, NATIVE_VERSIONS
 from bayplan.kube.served_apis import DEVICE_GROUP, DEVICE_VERSIONS
 from bayplan.resources.resource_model import API_VERSION as BAYPLAN_API
-from bayplan.simulation.decoding_problems import decoding_problem
-from bayplan.simulation.storage_admission import DEFAULT_NAMESPACE, WrittenStorageClass
+from bayplan.simulation.object_admission import DEFAULT_NAMESPACE, WrittenStorageClass
 from bayplan.texts import yaml_documents
 from scheduler_core.config.plugin_args import API_VERSION as KUBE_SCHEDULER_API
 from scheduler_core.errors import ConfigError, Problem
@@ -61,6 +59,73 @@ from scheduler_core.model.workloads import (
     StatefulSet,
 )
 from scheduler_core.snapshot.indexes.device_index import DeviceObject
+
+_PARTS = re.compile(r"(?P<text>.*?)(?: - at `\$\.?(?P<path>[^`]*)`)?", re.DOTALL)
+_MISSING = re.compile(r"Object missing required field `(?P<field>[^`]+)`")
+_EXPECTED = re.compile(r"Expected `(?P<expected>[^`]+)`, got `(?P<given>[^`]+)`")
+_STEP = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
+_ANY_VALUE = "[...]"
+
+_WORDS = {
+    "str": "text",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "a mapping of fields",
+}
+
+
+def decoding_problem(error: msgspec.ValidationError, body: Mapping[str, Any]) -> Problem:
+    """Return the problem of an object that cannot be decoded.
+
+    Returns:
+        The first problem; msgspec does not report more than one.
+    """
+    match = _PARTS.fullmatch(str(error))
+    assert match is not None
+    text, path = match["text"], match["path"] or ""
+    missing = _MISSING.fullmatch(text)
+    if missing is not None:
+        return Problem(f"{path}.{missing['field']}".lstrip("."), "is required; add it")
+    expected = _EXPECTED.match(text)
+    if expected is None:
+        return Problem(_exact(path, body, ""), f"{text[:1].lower()}{text[1:]}; correct it")
+    wanted = [_WORDS.get(kind.strip(), kind.strip()) for kind in expected["expected"].split("|")]
+    given = expected["given"]
+    message = f"must be {' or '.join(dict.fromkeys(wanted))}, not {_WORDS.get(given, given)}; "
+    return Problem(_exact(path, body, expected["expected"]), message + _remedy(expected["expected"], given))
+
+
+def _remedy(expected: str, given: str) -> str:
+    if expected == "str" and given in ("int", "float", "bool"):
+        return "put it in quotes"
+    if given == "str" and expected.removesuffix(" | null") in ("int", "float", "bool"):
+        return "remove the quotes"
+    if expected == "array":
+        return "begin each entry with -"
+    return "correct it"
+
+
+def _exact(path: str, body: Mapping[str, Any], expected: str) -> str:
+    """Return the path with the key instead of ``[...]``, which msgspec writes for an invalid value of a mapping."""
+    if not path.endswith(_ANY_VALUE):
+        return path
+    parent = path.removesuffix(_ANY_VALUE)
+    node: Any = body
+    for index, name in _STEP.findall(parent):
+        try:
+            node = node[int(index)] if index else node[name]
+        except (KeyError, IndexError, TypeError):
+            return parent
+    if not isinstance(node, Mapping):
+        return parent
+    allowed = tuple(
+        kind for name, kind in (("str", str), ("int", int), ("float", float)) if name in expected.split(" | ")
+    )
+    bad = [key for key, value in node.items() if isinstance(value, bool) or not isinstance(value, allowed)]
+    return f"{parent}[{bad[0]}]" if bad else parent
+
 
 STANDARD_INPUT = "-"
 

@@ -8,21 +8,451 @@ scheduler must not receive changes during a cycle.
 from __future__ import annotations
 
 import asyncio
+import heapq
+import itertools
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime, timedelta
 
 import msgspec
+from msgspec.structs import replace
 
-from bayplan.simulation.memory_claims import MemoryClaims
-from bayplan.simulation.memory_storage import MemoryStorage
-from bayplan.simulation.simulated_clock import SimulatedClock
+from bayplan.simulation.object_admission import uid_of
 from scheduler_core.errors import ConflictError, NotFoundError
+from scheduler_core.feeds.object_feed import DeviceFeed, ObjectFeed
 from scheduler_core.feeds.pod_and_node_feed import PodAndNodeFeed
 from scheduler_core.in_tree import in_tree_registry
+from scheduler_core.model.affinity import NodeSelector, NodeSelectorTerm, Requirement
+from scheduler_core.model.devices import (
+    AllocatedDeviceStatus,
+    AllocationResult,
+    DeviceCondition,
+    ResourceClaim,
+    ResourceClaimStatus,
+)
 from scheduler_core.model.meta import AnnotatedMeta, ObjectMeta
 from scheduler_core.model.pod import ExtendedResourceClaimStatus, Pod, PodCondition, PodStatus
+from scheduler_core.model.quantity import nano
+from scheduler_core.model.selectors import IN, compile_label_selector
+from scheduler_core.model.storage import (
+    AVAILABLE,
+    BIND_COMPLETED,
+    BOUND_BY_CONTROLLER,
+    LOST,
+    STORAGE,
+    WAIT_FOR_FIRST_CONSUMER,
+    ClaimPointer,
+    CsiVolumeSource,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    PersistentVolumeSpec,
+    StorageClass,
+    StorageObject,
+    VolumeNodeAffinity,
+    VolumePhase,
+)
 from scheduler_core.ports import Binding, Event, PodDeletion, PodStatusPatch
 from scheduler_core.scheduler import Scheduler
+from scheduler_core.snapshot.indexes.device_index import DeviceObject
+
+_START = datetime(2000, 1, 1, tzinfo=UTC)
+
+
+class SimulatedTimer:
+    """Callback that runs at a given time."""
+
+    __slots__ = ("callback",)
+
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self.callback: Callable[[], None] | None = callback
+
+    def cancel(self) -> None:
+        """Cancel the callback; no effect if it has run."""
+        self.callback = None
+
+
+class SimulatedClock:
+    """Clock that starts at 0 seconds and advances from timer to timer.
+
+    Args:
+        start: Date and time at 0 seconds, UTC.
+    """
+
+    def __init__(self, start: datetime = _START) -> None:
+        self._now = 0.0
+        self._start = start
+        self._timers: list[tuple[float, int, SimulatedTimer]] = []
+        self._sequence = itertools.count()
+
+    def now(self) -> float:
+        """Return the virtual seconds since the start."""
+        return self._now
+
+    def wall(self) -> datetime:
+        """Return the date and time of :meth:`now`, UTC."""
+        return self._start + timedelta(seconds=self._now)
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> SimulatedTimer:
+        """Run ``callback`` when the clock has advanced by ``seconds``."""
+        timer = SimulatedTimer(callback)
+        heapq.heappush(self._timers, (self._now + max(0.0, seconds), next(self._sequence), timer))
+        return timer
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait until the clock has advanced by ``seconds``; 0 lets other tasks run once."""
+        if seconds <= 0:
+            await asyncio.sleep(0)
+            return
+        elapsed = asyncio.Event()
+        self.call_later(seconds, elapsed.set)
+        await elapsed.wait()
+
+    def advance(self, until: float) -> bool:
+        """Advance to the next timer and run it.
+
+        Args:
+            until: Latest time to advance to, in seconds.
+
+        Returns:
+            Whether a timer ran.
+        """
+        while self._timers and self._timers[0][0] <= until:
+            due, _, timer = heapq.heappop(self._timers)
+            if timer.callback is None:
+                continue
+            self._now = due
+            timer.callback()
+            return True
+        return False
+
+
+_BOUND = VolumePhase("Bound")
+_IN_TREE = "kubernetes.io/"
+_NO_PROVISIONER = "kubernetes.io/no-provisioner"
+
+
+class MemoryStorage:
+    """Volumes, claims and classes by name."""
+
+    def __init__(self) -> None:
+        self._feed: ObjectFeed[StorageObject] | None = None
+        self._volumes: dict[str, PersistentVolume] = {}
+        self._claims: dict[str, PersistentVolumeClaim] = {}
+        self._classes: dict[str, StorageClass] = {}
+        self._versions = itertools.count(1)
+
+    def serve(self, objects: Iterable[StorageObject], feed: ObjectFeed[StorageObject]) -> None:
+        """Store the initial objects, and report them and every later change.
+
+        Args:
+            objects: Initial objects; kinds that never change are only reported.
+        """
+        self._feed = feed
+        highest = 0
+        for each in objects:
+            version = each.metadata.resource_version
+            highest = max(highest, int(version) if version.isdecimal() else 0)
+            if isinstance(each, PersistentVolume):
+                self._volumes[each.metadata.name] = each
+            elif isinstance(each, PersistentVolumeClaim):
+                self._claims[each.key] = each
+            elif isinstance(each, StorageClass):
+                self._classes[each.metadata.name] = each
+            feed.added(each)
+        self._versions = itertools.count(highest + 1)
+        for key in sorted(self._claims):
+            self._bind_immediate(self._claims[key])
+
+    # -- writes of the scheduler --------------------------------------------------------------------------------
+
+    async def bind_volume(self, volume: PersistentVolume) -> PersistentVolume:
+        """Bind a volume to the claim of its claimRef, and the claim to it.
+
+        Raises:
+            NotFoundError: The volume does not exist.
+            ConflictError: The volume has another resource version.
+        """
+        _check("volume", volume.metadata, self._volumes.get(volume.metadata.name))
+        written = self._put_volume(replace(volume, status=_BOUND))
+        pointer = written.spec.claim_ref
+        claim = None if pointer is None else self._claims.get(f"{pointer.namespace}/{pointer.name}")
+        if claim is not None and written.is_reserved_for(claim):
+            self._complete(claim, written.metadata.name)
+        return written
+
+    async def select_node(self, claim: PersistentVolumeClaim) -> PersistentVolumeClaim:
+        """Store the selected node of a claim, and create its volume.
+
+        Raises:
+            NotFoundError: The claim does not exist.
+            ConflictError: The claim has another resource version.
+        """
+        _check("claim", claim.metadata, self._claims.get(claim.key))
+        written = self._put_claim(claim)
+        self._provision(written, self._classes.get(written.class_name))
+        return written
+
+    # -- controllers --------------------------------------------------------------------------------------------
+
+    def _bind_immediate(self, claim: PersistentVolumeClaim) -> None:
+        if claim.is_fully_bound or claim.status.phase == LOST:
+            return
+        storage_class = self._classes.get(claim.class_name)
+        waits = storage_class is not None and storage_class.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER
+        if claim.spec.volume_name:
+            chosen = self._volumes.get(claim.spec.volume_name)
+            if chosen is not None and (chosen.spec.claim_ref is None or chosen.is_reserved_for(claim)):
+                self._join(chosen, claim)
+            return
+        reserved = [volume for volume in self._volumes.values() if volume.is_reserved_for(claim)]
+        free = [] if waits else [volume for volume in self._volumes.values() if _matches(volume, claim)]
+        found = min(reserved or free, key=_size_and_name, default=None)
+        if found is not None:
+            self._join(found, claim)
+        elif not waits and storage_class is not None and storage_class.provisioner not in ("", _NO_PROVISIONER):
+            self._provision(claim, storage_class)
+
+    def _join(self, volume: PersistentVolume, claim: PersistentVolumeClaim) -> None:
+        pointer = ClaimPointer(claim.metadata.namespace, claim.metadata.name, claim.metadata.uid)
+        spec = replace(volume.spec, claim_ref=pointer)
+        self._put_volume(replace(volume, spec=spec, status=_BOUND))
+        self._complete(claim, volume.metadata.name)
+
+    def _complete(self, claim: PersistentVolumeClaim, volume_name: str) -> None:
+        annotations = {**claim.metadata.annotations, BIND_COMPLETED: "yes"}
+        if not claim.spec.volume_name:
+            annotations[BOUND_BY_CONTROLLER] = "yes"
+        metadata = replace(claim.metadata, annotations=annotations)
+        spec = replace(claim.spec, volume_name=volume_name)
+        self._put_claim(replace(claim, metadata=metadata, spec=spec, status=_BOUND))
+
+    def _provision(self, claim: PersistentVolumeClaim, storage_class: StorageClass | None) -> None:
+        if storage_class is None:
+            return
+        name = f"pvc-{claim.metadata.uid}"
+        driver = storage_class.provisioner
+        requested = claim.spec.resources.requests.get(STORAGE)
+        spec = PersistentVolumeSpec(
+            capacity={} if requested is None else {STORAGE: requested},
+            access_modes=claim.spec.access_modes,
+            claim_ref=ClaimPointer(claim.metadata.namespace, claim.metadata.name, claim.metadata.uid),
+            storage_class_name=claim.class_name,
+            volume_mode=claim.spec.volume_mode,
+            volume_attributes_class_name=claim.spec.volume_attributes_class_name,
+            node_affinity=_node_affinity(storage_class),
+            csi=None if driver.startswith(_IN_TREE) else CsiVolumeSource(driver, name),
+        )
+        self._put_volume(PersistentVolume(AnnotatedMeta(name, uid=name), spec, _BOUND))
+        self._complete(claim, name)
+
+    # -- changes ------------------------------------------------------------------------------------------------
+
+    def _put_volume(self, volume: PersistentVolume) -> PersistentVolume:
+        new = replace(volume, metadata=self._next(volume.metadata))
+        old = self._volumes.get(new.metadata.name)
+        self._volumes[new.metadata.name] = new
+        self._report(old, new)
+        return new
+
+    def _report(self, old: StorageObject | None, new: StorageObject) -> None:
+        assert self._feed is not None  # the scheduler writes only to objects that were reported
+        if old is None:
+            self._feed.added(new)
+        else:
+            self._feed.updated(old, new)
+
+    def _put_claim(self, claim: PersistentVolumeClaim) -> PersistentVolumeClaim:
+        new = replace(claim, metadata=self._next(claim.metadata))
+        old = self._claims[new.key]
+        self._claims[new.key] = new
+        self._report(old, new)
+        return new
+
+    def _next(self, metadata: AnnotatedMeta) -> AnnotatedMeta:
+        return replace(metadata, resource_version=str(next(self._versions)))
+
+
+def _check(kind: str, given: AnnotatedMeta, current: PersistentVolume | PersistentVolumeClaim | None) -> None:
+    if current is None or current.metadata.uid != given.uid:
+        raise NotFoundError(f'{kind} "{given.name}" not found')
+    if current.metadata.resource_version != given.resource_version:
+        raise ConflictError(f'{kind} "{given.name}" has been modified; apply the change to the latest version')
+
+
+def _node_affinity(storage_class: StorageClass) -> VolumeNodeAffinity | None:
+    """Return the node affinity of a new volume of a class; None if it is accessible from every node."""
+    terms = tuple(
+        NodeSelectorTerm(tuple(Requirement(each.key, IN, each.values) for each in term.match_label_expressions))
+        for term in storage_class.allowed_topologies
+    )
+    return VolumeNodeAffinity(NodeSelector(terms)) if terms else None
+
+
+def _size_and_name(volume: PersistentVolume) -> tuple[int, str]:
+    return nano(volume.spec.capacity.get(STORAGE, 0)), volume.metadata.name
+
+
+def _matches(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
+    spec = claim.spec
+    return (
+        volume.spec.claim_ref is None
+        and volume.status.phase == AVAILABLE
+        and volume.class_name == claim.class_name
+        and volume.mode == claim.mode
+        and (volume.spec.volume_attributes_class_name or "") == (spec.volume_attributes_class_name or "")
+        and set(spec.access_modes) <= set(volume.spec.access_modes)
+        and _size_and_name(volume)[0] >= nano(spec.resources.requests.get(STORAGE, 0))
+        and (spec.selector is None or compile_label_selector(spec.selector).matches(volume.metadata.labels))
+    )
+
+
+WritePodStatus = Callable[[Pod, ExtendedResourceClaimStatus], None]
+"""Writes ``status.extendedResourceClaimStatus`` of a pod."""
+
+
+class MemoryClaims:
+    """Resource claims by key."""
+
+    def __init__(self, write_pod_status: WritePodStatus) -> None:
+        self._write_pod_status = write_pod_status
+        self._feed: DeviceFeed | None = None
+        self._claims: dict[str, ResourceClaim] = {}
+        self._versions = itertools.count(1)
+
+    @property
+    def claims(self) -> tuple[ResourceClaim, ...]:
+        """Current claims."""
+        return tuple(self._claims.values())
+
+    def serve(self, objects: Iterable[DeviceObject], feed: DeviceFeed) -> None:
+        """Store the initial claims, and report them, all other objects, and every later change of a claim."""
+        self._feed = feed
+        highest = 0
+        for each in objects:
+            if isinstance(each, ResourceClaim):
+                version = each.metadata.resource_version
+                highest = max(highest, int(version) if version.isdecimal() else 0)
+                self._claims[each.key] = each
+            feed.added(each)
+        self._versions = itertools.count(highest + 1)
+
+    async def read(self, claim: ResourceClaim) -> ResourceClaim:
+        """Return the current version of a claim.
+
+        Raises:
+            NotFoundError: It does not exist.
+        """
+        current = self._claims.get(claim.key)
+        if current is None:
+            raise NotFoundError(f"resource claim {claim.key} not found")
+        return current
+
+    async def write_finalizers(self, claim: ResourceClaim) -> ResourceClaim:
+        """Write the finalizers.
+
+        Raises:
+            NotFoundError: The claim does not exist.
+            ConflictError: The claim has another version.
+        """
+        current = self._checked(claim)
+        return self._put(replace(current, metadata=replace(current.metadata, finalizers=claim.metadata.finalizers)))
+
+    async def write_allocation(self, claim: ResourceClaim) -> ResourceClaim:
+        """Write the allocation, the reservations, and the binding conditions that drivers report.
+
+        Raises:
+            NotFoundError: The claim does not exist.
+            ConflictError: The claim has another version.
+        """
+        given = claim.status
+        status = ResourceClaimStatus(given.allocation, given.reserved_for, _fulfilled(given.allocation))
+        return self._put(replace(self._checked(claim), status=status))
+
+    async def write_reservation(self, claim: ResourceClaim) -> ResourceClaim:
+        """Write the reservations and the allocation with its timestamp.
+
+        Raises:
+            NotFoundError: The claim does not exist.
+            ConflictError: The claim has another version.
+        """
+        current = self._checked(claim)
+        status = replace(current.status, allocation=claim.status.allocation, reserved_for=claim.status.reserved_for)
+        return self._put(replace(current, status=status))
+
+    async def deallocate(self, claim: ResourceClaim) -> ResourceClaim:
+        """Remove the allocation, the reservations and the states of devices.
+
+        Raises:
+            NotFoundError: The claim does not exist.
+            ConflictError: The claim has another version.
+        """
+        return self._put(replace(self._checked(claim), status=ResourceClaimStatus()))
+
+    async def end_reservation(self, claim: ResourceClaim, consumer_uid: str) -> ResourceClaim:
+        """Remove one consumer, whatever the version of the claim is.
+
+        Raises:
+            NotFoundError: The claim does not exist.
+        """
+        current = await self.read(claim)
+        remaining = tuple(each for each in current.status.reserved_for if each.uid != consumer_uid)
+        return self._put(replace(current, status=replace(current.status, reserved_for=remaining)))
+
+    async def create(self, claim: ResourceClaim) -> ResourceClaim:
+        """Create a claim for the extended resources of its owner."""
+        owner = claim.metadata.owner_references[0]
+        version = str(next(self._versions))
+        name = f"{owner.name}-extended-resources-{version}"
+        uid = uid_of("ResourceClaim", claim.metadata.namespace, f"{owner.uid}/{name}")
+        metadata = replace(claim.metadata, name=name, uid=uid, resource_version=version)
+        created = self._claims[f"{metadata.namespace}/{name}"] = ResourceClaim(metadata, claim.spec)
+        if self._feed is not None:
+            self._feed.added(created)
+        return created
+
+    async def delete(self, claim: ResourceClaim) -> None:
+        """Delete a claim; no error if it does not exist."""
+        current = self._claims.get(claim.key)
+        if current is not None and current.metadata.uid == claim.metadata.uid:
+            del self._claims[claim.key]
+            if self._feed is not None:
+                self._feed.deleted(current)
+
+    async def write_extended_claim(self, pod: Pod, status: ExtendedResourceClaimStatus) -> None:
+        """Write a pod's ``status.extendedResourceClaimStatus``."""
+        self._write_pod_status(pod, status)
+
+    def _checked(self, claim: ResourceClaim) -> ResourceClaim:
+        current = self._claims.get(claim.key)
+        if current is None or current.metadata.uid != claim.metadata.uid:
+            raise NotFoundError(f"resource claim {claim.key} not found")
+        if current.metadata.resource_version != claim.metadata.resource_version:
+            raise ConflictError(f"resource claim {claim.key} has been modified; apply the change to the latest version")
+        return current
+
+    def _put(self, claim: ResourceClaim) -> ResourceClaim:
+        new = replace(claim, metadata=replace(claim.metadata, resource_version=str(next(self._versions))))
+        old = self._claims[new.key]
+        self._claims[new.key] = new
+        if self._feed is not None:
+            self._feed.updated(old, new)
+        return new
+
+
+def _fulfilled(allocation: AllocationResult | None) -> tuple[AllocatedDeviceStatus, ...]:
+    """Return the states of allocated devices that have binding conditions, with all of them true."""
+    return tuple(
+        AllocatedDeviceStatus(
+            each.driver,
+            each.pool,
+            each.device,
+            each.share_id,
+            tuple(DeviceCondition(name, "True") for name in each.binding_conditions),
+        )
+        for each in (() if allocation is None else allocation.devices.results)
+        if each.binding_conditions
+    )
+
 
 POD_SCHEDULED = "PodScheduled"
 

@@ -1,8 +1,8 @@
 """Schedules the pods of a cluster that exists only in files.
 
 A run uses the same Scheduler as in a cluster, on an in-memory cluster and virtual time, until no more pod can be
-scheduled. Claims are bound by the volume controller and provisioners of the simulated cluster (``memory_storage``);
-allocated devices are ready at once (``memory_claims``), and those of preempted pods stay in use. A
+scheduled. Claims are bound by the volume controller and provisioners of the simulated cluster (``MemoryStorage``);
+allocated devices are ready at once (``MemoryClaims``), and those of preempted pods stay in use. A
 PodDisruptionBudget allows the disruptions in its status, none without a status. Objects that decisions depend on are
 reported first, including PodGroups, then nodes, then pods in the order in which an API server lists them. With the same
 seed the same objects therefore get the same placements as in a cluster whose nodes existed before the pods.
@@ -11,29 +11,88 @@ seed the same objects therefore get the same placements as in a cluster whose no
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import re
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 import msgspec
 
 from bayplan.extenders.http_extender import extenders_skipped_notice
+from bayplan.gangs.group_phase import Phase, Tally, evaluate_gang
 from bayplan.settings.feature_gates import FeatureGates
 from bayplan.settings.gated_options import with_gates
 from bayplan.simulation.admission import AdmittedCluster
 from bayplan.simulation.cluster_snapshot import report_surroundings
-from bayplan.simulation.gang_placements import GangPlacement, gang_placements, unscheduled_reason
-from bayplan.simulation.memory_cluster import POD_SCHEDULED, MemoryCluster
-from bayplan.simulation.node_usage import NodeUsage, node_usages, total_devices
-from bayplan.simulation.packing import Packing, measure_packing, zones_of
-from bayplan.simulation.simulated_clock import SimulatedClock
+from bayplan.simulation.memory_cluster import POD_SCHEDULED, MemoryCluster, SimulatedClock
+from bayplan.simulation.packing import NodeUsage, Packing, measure_packing, node_usages, total_devices, zones_of
 from bayplan.simulation.simulated_profiles import activate_profiles
+from scheduler_core.framework.diagnosis import NO_NODE_AVAILABLE
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.registry import Registry
 from scheduler_core.in_tree import in_tree_registry
 from scheduler_core.model.devices import ResourceClaim
 from scheduler_core.model.pod import Pod
+from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.scheduler import Scheduler, SchedulerOptions, SchedulerPorts
+
+_WAITS_FOR_GROUP = "the PodGroup is not in the files; its members wait for it"
+
+
+@dataclass(frozen=True, slots=True)
+class GangPlacement:
+    """Result for one gang.
+
+    Attributes:
+        min_member: minMember of the PodGroup; 0 if there is no PodGroup.
+        domain: Topology domain in which they were scheduled together; "" for none.
+        reason: Why the quorum is not scheduled; "" if it is.
+    """
+
+    namespace: str
+    name: str
+    api: str
+    min_member: int
+    members: int
+    placed: int
+    domain: str
+    phase: str
+    reason: str
+
+
+def gang_placements(gangs: Iterable[Gang]) -> tuple[GangPlacement, ...]:
+    """Return the results of gangs, by namespace and name."""
+    found = [_gang_placement(gang) for gang in gangs]
+    return tuple(sorted(found, key=lambda each: (each.namespace, each.name, each.api)))
+
+
+def unscheduled_reason(gang: Gang) -> str:
+    """Return why the quorum of a gang is not scheduled; "" if it is."""
+    return _phase_and_reason(gang)[1]
+
+
+def _phase_and_reason(gang: Gang) -> tuple[Phase, str]:
+    if gang.group is None:
+        return Phase.PENDING, gang.refusal or _WAITS_FOR_GROUP
+    verdict = evaluate_gang(gang, Tally.of(gang), gang.group.min_member)
+    return verdict.phase, "" if verdict.is_scheduled else verdict.message
+
+
+def _gang_placement(gang: Gang) -> GangPlacement:
+    group, outcome, (phase, reason) = gang.group, gang.outcome, _phase_and_reason(gang)
+    return GangPlacement(
+        namespace=gang.key.namespace,
+        name=gang.key.name,
+        api=gang.key.source.value,
+        min_member=0 if group is None else group.min_member,
+        members=gang.members,
+        placed=len(gang.placed),
+        domain=outcome.domain if outcome is not None and outcome.is_scheduled else "",
+        phase=phase.value,
+        reason=reason,
+    )
+
 
 _QUIET_TURNS = 50
 """Turns of the event loop without a write after which only timers can cause further changes."""
@@ -333,3 +392,59 @@ def _preempted(gone: list[Pod]) -> list[str]:
     counted = "1 running pod is" if len(gone) == 1 else f"{len(gone)} running pods are"
     first = gone[0]
     return [f"{counted} preempted, such as {first.key} on {first.spec.node_name}"]
+
+
+_NO_NODE = re.compile(NO_NODE_AVAILABLE.format(count=r"\d+") + ": (?P<reasons>.*)", re.DOTALL)
+_NEXT_REASON = re.compile(r", (?=\d+ )")
+_NUMBER = re.compile(r"^\d+ ")
+_END = re.compile(r"\.(?: |$)")
+_QUOTED = re.compile('"[^"]*"')
+_PERMIT_NODE = re.compile(r"^(waits at Permit) on node \S+")
+_OUTSIDE_DOMAIN = "node(s) were outside the gang's domain"
+
+
+@dataclass(frozen=True, slots=True)
+class RejectionCause:
+    """Cause for which pods are not scheduled.
+
+    Attributes:
+        text: The reasons, separated by commas.
+        example: One of the pods, as ``namespace/name``.
+    """
+
+    verdict: Verdict
+    text: str
+    pods: int
+    example: str
+
+
+def rejection_causes(pods: Iterable[PodPlacement]) -> tuple[RejectionCause, ...]:
+    """Group the pods that are not scheduled by cause, largest group first."""
+    counts, examples = Counter[tuple[Verdict, str]](), dict[tuple[Verdict, str], str]()
+    for pod in pods:
+        if pod.verdict is not Verdict.PLACED:
+            key = pod.verdict, cause_of(pod.reason)
+            counts[key] += 1
+            examples.setdefault(key, f"{pod.namespace}/{pod.name}")
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0][1], item[0][0].value))
+    return tuple(RejectionCause(*key, count, examples[key]) for key, count in ordered)
+
+
+def cause_of(message: str) -> str:
+    """Return the cause that a pod's message states.
+
+    Args:
+        message: Text of the PodScheduled condition, or of a gate.
+
+    Returns:
+        The distinct reasons in alphabetical order; the message itself if it does not count nodes.
+    """
+    found = _NO_NODE.search(message)
+    if found is None:
+        return _PERMIT_NODE.sub(r"\1", message)
+    rejection = _QUOTED.sub('"..."', _END.split(found["reasons"], maxsplit=1)[0])
+    # A rejection by PreFilter holds for all nodes and has no number: its one reason may contain commas.
+    reasons = {_NUMBER.sub("", reason) for reason in _NEXT_REASON.split(rejection)}
+    inside = {reason for reason in reasons if not reason.startswith(_OUTSIDE_DOMAIN)}
+    text = ", ".join(sorted(inside or {_OUTSIDE_DOMAIN}))
+    return text if found.start() == 0 else f"no room for its gang: {text}"

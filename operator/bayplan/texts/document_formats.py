@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -9,7 +10,7 @@ import msgspec
 import yaml
 
 from bayplan.texts.printable import printable_json, printable_record
-from scheduler_core.errors import ServerUnavailableError
+from scheduler_core.errors import SchedulerCoreError, ServerUnavailableError, error_message
 
 T = TypeVar("T")
 
@@ -66,3 +67,33 @@ def read_answer(answer: bytes, kind: type[T], what: str) -> T:
     except msgspec.DecodeError as error:
         message = f"the response is not {what} ({error}); is --server a Bayplan of this version?"
         raise ServerUnavailableError(message) from error
+
+
+log = logging.getLogger(__name__)
+
+
+_MAX_LOGGED = 256
+_logged: set[tuple[str, str]] = set()
+
+
+def item_or_error(what: str, build: Callable[[], T], failed: Callable[[str], T]) -> T:
+    """Build one item of a document.
+
+    Args:
+        what: Kind of item, for the log, such as ``the explanation of a pod``.
+    """
+    try:
+        return build()
+    except Exception as error:  # noqa: BLE001 - logged, and shown in the place of the item
+        return failed(error_text(what, error))
+
+
+def error_text(what: str, error: Exception) -> str:
+    """Return the text of an error for readers; one that is not raised on purpose is logged, equal ones once."""
+    text = error_message(error)
+    if not isinstance(error, SchedulerCoreError) and (what, text) not in _logged:
+        if len(_logged) >= _MAX_LOGGED:
+            _logged.clear()
+        _logged.add((what, text))
+        log.error("%s cannot be built: %s", what, text, exc_info=error)
+    return text

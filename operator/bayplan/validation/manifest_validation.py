@@ -11,9 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from bayplan.api_validation.config_maps import CONFIG_MAP, CONFIGURATION, configurations_in
-from bayplan.api_validation.object_validation import ObjectValidation
-from bayplan.api_validation.served_kinds import version_problem
+from bayplan.api_validation.object_validation import (
+    CONFIG_MAP,
+    CONFIGURATION,
+    ObjectValidation,
+    configurations_in,
+    version_problem,
+)
 from bayplan.configuration.configuration_file import configuration_notes, configuration_problems
 from bayplan.extenders.transport import extender_host
 from bayplan.profiles.desired_profiles import desired_state, missing_plugin_config
@@ -23,8 +27,7 @@ from bayplan.resources.pod_group import PodGroup
 from bayplan.resources.resource_model import API_VERSION
 from bayplan.simulation.cluster_files import READ_KINDS
 from bayplan.simulation.memory_cluster import offline_scheduler
-from bayplan.validation.findings import Finding, Severity
-from bayplan.validation.manifest_files import Manifest
+from bayplan.validation.manifest_files import Finding, Manifest, Severity
 from scheduler_core.config.plugin_args import API_VERSION as CONFIGURATION_API
 from scheduler_core.config.plugin_set_types import enabled_notes
 from scheduler_core.config.validation import field_path

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from bayplan.simulation.memory_claims import MemoryClaims
+from bayplan.simulation.memory_cluster import MemoryClaims
 from msgspec.structs import replace
 
 from scheduler_core.feeds.object_feed import DeviceFeed

@@ -12,7 +12,7 @@ from bayplan.explanation.gang_model import GangExplanation, GangVerdict, MemberC
 from bayplan.explanation.pod_model import Explanation, Verdict
 from bayplan.kube.readiness import Readiness
 from bayplan.serving.certificate import ServedCertificate
-from bayplan.serving.explain_endpoint import ExplainEndpoint
+from bayplan.serving.debug_endpoints import ExplainEndpoint
 from bayplan.serving.http_server import Protection
 from bayplan.settings.serving_settings import ServingSettings
 from click.testing import CliRunner, Result

@@ -21,9 +21,8 @@ from bayplan.kube.leader_election import LeaderEndpoint, LeaderState
 from bayplan.kube.readiness import Readiness
 from bayplan.serving.authorization import COMMAND_AUDIENCE, RequestAuthorization
 from bayplan.serving.certificate import ServedCertificate
-from bayplan.serving.debug_endpoints import DebugEndpoints, DebugSources
+from bayplan.serving.debug_endpoints import DebugEndpoints, DebugSources, ExplainEndpoint
 from bayplan.serving.endpoint_paths import COMMAND_PATHS
-from bayplan.serving.explain_endpoint import ExplainEndpoint
 from bayplan.serving.http_server import Protection
 from bayplan.settings.serving_settings import ServingSettings
 from click.testing import CliRunner, Result

@@ -6,13 +6,11 @@ import json
 
 import pytest
 from bayplan.cli import bayplan
-from bayplan.cli.simulation_report import SHORT_LIST, Lists, as_document, as_table
+from bayplan.cli.simulate import SHORT_LIST, Lists, as_document, as_table
 from bayplan.simulation.admission import admit
 from bayplan.simulation.cluster_files import read_cluster_files
-from bayplan.simulation.gang_placements import GangPlacement
-from bayplan.simulation.node_usage import NodeUsage, ResourceUsage
-from bayplan.simulation.packing import measure_packing
-from bayplan.simulation.simulation import PodPlacement, SimulationResult, Verdict, simulate
+from bayplan.simulation.packing import NodeUsage, ResourceUsage, measure_packing
+from bayplan.simulation.simulation import GangPlacement, PodPlacement, SimulationResult, Verdict, simulate
 from click.testing import CliRunner
 
 from tests.support.gpu_cluster import GPU, gpu_cluster

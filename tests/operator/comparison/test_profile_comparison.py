@@ -7,8 +7,15 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
-from bayplan.comparison.profile_comparison import Change, ComparedProfile, Comparison, compare
-from bayplan.comparison.rescheduled_pods import PodSelection, Reschedule, parse_label_query
+from bayplan.comparison.profile_comparison import (
+    Change,
+    ComparedProfile,
+    Comparison,
+    PodSelection,
+    Reschedule,
+    compare,
+    parse_label_query,
+)
 from bayplan.simulation.admission import AdmittedCluster, admit
 from bayplan.simulation.cluster_files import ClusterFiles, Place, Placed, read_cluster_files
 from bayplan.simulation.simulation import SimulationOptions, installed_plugins

@@ -6,8 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from bayplan.extenders.allowed_files_and_hosts import AllowedFilesAndHosts, read_file
-from bayplan.extenders.transport import Transport
+from bayplan.extenders.transport import AllowedFilesAndHosts, Transport, read_file
 
 from scheduler_core.config.profile_config import Extender
 from scheduler_core.config.validation import validate

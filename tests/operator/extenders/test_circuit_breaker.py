@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from bayplan.extenders.circuit_breaker import Circuit, CircuitOptions, CircuitState
+from bayplan.extenders.http_extender import Circuit, CircuitOptions, CircuitState
 
 from tests.support.virtual_clock import VirtualClock
 

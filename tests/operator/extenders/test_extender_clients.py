@@ -9,9 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bayplan.extenders.circuit_breaker import CircuitOptions, CircuitState
 from bayplan.extenders.extender_clients import ClusterObjects, ExtenderClients
-from bayplan.extenders.http_extender import ExtenderState, extender_states, extenders_skipped_notice
+from bayplan.extenders.http_extender import (
+    CircuitOptions,
+    CircuitState,
+    ExtenderState,
+    extender_states,
+    extenders_skipped_notice,
+)
 from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
 from bayplan.kube.watches.informer import Informer, Resource
 from bayplan.profiles.profile_controller import ControllerPorts, ProfileController

@@ -9,8 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
-from bayplan.extenders.circuit_breaker import Circuit, CircuitOptions, CircuitState
-from bayplan.extenders.http_extender import ExtenderParts, HttpExtender, Tally
+from bayplan.extenders.http_extender import Circuit, CircuitOptions, CircuitState, ExtenderParts, HttpExtender, Tally
 from bayplan.extenders.transport import Transport
 from bayplan.kube.leader_election import NotLeadingError
 

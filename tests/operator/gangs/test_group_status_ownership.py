@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from bayplan.gangs.group_status_writes import OtherProcesses
+from bayplan.gangs.group_status import OtherProcesses
 
 from scheduler_core.queueing.gang_members import Gang
 from tests.support.builders import pod

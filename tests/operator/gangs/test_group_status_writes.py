@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from bayplan.gangs.group_status_writes import GroupStatusWrite, GroupStatusWrites
+from bayplan.gangs.group_status import GroupStatusWrite, GroupStatusWrites
 from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
 from bayplan.kube.writes.api_dispatcher import ApiDispatcher, DispatcherOptions
 

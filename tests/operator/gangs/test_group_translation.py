@@ -8,8 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from bayplan.gangs.foreign_group_models import SchedulerPluginsGroup
-from bayplan.gangs.group_translation import from_bayplan, from_scheduler_plugins, recorded_run
+from bayplan.gangs.group_translation import SchedulerPluginsGroup, from_bayplan, from_scheduler_plugins, recorded_run
 from bayplan.resources.pod_group import GroupRunStatus
 from bayplan.resources.pod_group import PodGroup as BayplanGroup
 from bayplan.resources.resource_model import format_time

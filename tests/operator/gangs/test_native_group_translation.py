@@ -8,8 +8,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from bayplan.gangs.foreign_group_models import NativeGroup
-from bayplan.gangs.native_group_translation import NATIVE_VERSIONS, UnsupportedGroupError, from_composite, from_native
+from bayplan.gangs.group_translation import (
+    NATIVE_VERSIONS,
+    NativeGroup,
+    UnsupportedGroupError,
+    from_composite,
+    from_native,
+)
 
 from scheduler_core.errors import ConfigError
 from scheduler_core.model.pod import ResourceClaimReference

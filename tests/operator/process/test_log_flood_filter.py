@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 import pytest
-from bayplan.process.log_flood_filter import FloodFilter
+from bayplan.process.log_output import FloodFilter
 
 
 class Lines(logging.Handler):

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
 import pytest
-from bayplan.process.plugin_watchdog import PluginWatchdog
+from bayplan.process.loop_liveness import PluginWatchdog
 
 from scheduler_core.config.plugin_set_types import Plugins
 from scheduler_core.config.profile_config import ProfileConfig

@@ -6,8 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from bayplan.extenders.circuit_breaker import CircuitState
-from bayplan.extenders.http_extender import ExtenderState
+from bayplan.extenders.http_extender import CircuitState, ExtenderState
 from bayplan.profiles.applied_profile import ProfileFindings
 from bayplan.profiles.desired_profiles import desired_state
 from bayplan.profiles.plugin_config_validation import PluginConfigValidation

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from bayplan.explanation.pod_building import explain_pod
 from bayplan.recording.record_directory import RecordDirectory
-from bayplan.simulation.memory_cluster import MemoryCluster
-from bayplan.simulation.simulated_clock import SimulatedClock
+from bayplan.simulation.memory_cluster import MemoryCluster, SimulatedClock
 
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.in_tree import in_tree_registry

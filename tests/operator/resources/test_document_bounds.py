@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from bayplan.resources.document_bounds import (
+from bayplan.resources.plugin_config import PluginConfig
+from bayplan.resources.resource_model import (
     MAX_DEPTH,
     MAX_KEY_LENGTH,
     MAX_TEXT_LENGTH,
     MAX_VALUES,
     bound_problems,
 )
-from bayplan.resources.plugin_config import PluginConfig
 
 from scheduler_core.errors import ConfigError
 

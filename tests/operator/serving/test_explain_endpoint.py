@@ -13,9 +13,9 @@ from bayplan.explanation.gang_rendering import read_gang_explanation
 from bayplan.explanation.pod_model import Explanation, Verdict
 from bayplan.explanation.pod_rendering import read_explanation
 from bayplan.kube.readiness import Readiness
+from bayplan.serving.debug_endpoints import ExplainEndpoint
 from bayplan.serving.deferred_server import Listener
 from bayplan.serving.endpoint_paths import EXPLAIN_PATH
-from bayplan.serving.explain_endpoint import ExplainEndpoint
 from bayplan.serving.http_server import HealthServer
 from bayplan.serving.same_host_access import is_on_this_host
 from prometheus_client import CollectorRegistry

@@ -16,15 +16,14 @@ from bayplan.kube.leader_election import LeaderEndpoint, LeaderState
 from bayplan.kube.readiness import Readiness
 from bayplan.page.asset_files import read_assets
 from bayplan.page.page_documents import PageDocuments
-from bayplan.serving import page_endpoints
+from bayplan.serving import served_page
 from bayplan.serving.authorization import RequestAuthorization
 from bayplan.serving.bayplan_metrics import PageCollector
 from bayplan.serving.deferred_server import Listener
 from bayplan.serving.endpoint_paths import PAGE_PATH
 from bayplan.serving.http_server import HealthServer, Protection
-from bayplan.serving.page_access import TOKEN_HEADER, PageAccess
-from bayplan.serving.page_endpoints import HEADERS, PageEndpoints
 from bayplan.serving.same_host_access import is_local
+from bayplan.serving.served_page import HEADERS, TOKEN_HEADER, PageAccess, PageEndpoints
 from prometheus_client import CollectorRegistry
 
 from scheduler_core.errors import ServerUnavailableError
@@ -306,7 +305,7 @@ async def test_explanations_for_viewers_use_a_tenth_of_the_time(
 ) -> None:
     """A viewer who requests one long explanation after another gets a tenth of the process's time."""
     now = [0.0]
-    monkeypatch.setattr(page_endpoints, "monotonic", lambda: now[0])
+    monkeypatch.setattr(served_page, "monotonic", lambda: now[0])
     page = PageServer(tmp_path)
 
     def explain(*_: object, **__: object) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from bayplan.simulation.decoding_problems import decoding_problem
+from bayplan.simulation.cluster_files import decoding_problem
 
 from scheduler_core.model.pod import Pod
 

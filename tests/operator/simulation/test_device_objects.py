@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from bayplan.cli.explain_sources import from_files
-from bayplan.cli.explained_names import PodName
-from bayplan.cli.simulation_report import as_document, as_table
+from bayplan.cli.explain_sources import PodName, from_files
+from bayplan.cli.simulate import as_document, as_table
 from bayplan.explanation.pod_model import Explanation
 from bayplan.settings.feature_gates import FeatureGates
 from bayplan.simulation.admission import admit
 from bayplan.simulation.cluster_files import read_cluster_files
-from bayplan.simulation.node_usage import ResourceUsage
+from bayplan.simulation.packing import ResourceUsage
 from bayplan.simulation.simulation import SimulationOptions, SimulationResult, Verdict, simulate
 
 from scheduler_core.errors import ConfigError

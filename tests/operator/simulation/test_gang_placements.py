@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 from bayplan.simulation.admission import AdmittedCluster
-from bayplan.simulation.gang_placements import GangPlacement
-from bayplan.simulation.simulation import Verdict, simulate
+from bayplan.simulation.simulation import GangPlacement, Verdict, simulate
 
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod

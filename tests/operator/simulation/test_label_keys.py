@@ -1,7 +1,7 @@
 """Tests of merging label keys into selectors."""
 
 import pytest
-from bayplan.simulation.label_keys import merge_label_keys
+from bayplan.simulation.admission import merge_label_keys
 
 from scheduler_core.model.affinity import (
     Affinity,

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from bayplan.simulation.memory_claims import MemoryClaims
-from bayplan.simulation.memory_cluster import MemoryCluster
-from bayplan.simulation.simulated_clock import SimulatedClock
+from bayplan.simulation.memory_cluster import MemoryClaims, MemoryCluster, SimulatedClock
 from msgspec.structs import replace
 
 from scheduler_core.errors import ConflictError, NotFoundError

@@ -2,8 +2,7 @@
 
 import msgspec
 import pytest
-from bayplan.simulation.memory_cluster import MemoryCluster
-from bayplan.simulation.simulated_clock import SimulatedClock
+from bayplan.simulation.memory_cluster import MemoryCluster, SimulatedClock
 
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.errors import ConflictError, NotFoundError

@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from bayplan.simulation.memory_cluster import MemoryCluster
-from bayplan.simulation.memory_storage import MemoryStorage
-from bayplan.simulation.simulated_clock import SimulatedClock
+from bayplan.simulation.memory_cluster import MemoryCluster, MemoryStorage, SimulatedClock
 from msgspec.structs import replace
 
 from scheduler_core.errors import ConflictError, NotFoundError

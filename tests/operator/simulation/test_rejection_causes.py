@@ -1,8 +1,7 @@
 """Tests of the causes in the messages of unscheduled pods."""
 
 import pytest
-from bayplan.simulation.rejection_causes import RejectionCause, cause_of, rejection_causes
-from bayplan.simulation.simulation import PodPlacement, Verdict
+from bayplan.simulation.simulation import PodPlacement, RejectionCause, Verdict, cause_of, rejection_causes
 
 NOT_HELPFUL = " preemption: 0/9 nodes are available: 9 Preemption is not helpful."
 

@@ -3,7 +3,7 @@
 import asyncio
 from datetime import timedelta
 
-from bayplan.simulation.simulated_clock import SimulatedClock
+from bayplan.simulation.memory_cluster import SimulatedClock
 
 
 def test_timers_run_in_order() -> None:

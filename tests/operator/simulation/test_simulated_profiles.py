@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 from bayplan.simulation.admission import AdmittedCluster
 from bayplan.simulation.cluster_files import Place, Placed
-from bayplan.simulation.memory_cluster import MemoryCluster
-from bayplan.simulation.simulated_clock import SimulatedClock
+from bayplan.simulation.memory_cluster import MemoryCluster, SimulatedClock
 from bayplan.simulation.simulated_profiles import activate_profiles
 
 from scheduler_core.errors import ConfigError

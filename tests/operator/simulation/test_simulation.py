@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from bayplan.simulation.admission import AdmittedCluster, admit
 from bayplan.simulation.cluster_files import Place, Placed, read_cluster_files
-from bayplan.simulation.node_usage import NodeUsage
+from bayplan.simulation.packing import NodeUsage
 from bayplan.simulation.simulation import SimulationOptions, SimulationResult, Verdict, simulate
 
 from scheduler_core.framework import registry

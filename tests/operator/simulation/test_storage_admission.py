@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
-from bayplan.simulation.storage_admission import WrittenStorageClass, admitted_storage, default_class
+from bayplan.simulation.object_admission import WrittenStorageClass, admitted_storage, default_class
 
 from scheduler_core.model.meta import AnnotatedMeta
 from scheduler_core.model.storage import BETA_STORAGE_CLASS, PersistentVolumeClaim, StorageClass

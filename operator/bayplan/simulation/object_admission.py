@@ -1,24 +1,20 @@
-"""Admission of hand-written storage objects, and of the objects around pods.
-
-Sets namespaces, UIDs and defaults, and rejects invalid quantities.
-
-Follows Kubernetes v1.37.1: ``pkg/apis/storage/v1/defaults.go`` (binding mode), the admission plugin DefaultStorageClass
-(``pkg/volume/util/storageclass.go`` chooses among several defaults), and the phase that the volume controller sets.
-"""
+"""Admission of storage objects and of resource claims: what the API server's defaults and controllers would add."""
 
 from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from msgspec.structs import replace
 
-from scheduler_core.errors import ConfigError, Problem, QuantityError, SelectorError
+from scheduler_core.devices.allocator import ClusterDevices
+from scheduler_core.errors import ConfigError, Problem, QuantityError, SchedulerCoreError, SelectorError
 from scheduler_core.feeds.workload_feed import PodSurrounding
-from scheduler_core.model.meta import AnnotatedMeta, ObjectMeta
-from scheduler_core.model.pod import Quantities
+from scheduler_core.model.devices import POD_CLAIM_NAME, ClaimMeta, ResourceClaim, ResourceClaimTemplate, ResourceSlice
+from scheduler_core.model.meta import AnnotatedMeta, ObjectMeta, OwnerReference
+from scheduler_core.model.pod import Pod, PodResourceClaimStatus, Quantities, ResourceClaimReference
 from scheduler_core.model.quantity import nano
 from scheduler_core.model.selectors import compile_label_selector
 from scheduler_core.model.storage import (
@@ -32,6 +28,7 @@ from scheduler_core.model.storage import (
     VolumePhase,
 )
 from scheduler_core.model.workloads import Namespace
+from scheduler_core.snapshot.indexes.device_index import DeviceObject
 
 DEFAULT_NAMESPACE = "default"
 _DEFAULT_CLASS = ("storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class")
@@ -141,3 +138,95 @@ def _is_marked(given: WrittenStorageClass) -> bool:
 def _created(metadata: ObjectMeta) -> float:
     created = metadata.creation_timestamp
     return -math.inf if created is None else created.timestamp()
+
+
+_SUFFIX = 5
+
+
+def admitted_device(given: DeviceObject) -> DeviceObject:
+    """Admit a claim, a class, a slice or a taint rule.
+
+    Raises:
+        ConfigError: A slice has an invalid quantity.
+    """
+    if isinstance(given, ResourceClaim):
+        meta = given.metadata
+        namespace = meta.namespace or DEFAULT_NAMESPACE
+        uid = meta.uid or uid_of("ResourceClaim", namespace, meta.name)
+        return replace(given, metadata=replace(meta, namespace=namespace, uid=uid))
+    if isinstance(given, ResourceSlice):
+        try:
+            ClusterDevices.empty().inventory.put_slice(given)
+        except SchedulerCoreError as error:
+            raise ConfigError([Problem("spec", str(error))]) from error
+    return given
+
+
+def admitted_template(given: ResourceClaimTemplate) -> ResourceClaimTemplate:
+    """Admit a template."""
+    namespace = given.metadata.namespace or DEFAULT_NAMESPACE
+    return replace(given, metadata=replace(given.metadata, namespace=namespace))
+
+
+def with_claims_of_templates(
+    pods: Sequence[Pod], claims: Iterable[ResourceClaim], templates: Iterable[ResourceClaimTemplate]
+) -> tuple[list[Pod], list[ResourceClaim]]:
+    """Create the claims of pods from templates.
+
+    Args:
+        claims: Admitted claims; one that a pod owns already is used.
+        templates: Admitted templates; a pod whose template does not exist waits for it.
+
+    Returns:
+        The pods, with ``status.resourceClaimStatuses``, and the new claims.
+    """
+    by_key = {(each.metadata.namespace, each.metadata.name): each for each in templates}
+    owned = {
+        (owner.uid, each.metadata.annotations.get(POD_CLAIM_NAME)): each.metadata.name
+        for each in claims
+        for owner in each.metadata.owner_references
+        if owner.controller
+    }
+    created: list[ResourceClaim] = []
+    changed = [pod if pod.is_terminal else _with_claims(pod, by_key, owned, created) for pod in pods]
+    return changed, created
+
+
+def _with_claims(
+    pod: Pod,
+    templates: Mapping[tuple[str, str], ResourceClaimTemplate],
+    owned: Mapping[tuple[str, str | None], str],
+    created: list[ResourceClaim],
+) -> Pod:
+    statuses = list(pod.status.resource_claim_statuses)
+    known = {each.name for each in statuses}
+    for reference in pod.spec.resource_claims:
+        template_name = reference.resource_claim_template_name
+        if template_name is None or reference.name in known:
+            continue
+        name = owned.get((pod.metadata.uid, reference.name))
+        if name is None:
+            template = templates.get((pod.metadata.namespace, template_name))
+            if template is None:
+                continue
+            claim = _claim_of(pod, reference, template)
+            created.append(claim)
+            name = claim.metadata.name
+        statuses.append(PodResourceClaimStatus(reference.name, name))
+    if len(statuses) == len(known):
+        return pod
+    return replace(pod, status=replace(pod.status, resource_claim_statuses=tuple(statuses)))
+
+
+def _claim_of(pod: Pod, reference: ResourceClaimReference, template: ResourceClaimTemplate) -> ResourceClaim:
+    namespace, pod_name = pod.metadata.namespace, pod.metadata.name
+    uid = uid_of("ResourceClaim", namespace, f"{pod.metadata.uid}/{reference.name}")
+    metadata = ClaimMeta(
+        name=f"{pod_name}-{reference.name}-{uid[:_SUFFIX]}",
+        namespace=namespace,
+        uid=uid,
+        labels=template.spec.metadata.labels,
+        annotations={**template.spec.metadata.annotations, POD_CLAIM_NAME: reference.name},
+        owner_references=(OwnerReference("Pod", pod_name, pod.metadata.uid, "v1", controller=True),),
+    )
+    return ResourceClaim(metadata, template.spec.spec)
