@@ -13,7 +13,7 @@ from scheduler_core.ports import ClaimWriter, Clock, StorageWriter, Tracer, Watc
 from scheduler_core.recording.journal import Journal, NoJournal
 from scheduler_core.runtime.equivalence.reuse import DEFAULT_REUSE_BOUNDS, ReuseBounds
 from scheduler_core.runtime.extenders import MakeClient
-from scheduler_core.snapshot.table_bounds import DEFAULT_BOUNDS, SnapshotBounds
+from scheduler_core.snapshot.interning import DEFAULT_BOUNDS, SnapshotBounds
 from scheduler_core.step_counter import ATTEMPT_STEPS, DRY_RUN_STEPS
 
 

@@ -21,7 +21,7 @@ from scheduler_core.runtime.pre_filter_extensions import pod_added
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.overlay import ColumnsOverlay
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
-from scheduler_core.snapshot.row_sums import RowSums
+from scheduler_core.snapshot.row_cache import RowSums
 
 _MANY = 3
 """Number of rows from which a copy of the sums is faster than adding pods to the columns."""

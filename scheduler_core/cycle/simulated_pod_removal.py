@@ -25,7 +25,7 @@ from scheduler_core.runtime.pre_filter_extensions import extended, pod_added, po
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.overlay import ColumnsOverlay
 from scheduler_core.snapshot.pod_info import PodInfo
-from scheduler_core.snapshot.row_sums import RowSums
+from scheduler_core.snapshot.row_cache import RowSums
 from scheduler_core.step_counter import StepCounter
 
 _STEPS_OF_POD = 2

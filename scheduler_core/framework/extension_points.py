@@ -24,7 +24,7 @@ from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import SUCCESS, Status
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo
-from scheduler_core.snapshot.row_sums import RowSums
+from scheduler_core.snapshot.row_cache import RowSums
 
 if TYPE_CHECKING:
     from scheduler_core.framework.diagnosis import Diagnosis

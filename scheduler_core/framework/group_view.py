@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
-from scheduler_core.snapshot.indexes.disruption_index import DisruptionBudgets
+from scheduler_core.snapshot.indexes.selector_index import DisruptionBudgets
 from scheduler_core.snapshot.pod_info import PodInfo
 
 

@@ -27,9 +27,9 @@ from scheduler_core.queueing.gang_members import Gang, GangOutcome
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.equivalence.reuse import filter_class
 from scheduler_core.runtime.framework_instance import FrameworkInstance
-from scheduler_core.snapshot.free_amounts import free_amount
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
+from scheduler_core.snapshot.row_cache import free_amount
 
 log = logging.getLogger(__name__)
 

@@ -55,10 +55,10 @@ from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, PodGroup
 from scheduler_core.model.pod_requests import PODS
 from scheduler_core.ports import Timer
-from scheduler_core.snapshot.free_amounts import free_amount
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.overlay import ColumnsOverlay
 from scheduler_core.snapshot.pod_info import PodInfo
+from scheduler_core.snapshot.row_cache import free_amount
 
 Order = tuple[int, float, str]
 """Sort key of groups: priority, descending; when they were first seen; their names."""

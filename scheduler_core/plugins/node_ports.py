@@ -1,6 +1,6 @@
 """NodePorts: a host port is used only once per node.
 
-The ports in use are stored in :mod:`scheduler_core.snapshot.indexes.host_ports`. Follows kube-scheduler v1.37.1,
+The ports in use are stored in :mod:`scheduler_core.snapshot.indexes.row_indexes`. Follows kube-scheduler v1.37.1,
 ``pkg/scheduler/framework/plugins/nodeports/node_ports.go``. Filter reads the ports from the compiled pod, so it works
 in profiles that do not enable PreFilter, where kube-scheduler fails the pod.
 """

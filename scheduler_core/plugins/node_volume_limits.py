@@ -33,9 +33,9 @@ from scheduler_core.framework.status import SKIP, Status, unresolvable, unschedu
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_volumes import ClaimReference, CsiVolume
 from scheduler_core.model.storage import CsiNode, PersistentVolumeClaim, VolumeAttachment
-from scheduler_core.snapshot.csi_node_columns import NO_LIMIT, CsiNodeColumns
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo, volumes_of
+from scheduler_core.snapshot.row_cache import NO_LIMIT, CsiNodeColumns
 
 
 def registrations() -> tuple[EventRegistration, ...]:

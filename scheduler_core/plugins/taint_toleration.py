@@ -44,10 +44,9 @@ from scheduler_core.model.taints import (
     Toleration,
     TolerationIndex,
 )
-from scheduler_core.snapshot.interning import LoggedInterner
+from scheduler_core.snapshot.interning import DEFAULT_BOUNDS, BoundedTables, LoggedInterner, SnapshotBounds
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo, tolerations_of
-from scheduler_core.snapshot.table_bounds import DEFAULT_BOUNDS, BoundedTables, SnapshotBounds
 from scheduler_core.step_counter import StepCounter
 
 _Number = TypeVar("_Number", bound=np.generic)

@@ -20,7 +20,7 @@ from scheduler_core.runtime.node_adapters import FilterRunner
 from scheduler_core.runtime.pre_filter_extensions import extended
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
-from scheduler_core.snapshot.row_sums import RowSums
+from scheduler_core.snapshot.row_cache import RowSums
 
 
 class SumFilters(Struct, frozen=True):

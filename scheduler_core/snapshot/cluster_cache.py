@@ -30,9 +30,9 @@ from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_requests import same_granted_resources
 from scheduler_core.snapshot.indexes.device_index import DeviceIndex
+from scheduler_core.snapshot.interning import DEFAULT_BOUNDS, SnapshotBounds
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
-from scheduler_core.snapshot.table_bounds import DEFAULT_BOUNDS, SnapshotBounds
 
 
 class Placement(Enum):

@@ -1,19 +1,112 @@
-"""Interners: map names to small integers, so that columns contain only integers.
+"""Interners and label columns: names become small integers, so that columns contain only integers; and their bounds.
+
+A bound decides how often something is recomputed, never a scheduling decision. The exception is ``resources``:
+resources of nodes beyond it are not available to any pod.
 
 An :class:`Interner` only grows and is used for a short time. The others count the users of a number and reuse it,
 because label values, taints and resources change continually in a long-running cluster.
+
+A label column is created when a selector or topology first uses its key, because nodes have many labels that nothing
+selects. The oldest column is dropped beyond the limit, because users who can create pods must not control the
+scheduler's memory. The number of a value is also the topology domain of the key: tables by domain have one slot more
+than there are values, and the last slot, index -1, is for nodes without the key.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from typing import Generic, TypeVar
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
 
 from scheduler_core.change_log import ChangeLog
 from scheduler_core.model.pod_requests import CPU, EPHEMERAL_STORAGE, MEMORY
-from scheduler_core.snapshot.table_bounds import DEFAULT_BOUNDS
+from scheduler_core.step_counter import StepCounter
 
 K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class SnapshotBounds(Struct, frozen=True):
+    """Maximum size of each table.
+
+    Attributes:
+        changes: Rows in the change log.
+        resources: Columns of resources that nodes offer, besides CPU, memory and ephemeral storage.
+        label_columns: Columns of node label keys.
+        taint_lists: Entries in the log of new taint lists.
+        queries: Queries whose pods are counted.
+        query_bytes: Memory for these counts.
+        idle_checks: Pods that are compared with a query after its last use before its counts are dropped. If there are
+            more pods on nodes, their number applies, because recounting costs as much.
+        toleration_tables: Lists of tolerations, each compared with all taint lists.
+        selector_tables: Conditions on node labels, each evaluated for all values.
+        table_items: Tolerations or values that the keys of either of these tables list, together.
+        volume_affinities: Node affinities of volumes, each with its rows.
+    """
+
+    changes: int = 65_536
+    resources: int = 1024
+    label_columns: int = 1024
+    taint_lists: int = 4096
+    queries: int = 4096
+    query_bytes: int = 64 << 20
+    idle_checks: int = 256
+    default_selectors: int = 4096
+    toleration_tables: int = 1024
+    selector_tables: int = 512
+    table_items: int = 100_000
+    volume_affinities: int = 16_384
+
+
+DEFAULT_BOUNDS = SnapshotBounds()
+
+
+class BoundedTables(Generic[K, V]):
+    """Tables by key, with bounds on their number and on what their keys list; the oldest ones are dropped first.
+
+    A key may list a megabyte of values, so that a bound on the number of tables is none on memory.
+
+    Args:
+        items: Maximum number of items that all keys list; a table that exceeds it alone is not stored.
+    """
+
+    __slots__ = ("_items", "_limit", "_listed", "_tables")
+
+    def __init__(self, limit: int, items: int) -> None:
+        self._limit = limit
+        self._items = items
+        self._tables: dict[K, tuple[int, V]] = {}
+        self._listed = 0
+
+    def __len__(self) -> int:
+        return len(self._tables)
+
+    def get(self, key: K) -> V | None:
+        """Return the table of a key; None if there is none."""
+        found = self._tables.get(key)
+        return None if found is None else found[1]
+
+    def store(self, key: K, items: int, table: V) -> None:
+        """Store the table of a key, which lists ``items``."""
+        replaced = self._tables.get(key)
+        if replaced is not None:
+            self._tables[key] = (replaced[0], table)
+            return
+        if items > self._items:
+            return
+        while self._tables and (len(self._tables) >= self._limit or self._listed + items > self._items):
+            self._listed -= self._tables.pop(next(iter(self._tables)))[0]
+        self._tables[key] = (items, table)
+        self._listed += items
+
+    def clear(self) -> None:
+        """Drop all tables."""
+        self._tables.clear()
+        self._listed = 0
+
 
 FIXED_RESOURCES = (CPU, MEMORY, EPHEMERAL_STORAGE)
 CPU_COLUMN = 0
@@ -211,3 +304,120 @@ class ResourceNames:
         self._ids[name] = column
         self.version += 1
         return True
+
+
+NO_VALUE = -1
+_ROWS_OF_STEP = 5
+
+
+class LabelColumn:
+    """Values of one label key.
+
+    Attributes:
+        values: Interned values in use.
+        version: Incremented when the value of a node changes, to detect stale masks.
+    """
+
+    __slots__ = ("_ids", "ids", "key", "values", "version")
+
+    def __init__(self, key: str, capacity: int, version: int = 0) -> None:
+        self.key = key
+        self.values: CountingInterner[str] = CountingInterner()
+        self.version = version
+        self._ids: NDArray[np.int32] = np.full(capacity, NO_VALUE, dtype=np.int32)
+        self.ids: NDArray[np.int32] = self._ids[:0]
+
+    def resize(self, capacity: int, size: int) -> None:
+        """Allocate ``capacity`` rows and expose the first ``size``."""
+        if capacity > len(self._ids):
+            grown = np.full(capacity, NO_VALUE, dtype=np.int32)
+            grown[: len(self._ids)] = self._ids
+            self._ids = grown
+        self.ids = self._ids[:size]
+        self.ids.flags.writeable = False
+
+    def assign(self, row: int, value: str | None) -> bool:
+        """Set the value of a row (None: the node does not have the key); return whether it changed."""
+        old = int(self._ids[row])
+        if old != NO_VALUE:
+            if self.values.keys[old] == value:
+                return False
+            self.values.release(old)
+        elif value is None:
+            return False
+        self._ids[row] = NO_VALUE if value is None else self.values.acquire(value)
+        self.version += 1
+        return True
+
+    def table(self, predicate: Callable[[str | None], bool]) -> NDArray[np.bool_]:
+        """Call ``predicate`` once per distinct value.
+
+        Returns:
+            bool[values + 1], to index with :attr:`ids`; the last slot is for nodes without the key.
+        """
+        keys = self.values.keys
+        table = np.zeros(len(keys) + 1, dtype=np.bool_)
+        for number, value in enumerate(keys):
+            if value is not None:
+                table[number] = predicate(value)
+        table[-1] = predicate(None)
+        return table
+
+
+class LabelColumns:
+    """The most recently created label columns, built on first use from the labels of all nodes.
+
+    A dropped column is no longer updated: it is valid until the next change of a node.
+
+    Args:
+        labels: Returns the labels of the node of a row; None for an unused row.
+    """
+
+    __slots__ = ("_capacity", "_columns", "_labels", "_limit", "_made", "_size", "_steps")
+
+    def __init__(
+        self,
+        labels: Callable[[int], Mapping[str, str] | None],
+        limit: int = DEFAULT_BOUNDS.label_columns,
+        steps: StepCounter | None = None,
+    ) -> None:
+        self._labels = labels
+        self._steps = StepCounter() if steps is None else steps
+        self._limit = limit
+        self._made = 0
+        self._columns: dict[str, LabelColumn] = {}
+        self._capacity = 0
+        self._size = 0
+
+    def resize(self, capacity: int, size: int) -> None:
+        """Set the capacity and size of the node columns."""
+        self._capacity, self._size = capacity, size
+        for column in self._columns.values():
+            column.resize(capacity, size)
+
+    def clear(self) -> None:
+        """Drop all columns; they are created again when they are used."""
+        self._columns.clear()
+
+    def assign(self, row: int, labels: Mapping[str, str]) -> None:
+        """Set the labels of a row in all columns."""
+        for key, column in self._columns.items():
+            column.assign(row, labels.get(key))
+
+    def column(self, key: str) -> LabelColumn:
+        """Return the column of ``key``; create it on first use."""
+        column = self._columns.get(key)
+        if column is None:
+            while len(self._columns) >= self._limit:
+                del self._columns[next(iter(self._columns))]
+            self._steps.upkeep(1 + self._size // _ROWS_OF_STEP)
+            # Versions must differ from those of an earlier, dropped column of this key.
+            self._made += 1
+            column = LabelColumn(key, self._capacity, self._made << 32)
+            column.resize(self._capacity, self._size)
+            for row in range(self._size):
+                labels = self._labels(row)
+                if labels is not None and key in labels:
+                    column.assign(row, labels[key])
+            self._columns[key] = column
+        return column

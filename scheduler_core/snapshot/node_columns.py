@@ -28,19 +28,21 @@ from scheduler_core.model.taints import Taint
 from scheduler_core.snapshot.exact_sums import ExactSums
 from scheduler_core.snapshot.held_nodes import HeldNodes
 from scheduler_core.snapshot.indexes.device_index import DeviceIndex
-from scheduler_core.snapshot.indexes.disruption_index import DisruptionBudgets
-from scheduler_core.snapshot.indexes.host_ports import HostPortIndex
-from scheduler_core.snapshot.indexes.image_index import ImageIndex
-from scheduler_core.snapshot.indexes.namespace_labels import NamespaceLabels
 from scheduler_core.snapshot.indexes.pod_index import PodIndex
-from scheduler_core.snapshot.indexes.priority_counts import PriorityCounts
+from scheduler_core.snapshot.indexes.row_indexes import HostPortIndex, ImageIndex, PriorityCounts
+from scheduler_core.snapshot.indexes.selector_index import DisruptionBudgets, NamespaceLabels, WorkloadIndex
 from scheduler_core.snapshot.indexes.storage_index import StorageIndex
-from scheduler_core.snapshot.indexes.workload_index import WorkloadIndex
-from scheduler_core.snapshot.interning import FIXED_RESOURCES, LoggedInterner, ResourceNames
-from scheduler_core.snapshot.label_columns import LabelColumn, LabelColumns
+from scheduler_core.snapshot.interning import (
+    DEFAULT_BOUNDS,
+    FIXED_RESOURCES,
+    LabelColumn,
+    LabelColumns,
+    LoggedInterner,
+    ResourceNames,
+    SnapshotBounds,
+)
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 from scheduler_core.snapshot.scalar_resources import ScalarResources
-from scheduler_core.snapshot.table_bounds import DEFAULT_BOUNDS, SnapshotBounds
 
 Rows = slice | NDArray[np.intp]
 """Rows to process: all as ``slice(None)``, or selected rows in ascending order."""

@@ -21,9 +21,8 @@ from scheduler_core.model.selectors import (
     NodeTerm,
     RequiredNodeAffinity,
 )
-from scheduler_core.snapshot.label_columns import NO_VALUE, LabelColumn
+from scheduler_core.snapshot.interning import NO_VALUE, BoundedTables, LabelColumn
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
-from scheduler_core.snapshot.table_bounds import BoundedTables
 
 Mask = NDArray[np.bool_]
 """bool per requested row."""

@@ -32,7 +32,7 @@ from scheduler_core.model.pod_requests import LARGEST_CAPACITY, LARGEST_REQUEST
 from scheduler_core.model.storage import StorageObject
 from scheduler_core.scheduler import SchedulerOptions
 from scheduler_core.snapshot.pod_info import PodInfo
-from scheduler_core.snapshot.row_sums import RowSums
+from scheduler_core.snapshot.row_cache import RowSums
 from tests.support.builders import container, node, pod
 from tests.support.columns import columns
 from tests.support.scheduling import rig

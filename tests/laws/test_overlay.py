@@ -11,10 +11,10 @@ from scheduler_core.model.pod import AwsElasticBlockStore, Pod, Volume
 from scheduler_core.model.pod_volumes import pod_volumes
 from scheduler_core.model.selectors import PodQuery, compile_label_selector
 from scheduler_core.model.storage import StorageObject
+from scheduler_core.snapshot.interning import SnapshotBounds
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.overlay import ColumnsOverlay
 from scheduler_core.snapshot.pod_info import NO_ROW, WILDCARD_IP, PodInfo
-from scheduler_core.snapshot.table_bounds import SnapshotBounds
 from tests.support.builders import node, pod
 from tests.support.columns import columns
 from tests.support.columns_state import Queries, by_name, columns_state

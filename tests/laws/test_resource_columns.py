@@ -12,7 +12,7 @@ from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.scheduler import SchedulerOptions
-from scheduler_core.snapshot.table_bounds import SnapshotBounds
+from scheduler_core.snapshot.interning import SnapshotBounds
 from tests.support.builders import node, pod
 from tests.support.scheduling import DEFAULT_NAME, rig
 

@@ -36,8 +36,8 @@ from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.runtime.reserve_and_permit import WaitingPodEntry, WaitingPodMap
 from scheduler_core.snapshot.cluster_cache import ClusterCache
-from scheduler_core.snapshot.indexes.host_ports import HostPortIndex
 from scheduler_core.snapshot.indexes.pod_index import PodIndex
+from scheduler_core.snapshot.indexes.row_indexes import HostPortIndex
 from scheduler_core.snapshot.node_columns import NodeColumns
 
 Bug = Callable[[], AbstractContextManager[None]]

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
+from scheduler_core.snapshot.interning import DEFAULT_BOUNDS, SnapshotBounds
 from scheduler_core.snapshot.node_columns import NodeColumns
-from scheduler_core.snapshot.table_bounds import DEFAULT_BOUNDS, SnapshotBounds
 
 
 def columns(nodes: Iterable[Node], pods: Iterable[Pod] = (), bounds: SnapshotBounds = DEFAULT_BOUNDS) -> NodeColumns:

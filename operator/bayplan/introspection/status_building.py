@@ -38,8 +38,7 @@ from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.queueing.scheduling_queue import QueueCounts
 from scheduler_core.scheduler import Scheduler
 from scheduler_core.snapshot.cluster_cache import Placement
-from scheduler_core.snapshot.indexes.device_index import DeviceIndex
-from scheduler_core.snapshot.indexes.device_use import devices_in_use, newest_slices
+from scheduler_core.snapshot.indexes.device_index import DeviceIndex, devices_in_use, newest_slices
 
 DEFAULT_LIMIT = 20
 """Default maximum number of pods for each place in the queue."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 from bayplan.page.page_sources import Turns
 from scheduler_core.model.pod_requests import CPU, EPHEMERAL_STORAGE, MEMORY, is_extended_resource
 from scheduler_core.ports import Clock
-from scheduler_core.snapshot.indexes.device_index import DeviceIndex
-from scheduler_core.snapshot.indexes.device_use import DeviceUse, count_device_uses
+from scheduler_core.snapshot.indexes.device_index import DeviceIndex, DeviceUse, count_device_uses
 from scheduler_core.snapshot.node_columns import NodeColumns
 
 _MAX_RESOURCES = 16

@@ -15,7 +15,7 @@ from scheduler_core.kernels.packing import imbalance, unusable_shares
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_requests import CPU, EPHEMERAL_STORAGE, MEMORY, is_extended_resource, pod_requests
-from scheduler_core.snapshot.indexes.device_use import DeviceUse, device_uses
+from scheduler_core.snapshot.indexes.device_index import DeviceUse, device_uses
 from scheduler_core.snapshot.interning import CPU_COLUMN, MEMORY_COLUMN
 from scheduler_core.snapshot.node_columns import NodeColumns
 

@@ -48,7 +48,7 @@ from scheduler_core.plugins.dynamic_resources.pod_claims import (
     is_reserved_for,
 )
 from scheduler_core.ports import ClaimWriter, Event, ObjectReference
-from scheduler_core.snapshot.indexes.claim_turns import WaitingConsumer
+from scheduler_core.snapshot.indexes.device_index import WaitingConsumer
 from scheduler_core.snapshot.pod_info import PodInfo
 
 UNKNOWN_OUTCOMES = (WriteTimeoutError, ServerUnavailableError)

@@ -21,8 +21,8 @@ from scheduler_core.framework.extension_points import Codes
 from scheduler_core.framework.status import unresolvable, unschedulable
 from scheduler_core.kernels.domain_counts import DomainTable
 from scheduler_core.model.selectors import MATCH_EVERYTHING, MATCH_NOTHING, PodQuery, all_of
-from scheduler_core.snapshot.indexes.namespace_labels import NamespaceLabels
 from scheduler_core.snapshot.indexes.pod_index import Counts, TermCounts, TermKind
+from scheduler_core.snapshot.indexes.selector_index import NamespaceLabels
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo
 

@@ -46,7 +46,7 @@ from scheduler_core.plugins.resource_scoring import Demand, row_uses
 from scheduler_core.snapshot.interning import FIXED_RESOURCES
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
-from scheduler_core.snapshot.row_sums import RowSums
+from scheduler_core.snapshot.row_cache import RowSums
 
 _FIT_KEY: StateKey[FitDemand] = StateKey("NodeResourcesFit/preFilter")
 _SCORE_KEY: StateKey[Demand] = StateKey("NodeResourcesFit/preScore")

@@ -30,8 +30,7 @@ from scheduler_core.framework.status import Status, unresolvable, unschedulable
 from scheduler_core.model.pod_requests import PODS
 from scheduler_core.snapshot.interning import FIXED_RESOURCES, Interner
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
-from scheduler_core.snapshot.row_cache import RowCache
-from scheduler_core.snapshot.row_sums import RowSums
+from scheduler_core.snapshot.row_cache import RowCache, RowSums
 
 PLACES = -1
 """Stands for pod slots among the numbers of resource columns."""

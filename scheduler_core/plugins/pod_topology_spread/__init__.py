@@ -64,8 +64,8 @@ from scheduler_core.plugins.pod_topology_spread.filtering import (
     spread_details,
     with_all_keys,
 )
-from scheduler_core.snapshot.indexes.workload_index import WorkloadIndex
-from scheduler_core.snapshot.label_columns import LabelColumn
+from scheduler_core.snapshot.indexes.selector_index import WorkloadIndex
+from scheduler_core.snapshot.interning import LabelColumn
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo, compiled_pod
 

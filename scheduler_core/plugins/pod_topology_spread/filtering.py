@@ -29,12 +29,11 @@ from scheduler_core.kernels.domain_counts import DomainIds, DomainTable, domains
 from scheduler_core.model.pod import Pod, TopologySpreadConstraint
 from scheduler_core.model.selectors import LabelMatcher, PodQuery, all_of, compile_label_selector, equality_matcher
 from scheduler_core.plugins.taint_toleration import TolerationTables
-from scheduler_core.snapshot.indexes.workload_index import WorkloadIndex
-from scheduler_core.snapshot.label_columns import NO_VALUE
+from scheduler_core.snapshot.indexes.selector_index import WorkloadIndex
+from scheduler_core.snapshot.interning import DEFAULT_BOUNDS, NO_VALUE, SnapshotBounds
 from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns, Rows
 from scheduler_core.snapshot.node_selector_matching import NodeMatching
 from scheduler_core.snapshot.pod_info import PodInfo
-from scheduler_core.snapshot.table_bounds import DEFAULT_BOUNDS, SnapshotBounds
 from scheduler_core.step_counter import StepCounter
 
 DO_NOT_SCHEDULE = "DoNotSchedule"

@@ -50,11 +50,11 @@ from scheduler_core.model.storage import (
     StorageClass,
     TopologySelectorTerm,
 )
-from scheduler_core.snapshot.csi_node_columns import CsiNodeColumns
 from scheduler_core.snapshot.indexes.storage_index import KnownVolume, StorageIndex, volume_affinity
 from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns, Rows
 from scheduler_core.snapshot.node_selector_matching import NodeMatching
 from scheduler_core.snapshot.pod_info import PodInfo
+from scheduler_core.snapshot.row_cache import CsiNodeColumns
 
 
 class DelayedClaim(Struct, frozen=True):

@@ -8,19 +8,29 @@ An allocation is in flight from Reserve until it is written to its claim, so tha
 
 The newest version of a claim counts, whether a watch or a write delivered it. All profiles share the index.
 
+Writes to one claim take turns, whatever profile they come from: concurrent writes with a resource version conflict, and
+each conflict costs a read and another write. A pod that gets its turn reserves the claim for the pods that wait behind
+it as well, so that many pods with one claim need few writes.
+
 Follows kube-scheduler v1.37.1, ``plugins/dynamicresources/dra_manager.go``.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from scheduler_core.devices.allocator import ClusterDevices
+from scheduler_core.devices.pools import PooledSlice, PoolKey
 from scheduler_core.devices.records import DeviceFeatures
+from scheduler_core.errors import ClusterWriteError
 from scheduler_core.model.devices import (
     DEVICE_CLASS_PREFIX,
     EXTENDED_RESOURCE_CLAIM,
@@ -38,8 +48,105 @@ from scheduler_core.model.devices import (
 )
 from scheduler_core.model.pod_group import GroupKey
 from scheduler_core.model.quantity import nano
-from scheduler_core.snapshot.indexes.claim_turns import ClaimTurns
 from scheduler_core.step_counter import StepCounter
+
+log = logging.getLogger(__name__)
+
+
+class WaitingConsumer(Struct, frozen=True, gc=False):
+    """A pod or PodGroup whose reservation has not been written yet.
+
+    Attributes:
+        allocation: The allocation that it relies on.
+    """
+
+    consumer: ClaimConsumer
+    allocation: AllocationResult | None
+
+
+class _Writes(Struct):
+    """Writes of one claim that wait or run."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    count: int = 0
+    waiting: dict[str, WaitingConsumer] = field(default_factory=dict)
+
+
+class ClaimTurns:
+    """Turns by the UID of the claim, and the writes that no extension point awaits.
+
+    Attributes:
+        steps: Returns the coroutine of a background task, with its steps in order; the scheduler sets it.
+    """
+
+    def __init__(self) -> None:
+        self.steps: Callable[[Coroutine[Any, Any, None]], Coroutine[Any, Any, None]] = _unordered
+        self._writes: dict[str, _Writes] = {}
+        self._background: dict[asyncio.Task[None], str] = {}
+
+    @asynccontextmanager
+    async def turn(
+        self, claim: ResourceClaim, reserver: WaitingConsumer | None = None
+    ) -> AsyncIterator[Sequence[WaitingConsumer]]:
+        """Wait until no other write to a claim runs, and keep others waiting until the context ends.
+
+        Args:
+            reserver: The consumer for which the write reserves the claim; an earlier turn may reserve it.
+
+        Yields:
+            All consumers that wait for a reservation when the turn begins, the reserver first.
+        """
+        writes = self._writes.setdefault(claim.metadata.uid, _Writes())
+        writes.count += 1
+        if reserver is not None:
+            writes.waiting[reserver.consumer.uid] = reserver
+        try:
+            async with writes.lock:
+                others = [each for each in writes.waiting.values() if each is not reserver]
+                yield others if reserver is None else (reserver, *others)
+        finally:
+            if reserver is not None and writes.waiting.get(reserver.consumer.uid) is reserver:
+                del writes.waiting[reserver.consumer.uid]
+            writes.count -= 1
+            if not writes.count:
+                del self._writes[claim.metadata.uid]
+
+    def start(self, what: str, claim: ResourceClaim, write: Coroutine[Any, Any, None]) -> None:
+        """Run a write in the background; PreBind of the same claim waits for it.
+
+        Args:
+            what: For the log, if it fails; the claim is added.
+        """
+        task = asyncio.get_running_loop().create_task(self.steps(self._logged(f"{what} {claim.key}", write)))
+        self._background[task] = claim.metadata.uid
+        # A task that is cancelled before it runs ends without its last step.
+        task.add_done_callback(self._ended)
+
+    async def finished(self, claims: Sequence[ResourceClaim]) -> bool:
+        """Wait until no background write to one of the claims runs; return whether there was one."""
+        uids = {claim.metadata.uid for claim in claims}
+        running = [task for task, uid in self._background.items() if uid in uids]
+        if running:
+            await asyncio.wait(running)
+        return bool(running)
+
+    async def _logged(self, what: str, write: Coroutine[Any, Any, None]) -> None:
+        try:
+            await write
+        except ClusterWriteError as problem:
+            log.warning("%s: %s", what, problem)
+        finally:
+            # A step of the task, so that its order among the other steps is recorded.
+            self._ended(asyncio.current_task())
+
+    def _ended(self, task: asyncio.Task[None] | None) -> None:
+        if task is not None:
+            self._background.pop(task, None)
+
+
+def _unordered(work: Coroutine[Any, Any, None]) -> Coroutine[Any, Any, None]:
+    return work
+
 
 DeviceObject = ResourceClaim | DeviceClass | ResourceSlice | DeviceTaintRule
 """Any of these kinds."""
@@ -395,3 +502,76 @@ def _age_and_name(each: DeviceClass) -> tuple[float, str]:
 def _is_older(claim: ResourceClaim, stored: ResourceClaim) -> bool:
     new, old = claim.metadata.resource_version, stored.metadata.resource_version
     return new.isdecimal() and old.isdecimal() and int(new) < int(old)
+
+
+class DeviceUse(Struct):
+    """Devices of one driver that one node, or several, can reach.
+
+    Attributes:
+        node_name: The node; "" for devices that are not bound to a node by name.
+        devices: Number of published devices.
+        in_use: Number of those that an allocation has, written or in flight, without admin access.
+    """
+
+    driver: str
+    node_name: str
+    devices: int = 0
+    in_use: int = 0
+
+
+def newest_slices(slices: Iterable[PooledSlice]) -> dict[PoolKey, list[PooledSlice]]:
+    """Return the slices of the newest generation of each pool."""
+    pools: dict[PoolKey, list[PooledSlice]] = {}
+    for each in slices:
+        found = pools.setdefault(each.pool_key, [])
+        if found and each.generation != found[0].generation:
+            if each.generation < found[0].generation:
+                continue
+            found.clear()
+        found.append(each)
+    return pools
+
+
+def devices_in_use(devices: DeviceIndex) -> set[tuple[PoolKey, str]]:
+    """Return pool and name of each device that an allocation has without admin access, written or in flight."""
+    return {
+        ((result.driver, result.pool), result.device)
+        for _, allocation in devices.allocations()
+        for result in allocation.devices.results
+        if not result.admin_access
+    }
+
+
+def device_uses(devices: DeviceIndex) -> tuple[DeviceUse, ...]:
+    """Return the devices by driver and node, counted over the whole cluster, not as the search of one node sees them.
+
+    Returns:
+        One entry for each driver and node with devices, by driver, then by node.
+    """
+    steps = count_device_uses(devices)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: tuple[DeviceUse, ...] = end.value
+            return found
+
+
+def count_device_uses(devices: DeviceIndex) -> Generator[None, None, tuple[DeviceUse, ...]]:
+    """Return what :func:`device_uses` returns, and yield after each slice, so that other work can run meanwhile.
+
+    What changes after the first step is counted or not.
+    """
+    used = devices_in_use(devices)
+    slices_of = newest_slices(list(devices.hardware.inventory.slices()))
+    found: dict[tuple[str, str], DeviceUse] = {}
+    yield
+    for key, slices in slices_of.items():
+        for each in slices:
+            for position, name in enumerate(each.names):
+                node_name = each.node_target(position).node_name or ""
+                use = found.setdefault((key[0], node_name), DeviceUse(key[0], node_name))
+                use.devices += 1
+                use.in_use += (key, name) in used
+            yield
+    return tuple(found[each] for each in sorted(found))

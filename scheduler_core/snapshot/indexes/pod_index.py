@@ -19,10 +19,9 @@ from numpy.typing import NDArray
 
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.selectors import NO_TERMS, AffinityTerm, PodQuery
-from scheduler_core.snapshot.indexes.namespace_labels import NamespaceLabels
-from scheduler_core.snapshot.indexes.selector_index import NamespaceBuckets, required_pair
+from scheduler_core.snapshot.indexes.selector_index import NamespaceBuckets, NamespaceLabels, required_pair
+from scheduler_core.snapshot.interning import DEFAULT_BOUNDS, SnapshotBounds
 from scheduler_core.snapshot.pod_info import PodInfo
-from scheduler_core.snapshot.table_bounds import DEFAULT_BOUNDS, SnapshotBounds
 from scheduler_core.step_counter import StepCounter
 
 _FEWEST_QUERIES = 64

@@ -14,7 +14,7 @@ from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.runtime.equivalence.reuse import ReuseBounds
 from scheduler_core.scheduler import SchedulerOptions, SchedulerPorts
-from scheduler_core.snapshot.table_bounds import SnapshotBounds
+from scheduler_core.snapshot.interning import SnapshotBounds
 from tests.laws.twins.devices import TwinClaims
 from tests.laws.twins.opaque_plugins import OPAQUE_PLUGINS
 from tests.laws.twins.storage import CLASSES, VolumeControllers

@@ -18,8 +18,8 @@ from scheduler_core.plugins.taint_toleration import (
     after_node_change,
     after_toleration_change,
 )
+from scheduler_core.snapshot.interning import SnapshotBounds
 from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns, Rows
-from scheduler_core.snapshot.table_bounds import SnapshotBounds
 from tests.support.builders import node, pod
 from tests.support.columns import columns
 from tests.support.handles import FakeHandle

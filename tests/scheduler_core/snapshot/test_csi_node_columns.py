@@ -1,6 +1,6 @@
 """Volume limits and migrated plugins of CSINodes, by node row."""
 
-from scheduler_core.snapshot.csi_node_columns import CsiNodeColumns
+from scheduler_core.snapshot.row_cache import CsiNodeColumns
 from tests.support.builders import node
 from tests.support.storage import columns_with_storage, csi_node
 

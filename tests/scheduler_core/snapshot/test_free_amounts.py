@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from scheduler_core.model.pod_requests import LARGEST_CAPACITY, PODS
 from scheduler_core.snapshot.cluster_cache import ClusterCache
-from scheduler_core.snapshot.free_amounts import free_amount
 from scheduler_core.snapshot.overlay import ColumnsOverlay
+from scheduler_core.snapshot.row_cache import free_amount
 from tests.support.builders import node, pod
 
 NODES = st.lists(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler_core.snapshot.label_columns import NO_VALUE, LabelColumn, LabelColumns
+from scheduler_core.snapshot.interning import NO_VALUE, LabelColumn, LabelColumns
 from tests.support.builders import node
 from tests.support.columns import columns
 

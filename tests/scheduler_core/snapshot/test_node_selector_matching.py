@@ -16,9 +16,9 @@ from scheduler_core.model.selectors import (
     compile_node_term,
     compile_requirement,
 )
+from scheduler_core.snapshot.interning import SnapshotBounds
 from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns, Rows
 from scheduler_core.snapshot.node_selector_matching import NodeMatching
-from scheduler_core.snapshot.table_bounds import SnapshotBounds
 from tests.support.builders import node
 from tests.support.columns import columns
 

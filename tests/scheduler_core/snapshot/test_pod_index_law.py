@@ -11,9 +11,9 @@ from scheduler_core.model.affinity import Affinity, LabelSelector, PodAffinity, 
 from scheduler_core.model.affinity import WeightedPodAffinityTerm as Weighted
 from scheduler_core.model.selectors import AffinityTerm, PodQuery, compile_label_selector
 from scheduler_core.snapshot.indexes.pod_index import TermKind
+from scheduler_core.snapshot.interning import SnapshotBounds
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
-from scheduler_core.snapshot.table_bounds import SnapshotBounds
 from tests.support.builders import node, pod
 
 _NODE_NAMES = ("a", "b", "c")

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from scheduler_core.snapshot.cluster_cache import ClusterCache
-from scheduler_core.snapshot.interning import UNOFFERED_COLUMN
+from scheduler_core.snapshot.interning import UNOFFERED_COLUMN, SnapshotBounds
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
-from scheduler_core.snapshot.table_bounds import SnapshotBounds
 from tests.support.builders import node, pod
 
 NODE_NAMES = st.sampled_from(["a", "b", "c"])

@@ -6,7 +6,7 @@ from scheduler_core.model.affinity import LabelSelector, Requirement
 from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.workloads import PodDisruptionBudget, PodDisruptionBudgetSpec
-from scheduler_core.snapshot.indexes.disruption_index import DisruptionBudgets
+from scheduler_core.snapshot.indexes.selector_index import DisruptionBudgets
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
 from scheduler_core.step_counter import StepCounter

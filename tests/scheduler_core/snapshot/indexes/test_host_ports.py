@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler_core.snapshot.indexes.host_ports import HostPortIndex
+from scheduler_core.snapshot.indexes.row_indexes import HostPortIndex
 from scheduler_core.snapshot.pod_info import WILDCARD_IP, HostPort, host_ports
 from tests.support.builders import container, pod
 

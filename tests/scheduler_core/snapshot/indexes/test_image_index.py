@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler_core.model.node import ContainerImage
-from scheduler_core.snapshot.indexes.image_index import ImageIndex
+from scheduler_core.snapshot.indexes.row_indexes import ImageIndex
 
 
 def rows_of(index: ImageIndex, name: str) -> list[int]:

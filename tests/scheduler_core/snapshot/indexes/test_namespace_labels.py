@@ -4,7 +4,7 @@ import pytest
 
 from scheduler_core.model.affinity import LabelSelector, Requirement
 from scheduler_core.model.selectors import compile_label_selector
-from scheduler_core.snapshot.indexes.namespace_labels import NamespaceLabels
+from scheduler_core.snapshot.indexes.selector_index import NamespaceLabels
 
 
 def stored_namespaces() -> NamespaceLabels:

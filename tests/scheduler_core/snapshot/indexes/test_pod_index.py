@@ -20,10 +20,10 @@ from scheduler_core.model.selectors import (
     compile_label_selector,
     equality_matcher,
 )
-from scheduler_core.snapshot.indexes.namespace_labels import NamespaceLabels
 from scheduler_core.snapshot.indexes.pod_index import PodIndex, TermKind
+from scheduler_core.snapshot.indexes.selector_index import NamespaceLabels
+from scheduler_core.snapshot.interning import SnapshotBounds
 from scheduler_core.snapshot.node_columns import NodeColumns
-from scheduler_core.snapshot.table_bounds import SnapshotBounds
 from tests.support.builders import node, pod
 from tests.support.columns import columns
 

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler_core.snapshot.indexes.priority_counts import PriorityCounts
+from scheduler_core.snapshot.indexes.row_indexes import PriorityCounts
 from tests.support.builders import node, pod
 from tests.support.columns import columns
 

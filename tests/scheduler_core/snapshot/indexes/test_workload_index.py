@@ -15,7 +15,7 @@ from scheduler_core.model.workloads import (
     StatefulSet,
     Workload,
 )
-from scheduler_core.snapshot.indexes.workload_index import WorkloadIndex
+from scheduler_core.snapshot.indexes.selector_index import WorkloadIndex
 from tests.support.builders import pod
 
 

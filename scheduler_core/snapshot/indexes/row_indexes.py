@@ -1,0 +1,223 @@
+"""Rows by value: host ports in use, container images, and priorities of pods.
+
+Host ports are keyed by port, because a pod has few ports and needs all nodes where they are in use. The first reported
+size of an image applies until no node has the image, as in kube-scheduler v1.37.1 (``backend/cache/cache.go``,
+``addNodeImageStates``). There is one column per priority in use: an infeasible pod checks for every node whether a pod
+of lower priority runs there, and usually there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler_core.model.node import ContainerImage
+from scheduler_core.snapshot.pod_info import WILDCARD_IP, HostPort
+
+_Holders = dict[int, int]
+
+
+class HostPortIndex:
+    """Host ports in use by row."""
+
+    __slots__ = ("_hidden", "_use")
+
+    def __init__(self) -> None:
+        self._use: dict[tuple[str, int], dict[str, _Holders]] = {}
+        self._hidden: set[tuple[int, HostPort]] = set()
+
+    def add(self, row: int, ports: tuple[HostPort, ...]) -> None:
+        """Add the ports of a pod that was added to ``row``."""
+        for protocol, port, address in ports:
+            holders = self._use.setdefault((protocol, port), {}).setdefault(address, {})
+            holders[row] = holders.get(row, 0) + 1
+
+    def remove(self, row: int, ports: tuple[HostPort, ...]) -> None:
+        """Remove the ports of a pod that was removed from ``row``."""
+        for protocol, port, address in ports:
+            by_address = self._use[protocol, port]
+            holders = by_address[address]
+            if holders[row] == 1:
+                del holders[row]
+                if not holders:
+                    del by_address[address]
+                    if not by_address:
+                        del self._use[protocol, port]
+            else:
+                holders[row] -= 1
+
+    def clear_pods(self) -> None:
+        """Remove the ports of all pods."""
+        self._use.clear()
+
+    def hide(self, row: int, ports: Iterable[HostPort]) -> None:
+        """Treat ports of a row as free although pods use them, during a dry run."""
+        for port in ports:
+            protocol, number, address = port
+            if row in self._use.get((protocol, number), {}).get(address, {}):
+                self._hidden.add((row, port))
+
+    def reveal(self, row: int, ports: Iterable[HostPort]) -> tuple[HostPort, ...]:
+        """Undo :meth:`hide` for ports of a row.
+
+        Returns:
+            Those of ``ports`` that were hidden.
+        """
+        if not self._hidden:
+            return ()
+        found = tuple(port for port in ports if (row, port) in self._hidden)
+        self._hidden.difference_update((row, port) for port in found)
+        return found
+
+    def conflicting_rows(self, ports: tuple[HostPort, ...]) -> NDArray[np.intp]:
+        """Return the rows where one of ``ports`` is in use, intp[k] in no order, possibly with duplicates.
+
+        The wildcard address conflicts with every address of the same protocol and port, any other with itself and the
+        wildcard (kube-scheduler v1.37.1, ``HostPortInfo.CheckConflict``).
+        """
+        rows: list[int] = []
+        for protocol, port, address in ports:
+            by_address = self._use.get((protocol, port))
+            if by_address is None:
+                continue
+            for taken, holders in by_address.items():
+                if address not in (WILDCARD_IP, taken) and taken != WILDCARD_IP:
+                    continue
+                if self._hidden:
+                    held = (protocol, port, taken)
+                    rows.extend(row for row in holders if (row, held) not in self._hidden)
+                else:
+                    rows.extend(holders)
+        return np.array(rows, dtype=np.intp)
+
+
+class ImageState:
+    """One image name: ``size_bytes`` and the rows of the nodes that have it."""
+
+    __slots__ = ("_array", "rows", "size_bytes")
+
+    def __init__(self, size_bytes: int) -> None:
+        self.size_bytes = size_bytes
+        self.rows: set[int] = set()
+        self._array: NDArray[np.intp] | None = None
+
+    def row_array(self) -> NDArray[np.intp]:
+        """Return the rows in ascending order, intp[k]."""
+        if self._array is None:
+            self._array = np.array(sorted(self.rows), dtype=np.intp)
+            self._array.flags.writeable = False
+        return self._array
+
+    def add(self, row: int) -> None:
+        """Add the row of a node that has the image."""
+        self.rows.add(row)
+        self._array = None
+
+    def discard(self, row: int) -> None:
+        """Remove the row of a node that no longer has the image."""
+        self.rows.discard(row)
+        self._array = None
+
+
+class ImageIndex:
+    """All images by name; every change increments ``version``."""
+
+    __slots__ = ("_states", "version")
+
+    def __init__(self) -> None:
+        self._states: dict[str, ImageState] = {}
+        self.version = 0
+
+    def get(self, name: str) -> ImageState | None:
+        """Return the image called ``name``, None if no node reports it."""
+        return self._states.get(name)
+
+    def add_node(self, row: int, images: Iterable[ContainerImage]) -> None:
+        """Add the images of a node."""
+        for image in images:
+            self.version += 1
+            for name in image.names:
+                state = self._states.get(name)
+                if state is None:
+                    state = self._states[name] = ImageState(image.size_bytes)
+                state.add(row)
+
+    def clear(self) -> None:
+        """Remove all nodes; the images keep their sizes until :meth:`drop_unused` is called."""
+        for state in self._states.values():
+            for row in list(state.rows):
+                state.discard(row)
+
+    def drop_unused(self) -> None:
+        """Drop the images that no node has."""
+        self._states = {name: state for name, state in self._states.items() if state.rows}
+        self.version += 1
+
+    def remove_node(self, row: int, images: Iterable[ContainerImage]) -> None:
+        """Remove the images of a node."""
+        for image in images:
+            self.version += 1
+            for name in image.names:
+                state = self._states.get(name)
+                if state is not None:
+                    state.discard(row)
+                    if not state.rows:
+                        del self._states[name]
+
+
+class _Column:
+    """One priority: pods per row, and the total."""
+
+    __slots__ = ("rows", "total")
+
+    def __init__(self, capacity: int) -> None:
+        self.rows: NDArray[np.int32] = np.zeros(capacity, dtype=np.int32)
+        self.total = 0
+
+
+class PriorityCounts:
+    """Counts by priority and row."""
+
+    __slots__ = ("_capacity", "_columns")
+
+    def __init__(self) -> None:
+        self._capacity = 0
+        self._columns: dict[int, _Column] = {}
+
+    def resize(self, capacity: int) -> None:
+        """Set the capacity of the columns."""
+        self._capacity = capacity
+        for column in self._columns.values():
+            grown = np.zeros(capacity, dtype=np.int32)
+            grown[: len(column.rows)] = column.rows
+            column.rows = grown
+
+    def add(self, row: int, priority: int) -> None:
+        """Count a pod of this priority that was added to ``row``."""
+        column = self._columns.get(priority)
+        if column is None:
+            column = self._columns[priority] = _Column(self._capacity)
+        column.rows[row] += 1
+        column.total += 1
+
+    def remove(self, row: int, priority: int) -> None:
+        """Count a pod of this priority that was removed from ``row``."""
+        column = self._columns[priority]
+        column.rows[row] -= 1
+        column.total -= 1
+        if column.total == 0:
+            del self._columns[priority]
+
+    def clear_pods(self) -> None:
+        """Remove all pods."""
+        self._columns.clear()
+
+    def below(self, priority: int, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
+        """Return whether a pod of a lower priority runs on each of ``rows``, bool per row."""
+        found = np.zeros(len(rows), dtype=np.bool_)
+        for other, column in self._columns.items():
+            if other < priority:
+                found |= column.rows[rows] != 0
+        return found
