@@ -89,7 +89,6 @@ _SETTINGS = {
     "featureGates": {},
     "serveAddress": "127.0.0.1:0",
 }
-_CASE = {"name": "c", "nodes": [_NODE], "pod": _POD, "profile": _CONFIGURATION}
 _KUBECONFIG = {
     "apiVersion": "v1",
     "kind": "Config",
@@ -155,11 +154,6 @@ def _of(valid: Any) -> Callable[[random.Random], bytes]:
     return lambda chance: _as_text([mutated(valid, chance)], chance)
 
 
-def cases(chance: random.Random) -> bytes:
-    """Return conformance cases, one on each line."""
-    return b"\n".join(json.dumps(mutated(_CASE, chance)).encode() for _ in range(2))
-
-
 @pytest.fixture(scope="module")
 def frames(tmp_path_factory: pytest.TempPathFactory) -> tuple[RecordHeader, list[tuple[int, list[Any]]]]:
     """Return a record as plain data."""
@@ -218,7 +212,6 @@ READERS = {
     "simulate files, allowed": Reader(("simulate", "FILE", "--allow-invalid", "-o", "json"), manifests),
     "explain files": Reader((*_EXPLAIN, "-f", "FILE"), manifests),
     "explain files, allowed": Reader((*_EXPLAIN, "-f", "FILE", "--allow-invalid", "--others-placed"), manifests),
-    "explain source": Reader(("explain", "--cases", "FILE", "--workers", "1"), cases),
     "explain kubeconfig": Reader((*_EXPLAIN, "--offline", "--kubeconfig", "FILE"), _of(_KUBECONFIG)),
     "diff files": Reader(("diff", "batch", "batch", "--cluster", "FILE"), manifests),
     "diff before": Reader(("diff", "FILE", "FILE", "--cluster", "FILE", "--allow-invalid"), manifests),

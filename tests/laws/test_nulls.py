@@ -16,7 +16,6 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import msgspec
 import pytest
-from bayplan.conformance.cases import Case, decode_case
 from bayplan.gangs.group_translation import (
     CompositeSpec,
     NativeGroup,
@@ -41,6 +40,7 @@ from scheduler_core.model.node import Node
 from scheduler_core.model.nullable_forms import convert
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.workloads import PriorityClass
+from tests.parity.conformance.cases import Case, decode_case
 
 DECLARED = decoded_types([
     ("Plugin", ObjectReads(
@@ -270,7 +270,6 @@ STRICT_DECODERS = {
     "operator/bayplan/api_validation/strict_decoding.py": "untyped JSON, checked against the schema of the API server",
     "operator/bayplan/cli/operator_requests.py": "responses of Bayplan itself",
     "operator/bayplan/cli/record.py": "records that Bayplan wrote",
-    "operator/bayplan/conformance/cases.py": "the line around a case",
     "operator/bayplan/extenders/json_bodies.py": "accepts null by its own types, and names in any case",
     "operator/bayplan/extenders/raw_objects.py": "fields as raw JSON, of any type",
     "operator/bayplan/kube/credentials.py": "a kubeconfig that is not plain is read by the client library",

@@ -57,7 +57,6 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
         "websocket",
         # Needed by other commands, and by settings that are off.
         "bayplan.configuration.completed_configuration",
-        "bayplan.conformance",
         "bayplan.introspection.status_rendering",
         "bayplan.resources.crd_generation",
         "bayplan.simulation",

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from bayplan.conformance.attempt import scheduler_of
-from bayplan.conformance.cases import Case
 from bayplan.settings.feature_gates import FeatureGates
 from bayplan.settings.gated_options import with_gates
 from msgspec.structs import replace
@@ -17,6 +15,8 @@ from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import POD_GROUP_LABELS, GroupKey, GroupSource, PodGroup
 from scheduler_core.scheduler import Scheduler
 from scheduler_core.scheduler_options import SchedulerOptions, SchedulerPorts
+from tests.parity.conformance.attempt import scheduler_of
+from tests.parity.conformance.cases import Case
 from tests.support.recording_claim_writer import RecordingClaimWriter
 from tests.support.recording_writer import RecordingWriter
 from tests.support.virtual_clock import VirtualClock

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from bayplan.conformance.cases import Case, profile_of
 from bayplan.simulation.memory_cluster import MemoryCluster, SimulatedClock
 
 from scheduler_core.config.plugin_set_types import Plugins
@@ -44,6 +43,7 @@ from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.scheduler import Scheduler
 from scheduler_core.snapshot.indexes.device_index import DeviceObject
 from scheduler_core.snapshot.pod_info import PodInfo
+from tests.parity.conformance.cases import Case, profile_of
 
 _STORAGE: dict[str, type[StorageObject]] = {
     "PersistentVolume": PersistentVolume,

@@ -1,7 +1,7 @@
 """Tests that Bayplan decides cases like kube-scheduler v1.37.1, whose results are stored.
 
-Each case runs like ``bayplan explain --cases`` and is compared like ``make parity``. The file ``bent`` has cases with
-features of several families and rare notations (``tests/parity/oracle/generation/bending.py``).
+Each case runs like ``python -m tests.parity.conformance`` and is compared like ``make parity``. The file ``bent`` has
+cases with features of several families and rare notations (``tests/parity/oracle/generation/bending.py``).
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from bayplan.conformance.cases import IN_TREE_NAMES, read_lines
-from bayplan.conformance.run import answer
 
 from scheduler_core.in_tree import in_tree_registry
+from tests.parity.conformance.cases import IN_TREE_NAMES, read_lines
+from tests.parity.conformance.runs import answer
 from tests.parity.oracle.agreement import ASPECTS, aspects_of, differences
 from tests.parity.oracle.generation.families import FAMILIES
 

@@ -11,9 +11,9 @@ from functools import lru_cache
 from pathlib import Path
 
 import pytest
-from bayplan.conformance.cases import Case, decode_case, read_lines
 from msgspec.structs import replace
 
+from tests.parity.conformance.cases import Case, decode_case, read_lines
 from tests.parity.gangs_of_one import Decision, decide
 from tests.parity.oracle.generation.families import FAMILIES
 

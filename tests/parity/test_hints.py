@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from bayplan.conformance.cases import read_lines
 
 from scheduler_core.in_tree import default_plugins, in_tree_registry
+from tests.parity.conformance.cases import read_lines
 from tests.parity.hint_cases import QUEUE, SKIP, evaluate_hints
 from tests.parity.oracle.generation.families import generate
 from tests.parity.oracle.generation.hints import hint_case, kind_of

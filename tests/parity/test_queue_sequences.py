@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from bayplan.conformance.cases import read_lines
 
 from scheduler_core.errors import ConfigError
+from tests.parity.conformance.cases import read_lines
 from tests.parity.oracle.generation.queue_sequences import queue_sequence
 from tests.parity.oracle.queue_parity import QueueTally, first_difference
 from tests.parity.queue_rules import decode_sequence

@@ -2,18 +2,271 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from dataclasses import dataclass
+import asyncio
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import click
+import msgspec
 
 from bayplan.cli import allow_invalid_option, feature_gates_option, given_command
-from bayplan.conformance.cases import STANDARD_INPUT
-from bayplan.conformance.run import run_cases
+from bayplan.cli.cluster_connection import ClusterChoice
+from bayplan.cli.operator_requests import DEFAULT_SERVER, OperatorRequest, send_to_operator
+from bayplan.explanation import gang_rendering, pod_rendering
+from bayplan.explanation.gang_building import explain_gang, named_gang
+from bayplan.explanation.gang_model import GangExplanation
+from bayplan.explanation.gang_rendering import read_gang_explanation
+from bayplan.explanation.pod_building import explain_pod
+from bayplan.explanation.pod_model import Explanation
+from bayplan.explanation.pod_rendering import read_explanation
+from bayplan.kube.http.connection import ApiConnection
+from bayplan.page.report_file import explanation_report
+from bayplan.serving.endpoint_paths import EXPLAIN_PATH
 from bayplan.settings.feature_gates import FeatureGates, parse_feature_gates
-from bayplan.texts.printable import printable_record
+from bayplan.simulation.admission import AdmittedCluster, admit
+from bayplan.simulation.cluster_files import read_cluster_files
+from bayplan.simulation.cluster_snapshot import take_snapshot
+from bayplan.simulation.memory_cluster import MemoryCluster, SimulatedClock
+from bayplan.simulation.simulation import SimulationOptions, installed_plugins, populate, simulate
+from scheduler_core.errors import ConfigError, NotFoundError, Problem
+from scheduler_core.model.devices import ResourceClaim
+from scheduler_core.model.pod import Pod
+from scheduler_core.model.pod_group import POD_GROUP_SOURCES, GroupSource, group_key_of
+from scheduler_core.scheduler import Scheduler, SchedulerPorts
+
+_PODS = frozenset({"pod", "pods", "po"})
+_GROUPS = frozenset({"podgroup", "podgroups", "bpg", "pg"})
+_SHORT = "bpg"
+
+
+@dataclass(frozen=True, slots=True)
+class PodName:
+    """Name of a pod."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        """Return ``namespace/name``."""
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupName:
+    """Name of a PodGroup.
+
+    Attributes:
+        source: API of the PodGroup; None for the first API that has one with this name.
+    """
+
+    namespace: str
+    name: str
+    source: GroupSource | None = None
+
+    def __str__(self) -> str:
+        """Return ``namespace/name``."""
+        return f"{self.namespace}/{self.name}"
+
+
+def explained_name(namespace: str, text: str) -> PodName | GroupName:
+    """Parse the argument of the command.
+
+    Args:
+        text: Argument, such as ``web-0`` or ``podgroup/train``.
+
+    Raises:
+        UsageError: The argument names neither a pod nor a PodGroup of a supported API.
+    """
+    resource, slash, name = text.rpartition("/")
+    kind, dot, api = resource.partition(".")
+    if (not slash or resource in _PODS) and name:
+        return PodName(namespace, name)
+    if kind not in _GROUPS or not name:
+        raise click.UsageError(f'"{text}" does not name a pod or PodGroup; specify POD, pod/POD or podgroup/NAME')
+    if not dot:
+        return GroupName(namespace, name, GroupSource.BAYPLAN if kind == _SHORT else None)
+    known = {source.value: source for source in POD_GROUP_SOURCES}
+    if api not in known:
+        raise click.UsageError(f'unsupported API of PodGroups "{api}": supported values: {", ".join(known)}')
+    return GroupName(namespace, name, known[api])
+
+
+AnyExplanation = Explanation | GangExplanation
+
+
+# -- the running operator ---------------------------------------------------------------------------------------------
+
+
+def from_operator(server: str, target: PodName | GroupName) -> AnyExplanation:
+    """Request an explanation from the operator.
+
+    Args:
+        server: Scheme, host and port of the operator.
+
+    Raises:
+        NotFoundError: The pod or PodGroup does not exist.
+        ServerUnavailableError: The operator cannot be reached or is not ready, or no leader can be reached.
+        ClusterWriteError: The operator rejects the request.
+    """
+    offline = ", or use --offline"
+    if isinstance(target, PodName):
+        query = {"namespace": target.namespace, "pod": target.name}
+        return read_explanation(send_to_operator(OperatorRequest(server, EXPLAIN_PATH, query, offline)))
+    query = {"namespace": target.namespace, "podgroup": target.name}
+    if target.source is not None:
+        query["api"] = target.source.value
+    return read_gang_explanation(send_to_operator(OperatorRequest(server, EXPLAIN_PATH, query, offline)))
+
+
+# -- the API server ---------------------------------------------------------------------------------------------------
+
+
+def from_api_server(choice: ClusterChoice, target: PodName | GroupName, options: SimulationOptions) -> AnyExplanation:
+    """Read the cluster from its API server, and explain in memory.
+
+    Raises:
+        ConfigError: The kubeconfig cannot be used.
+        NotFoundError: The pod or PodGroup does not exist.
+        ClusterWriteError: Nodes, pods or profiles cannot be listed.
+    """
+    return choice.run(lambda connection: _from_api_server(connection, target, options))
+
+
+async def _from_api_server(
+    connection: ApiConnection, target: PodName | GroupName, options: SimulationOptions
+) -> AnyExplanation:
+    snapshot = await take_snapshot(connection, options.of_scheduler())
+    scheduler = snapshot.scheduler
+    explanation: AnyExplanation | None
+    if isinstance(target, PodName):
+        pod = snapshot.pods.get(str(target))
+        explanation = None if pod is None else explain_pod(scheduler, pod)
+    else:
+        gang = named_gang(scheduler.context, target.namespace, target.name, target.source)
+        explanation = None if gang is None else explain_gang(scheduler, gang)
+    if explanation is None:
+        kind = "pod" if isinstance(target, PodName) else "PodGroup"
+        raise NotFoundError(f"{kind} {target} not found; check the namespace and the name")
+    return _with_notices(explanation, snapshot.notices)
+
+
+def _with_notices(explanation: AnyExplanation, notices: Iterable[str]) -> AnyExplanation:
+    return msgspec.structs.replace(explanation, notices=(*explanation.notices, *notices))
+
+
+# -- files ------------------------------------------------------------------------------------------------------------
+
+
+def read_files(files: Sequence[str], *, allow_invalid: bool) -> AdmittedCluster:
+    """Read the cluster from files.
+
+    Args:
+        files: Paths; ``-`` is standard input.
+        allow_invalid: Whether objects that the API server would reject are read with notices.
+
+    Raises:
+        ConfigError: The files are invalid.
+        RegistryError: An installed plugin cannot be loaded.
+    """
+    return admit(
+        read_cluster_files(files, installed_plugins().decoded_types(reads_marks=True), allow_invalid=allow_invalid)
+    )
+
+
+def from_files(
+    cluster: AdmittedCluster, target: PodName | GroupName, options: SimulationOptions, *, others_placed: bool
+) -> AnyExplanation:
+    """Explain in memory.
+
+    Args:
+        others_placed: Whether all other pending pods are scheduled first, as in ``bayplan simulate``, except the
+            members of the explained gang.
+
+    Raises:
+        ConfigError: A profile is invalid, or the files do not have the pod or PodGroup.
+        RegistryError: An installed plugin cannot be loaded.
+    """
+    if others_placed:
+        cluster = _with_others_placed(cluster, target, options)
+    return asyncio.run(_from_cluster(cluster, target, options))
+
+
+async def _from_cluster(
+    cluster: AdmittedCluster, target: PodName | GroupName, options: SimulationOptions
+) -> AnyExplanation:
+    world = MemoryCluster()
+    ports = SchedulerPorts(storage=world.storage, claims=world.claims)
+    scheduler = Scheduler(
+        SimulatedClock(datetime.now(UTC)), world, options.of_scheduler(), installed_plugins(), ports=ports
+    )
+    if isinstance(target, PodName):
+        found = next((each for each in cluster.pods if each.key == str(target)), None)
+        if found is None:
+            waiting = ", ".join(each.key for each in cluster.pods if not each.spec.node_name) or "none"
+            problem = f"pod {target} is not in the files; pending pods: {waiting}"
+            raise ConfigError([Problem("--pod", problem)])
+        populate(scheduler, world, cluster)
+        return _with_notices(explain_pod(scheduler, found), cluster.notices)
+    populate(scheduler, world, cluster)
+    gang = named_gang(scheduler.context, target.namespace, target.name, target.source)
+    if gang is None:
+        known = ", ".join(sorted(str(each.key) for each in scheduler.context.queue.gangs)) or "none"
+        raise ConfigError([Problem("podgroup", f"PodGroup {target} is not in the files; PodGroups: {known}")])
+    return _with_notices(explain_gang(scheduler, gang), cluster.notices)
+
+
+def _with_others_placed(
+    cluster: AdmittedCluster, target: PodName | GroupName, options: SimulationOptions
+) -> AdmittedCluster:
+    result = simulate(cluster, options)
+    nodes = {(each.namespace, each.name): each.node for each in result.pods}
+
+    def placed(each: Pod) -> Pod:
+        node = nodes.get((each.metadata.namespace, each.metadata.name))
+        if not node or each.key in explained:
+            return each
+        return msgspec.structs.replace(each, spec=msgspec.structs.replace(each.spec, node_name=node))
+
+    explained = _explained_pods(cluster, target)
+    uids = {each.metadata.uid for each in cluster.pods if each.key in explained}
+    others = tuple(each for each in cluster.devices if not isinstance(each, ResourceClaim))
+    return replace(
+        cluster,
+        pods=tuple(placed(each) for each in cluster.pods),
+        devices=(*others, *_claims_of_others(cluster, result.claims, uids)),
+    )
+
+
+def _claims_of_others(
+    cluster: AdmittedCluster, allocated: Iterable[ResourceClaim], explained: set[str]
+) -> Iterator[ResourceClaim]:
+    """Yield the claims after a simulation, without what was allocated only for the explained pods."""
+    given = {each.key: each for each in cluster.devices if isinstance(each, ResourceClaim)}
+    for claim in allocated:
+        consumers = claim.status.reserved_for
+        others = tuple(each for each in consumers if each.uid not in explained)
+        if others or not consumers:
+            status = msgspec.structs.replace(claim.status, reserved_for=others)
+            yield msgspec.structs.replace(claim, status=status)
+        elif claim.key in given:
+            yield given[claim.key]
+
+
+def _explained_pods(cluster: AdmittedCluster, target: PodName | GroupName) -> set[str]:
+    """Return the explained pods as ``namespace/name``: a pod with the members of its gang, or the members of a gang."""
+    groups = {each.key: group_key_of(each) for each in cluster.pods}
+    if isinstance(target, PodName):
+        own = groups.get(str(target))
+        return {str(target)} | {pod for pod, group in groups.items() if own is not None and group == own}
+    return {
+        pod
+        for pod, group in groups.items()
+        if group is not None and (group.namespace, group.name) == (target.namespace, target.name)
+    }
+
 
 _DEFAULT_NAMESPACE = "default"
 
@@ -54,39 +307,7 @@ class _Options:
 @feature_gates_option("With -f, --offline: feature gates of the scheduler.")
 @allow_invalid_option("With -f: ")
 @click.option("-o", "--output", type=click.Choice(["table", "json", "yaml", "html"]), default="table", help="Format.")
-@click.option(
-    "--cases",
-    "source",
-    metavar="FILE",
-    help="File of conformance cases, one JSON object on each line, plain or gzip; - is standard input.",
-)
-@click.option(
-    "--workers",
-    type=click.IntRange(min=1),
-    default=os.cpu_count() or 1,
-    show_default="cores",
-    help="With --cases: number of worker processes; 1 prints each result as soon as it is computed.",
-)
-@click.pass_context
-def explain(
-    context: click.Context,
-    *,
-    pod: str | None,
-    namespace: str | None,
-    server: str | None,
-    offline: bool,
-    kubeconfig: Path | None,
-    kube_context: str | None,
-    files: tuple[str, ...],
-    file_pod: str | None,
-    others_placed: bool,
-    seed: int,
-    feature_gates: str,
-    allow_invalid: bool,
-    output: str,
-    source: str | None,
-    workers: int,
-) -> None:
+def explain(output: str, **given: Any) -> None:
     """Explain why POD is or is not scheduled; with podgroup/NAME, explain a gang.
 
     The command sends a request to the running operator, at 127.0.0.1:10259 or the address of --server. In the
@@ -100,34 +321,8 @@ def explain(
 
     With -o html it is one file to attach to a ticket, which needs no server: the page's panel of one pod or gang, and
     below it the tables, which need no script.
-
-    With --cases, the command makes one attempt for the pod of each case and writes one JSON result on each line in the
-    conformance format, in the order of the cases. It reports a case that cannot be run on standard error and skips it;
-    the exit code is then 1.
     """
-    if source is not None:
-        if pod or file_pod or files or offline or server:
-            raise click.UsageError("--cases cannot be combined with a pod, -f, --offline or --server")
-        failed = _run_cases(source, workers)
-        if failed:
-            click.echo(f"{failed} cases could not be run", err=True)
-            context.exit(1)
-        return
-    options = _Options(
-        pod,
-        namespace,
-        file_pod,
-        files,
-        offline,
-        server,
-        kubeconfig,
-        kube_context,
-        seed,
-        others_placed,
-        feature_gates,
-        allow_invalid,
-    )
-    click.echo(_explained(options, output), nl=output not in ("yaml", "html"))
+    click.echo(_explained(_Options(**given), output), nl=output not in ("yaml", "html"))
 
 
 def _explained(options: _Options, output: str) -> str:
@@ -143,26 +338,16 @@ def _explained(options: _Options, output: str) -> str:
     if options.feature_gates and not (options.files or options.offline):
         raise click.UsageError("--feature-gates requires -f or --offline; a running operator uses its own")
     gates = FeatureGates(parse_feature_gates(options.feature_gates))
-    # Imported here, because --cases must not wait for the import of the client libraries.
-    from bayplan.cli import explain_sources as sources  # noqa: PLC0415 - see above
-    from bayplan.cli.cluster_connection import ClusterChoice  # noqa: PLC0415 - see above
-    from bayplan.cli.explain_sources import explained_name  # noqa: PLC0415 - see above
-    from bayplan.cli.operator_requests import DEFAULT_SERVER  # noqa: PLC0415 - see above
-    from bayplan.explanation import gang_rendering, pod_rendering  # noqa: PLC0415 - see above
-    from bayplan.explanation.pod_model import Explanation  # noqa: PLC0415 - see above
-    from bayplan.page.report_file import explanation_report  # noqa: PLC0415 - see above
-    from bayplan.simulation.simulation import SimulationOptions  # noqa: PLC0415 - see above
-
     target = explained_name(namespace, name)
     if options.files:
         settings = SimulationOptions(options.seed, gates=gates)
-        cluster = sources.read_files(options.files, allow_invalid=options.allow_invalid)
-        explanation = sources.from_files(cluster, target, settings, others_placed=options.others_placed)
+        cluster = read_files(options.files, allow_invalid=options.allow_invalid)
+        explanation = from_files(cluster, target, settings, others_placed=options.others_placed)
     elif options.offline:
         choice = ClusterChoice(options.kubeconfig, options.kube_context)
-        explanation = sources.from_api_server(choice, target, SimulationOptions(options.seed, gates=gates))
+        explanation = from_api_server(choice, target, SimulationOptions(options.seed, gates=gates))
     else:
-        explanation = sources.from_operator(options.server or DEFAULT_SERVER, target)
+        explanation = from_operator(options.server or DEFAULT_SERVER, target)
     if output == "html":
         return explanation_report(explanation, given_command(click.get_current_context()))
     if isinstance(explanation, Explanation):
@@ -181,26 +366,3 @@ def _target(options: _Options) -> tuple[str, str]:
     if options.namespace and slash:
         raise click.UsageError("--pod NAMESPACE/NAME cannot be combined with -n")
     return namespace or options.namespace or _DEFAULT_NAMESPACE, name
-
-
-def _run_cases(source: str, workers: int) -> int:
-    output = sys.stdout.buffer
-    noted: set[str] = set()
-    failed = 0
-    for answers in run_cases(source, workers):
-        output.write(answers.output)
-        for number, name, problem in answers.problems:
-            failed += 1
-            click.echo(printable_record(f"{_place(source, number, name)}: {problem}"), err=True)
-        for plugin in answers.left_out:
-            if plugin not in noted:
-                noted.add(plugin)
-                note = f"note: plugin {plugin} is not supported and is removed from the profiles of the cases"
-                click.echo(printable_record(note), err=True)
-    output.flush()
-    return failed
-
-
-def _place(source: str, number: int, name: str) -> str:
-    file = "standard input" if source == STANDARD_INPUT else source
-    return f"{file}, line {number}{f' ({name})' if name else ''}"

@@ -106,7 +106,6 @@ def test_the_other_pods_may_be_scheduled_first() -> None:
         pytest.param(("--pod", "a/b", "-n", "c"), "cannot be combined with -n", id="two namespaces"),
         pytest.param(("a", "--offline"), "specify only one of", id="files and a cluster"),
         pytest.param(("a", "--kubeconfig", "k"), "require --offline", id="files and a kubeconfig"),
-        pytest.param(("--cases", "c"), "--cases cannot be combined", id="files and cases"),
     ],
 )
 def test_options_that_cannot_be_combined(options: tuple[str, ...], text: str) -> None:

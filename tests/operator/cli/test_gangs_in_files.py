@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from bayplan.cli import bayplan
-from bayplan.cli.explain_sources import GroupName, PodName, explained_name
+from bayplan.cli.explain import GroupName, PodName, explained_name
 from click import UsageError
 from click.testing import CliRunner, Result
 

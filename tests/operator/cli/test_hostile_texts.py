@@ -59,7 +59,6 @@ def is_safe(result: Result) -> bool:
         pytest.param(["validate", "-o", "json", "-"], [PROFILE, CONFIGURATION], "FORGED", id="validate as JSON"),
         pytest.param(["explain", "-f", "-", HOSTILE], [POD, NODE], "FORGED", id="explain"),
         pytest.param(["explain", "-f", "-", "-o", "yaml", HOSTILE], [POD, NODE], "FORGED", id="explain as YAML"),
-        pytest.param(["explain", "--cases", "-"], [{"name": HOSTILE, "kind": HOSTILE}], "is not a case", id="cases"),
     ],
 )
 def test_texts_in_files(args: list[str], given: list[dict[str, Any]], expected: str) -> None:

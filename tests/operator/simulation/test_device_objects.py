@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from bayplan.cli.explain_sources import PodName, from_files
+from bayplan.cli.explain import PodName, from_files
 from bayplan.cli.simulate import as_document, as_table
 from bayplan.explanation.pod_model import Explanation
 from bayplan.settings.feature_gates import FeatureGates

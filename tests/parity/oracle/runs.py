@@ -1,4 +1,4 @@
-"""Timed runs of the oracle and of `bayplan explain --cases` over the same file.
+"""Timed runs of the oracle and of `python -m tests.parity.conformance` over the same file.
 
 The commands exchange files, so neither waits for the other and their times are comparable.
 """
@@ -85,7 +85,7 @@ def run_queue(oracle: Path, files: Files) -> Timed:
 
 def run_bayplan(files: Files) -> Timed:
     """Run the cases through Bayplan."""
-    command = [str(Path(sys.executable).parent / "bayplan"), "explain", "--cases", str(files.admitted)]
+    command = [sys.executable, "-m", "tests.parity.conformance", str(files.admitted)]
     return _run(command, None, files.actual)
 
 

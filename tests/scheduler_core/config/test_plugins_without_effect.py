@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from bayplan.conformance.cases import IN_TREE_NAMES
 
 from scheduler_core.config.plugin_set_types import BUILT_IN_BEHAVIOUR
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.config.validation import validate
 from scheduler_core.in_tree import default_plugins, in_tree_registry
 from scheduler_core.runtime.framework_instance import ProfilePlan, plan_profile
+from tests.parity.conformance.cases import IN_TREE_NAMES
 
 
 def planned(plugins: dict[str, Any], *plugin_config: dict[str, Any]) -> ProfilePlan:

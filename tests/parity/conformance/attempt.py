@@ -10,16 +10,17 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Generic, TypeVar
 
-from bayplan.conformance.cases import Case, CaseProfile, profile_of, profiles_of
 from bayplan.settings.feature_gates import FeatureGates
 from bayplan.settings.gated_options import with_gates
 from bayplan.simulation.memory_cluster import MemoryCluster, SimulatedClock
+
 from scheduler_core.config.plugin_set_types import Plugins
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.explain.pod_dry_run import Examination
 from scheduler_core.framework.registry import Registry
 from scheduler_core.runtime.framework_instance import FrameworkInstance, ProfilePlan, plan_profile
 from scheduler_core.scheduler import Scheduler, SchedulerOptions
+from tests.parity.conformance.cases import Case, CaseProfile, profile_of, profiles_of
 
 _T = TypeVar("_T")
 _PLANS = 256

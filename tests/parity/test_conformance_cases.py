@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bayplan.conformance.cases import IN_TREE_NAMES, decode_case, profile_of, read_lines
 
 from scheduler_core.errors import ConfigError
 from scheduler_core.framework.registry import Registry
 from scheduler_core.in_tree import in_tree_registry
+from tests.parity.conformance.cases import IN_TREE_NAMES, decode_case, profile_of, read_lines
 
 CASE = {"name": "c", "pod": {"metadata": {"name": "p"}}}
 LINES = b'{"a": 1}\n\n{"b": 2}\n'

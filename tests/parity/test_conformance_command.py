@@ -1,17 +1,18 @@
-"""Tests of ``bayplan explain --cases``."""
+"""Tests of ``python -m tests.parity.conformance``."""
 
 import json
 from pathlib import Path
 
-from bayplan.cli import bayplan
 from click.testing import CliRunner, Result
 
-CASES = Path(__file__).parents[2] / "parity" / "cases" / "taints.jsonl.gz"
+from tests.parity.conformance.__main__ import main
+
+CASES = Path(__file__).parent / "cases" / "taints.jsonl.gz"
 
 
 def explain_cases(text: str) -> Result:
     """Run the command on lines of cases."""
-    return CliRunner().invoke(bayplan, ["explain", "--cases", "-"], input=text)
+    return CliRunner().invoke(main, ["-"], input=text)
 
 
 def case(name: str, **fields: object) -> str:
@@ -21,7 +22,7 @@ def case(name: str, **fields: object) -> str:
 
 def test_results_are_in_the_order_of_the_cases() -> None:
     """Each case has one result, in the order of the cases."""
-    result = CliRunner().invoke(bayplan, ["explain", "--cases", str(CASES)])
+    result = CliRunner().invoke(main, [str(CASES)])
     assert result.exit_code == 0
     names = [json.loads(line)["name"] for line in result.stdout.splitlines()]
     assert names == [f"taints-1-{number:04d}" for number in range(60)]
@@ -54,6 +55,6 @@ def test_an_unsupported_plugin_is_noted_once() -> None:
 
 def test_a_missing_file_is_invalid_input() -> None:
     """A missing file is invalid input."""
-    result = CliRunner().invoke(bayplan, ["explain", "--cases", "gone.jsonl"])
+    result = CliRunner().invoke(main, ["gone.jsonl"])
     assert (result.exit_code, result.stdout) == (2, "")
     assert "gone.jsonl: cannot be read" in result.stderr

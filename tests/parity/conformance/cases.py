@@ -15,8 +15,8 @@ from functools import lru_cache
 from typing import Any, BinaryIO, cast
 
 import msgspec
-
 from bayplan.kube.http.deep_json import ObjectJsonDecoder
+
 from scheduler_core.config.plugin_set_types import BUILT_IN_BEHAVIOUR, Plugins, PluginSet
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.config.scheduler_configuration import parse_configuration

@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import chain, islice
 
-from bayplan.conformance.attempt import attempt_case
-from bayplan.conformance.cases import decode_case, read_lines
-from bayplan.conformance.results import result_line
 from scheduler_core.config.plugin_set_types import Plugins
 from scheduler_core.errors import ConfigError, SchedulerCoreError
 from scheduler_core.framework.registry import Registry
 from scheduler_core.in_tree import default_plugins, in_tree_registry
+from tests.parity.conformance.attempt import attempt_case
+from tests.parity.conformance.cases import decode_case, read_lines
+from tests.parity.conformance.results import result_line
 
 _CHUNK_LINES = 24
 """Large enough that passing lines to a process costs little, small enough to keep all processes busy."""

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from bayplan.conformance.run import CaseResults, run_cases
+
+from tests.parity.conformance.runs import CaseResults, run_cases
 
 MANY = 300
 

@@ -4,12 +4,12 @@ import json
 from typing import Any
 
 import pytest
-from bayplan.conformance.attempt import attempt_case
-from bayplan.conformance.cases import decode_case
 
 from scheduler_core.errors import ConfigError
 from scheduler_core.explain.pod_dry_run import Examination
 from scheduler_core.in_tree import default_plugins, in_tree_registry
+from tests.parity.conformance.attempt import attempt_case
+from tests.parity.conformance.cases import decode_case
 
 
 def node_json(name: str, cpu: str = "4") -> dict[str, Any]:

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bayplan.conformance.results import result_document, result_line
 
 from scheduler_core.explain.pod_dry_run import Examination
 from scheduler_core.framework.extension_points import PostFilterPreview, PostFilterResult, PreemptionCandidate
@@ -14,6 +13,7 @@ from scheduler_core.runtime.post_filtering import PostFilterOutcome
 from scheduler_core.runtime.scoring import PluginScores
 from scheduler_core.snapshot.interning import ResourceNames
 from scheduler_core.snapshot.pod_info import PodInfo
+from tests.parity.conformance.results import result_document, result_line
 from tests.support.builders import pod
 
 NOT_RUN: dict[str, Any] = {
