@@ -24,17 +24,13 @@ from scheduler_core.cycle.scheduling_cycle import SchedulingCycle
 from scheduler_core.cycle.scheduling_cycle_with_extenders import ExtendedChoice, ExtendedCycle
 from scheduler_core.explain.gang_nearest_nodes import NearestNodesOfGangs
 from scheduler_core.explain.pod_dry_run import Examiner
-from scheduler_core.gangs.device_backtracking import DeviceBacktracking
-from scheduler_core.gangs.dry_trials import DryTrials
 from scheduler_core.gangs.failure_handler import FailedGangs
-from scheduler_core.gangs.group_cycle import GangRejection, GangScheduler, GroupAttempts, QuorumCommit
-from scheduler_core.gangs.placement_search import QuorumSearch
-from scheduler_core.gangs.placement_trial import MemberTrials
+from scheduler_core.gangs.gang_placing import GangPlacing
+from scheduler_core.gangs.group_cycle import GangRejection, GangScheduler, QuorumCommit
 from scheduler_core.gangs.preemption import GangPreemption
-from scheduler_core.gangs.reservation_cycle import ReservedScheduling
+from scheduler_core.gangs.reservation_cycle import Reserving
 from scheduler_core.gangs.reservation_lifecycle import GangReservations
-from scheduler_core.gangs.reservation_planning import PlacementPlans
-from scheduler_core.gangs.victim_selection import GangVictims
+from scheduler_core.placement.worlds import CycleWorld, SearchWorld
 
 
 class Cycles:
@@ -56,8 +52,7 @@ class Cycles:
         failed: Reports and requeues failed attempts.
         errors: Ends the cycles that an exception interrupted.
         report: Report of cycles.
-        trials: Tries members of gangs.
-        backtracking: Searches nodes and devices of gangs together.
+        world: Places members of gangs.
         preemption: Plans preemptions for gangs.
         examiner: Dry-runs attempts.
     """
@@ -105,20 +100,26 @@ class Cycles:
         )
         self.binding = self._binding(context)
         self.examiner = Examiner(nodes, queue.gangs, self.selection, context.member_domains, clock)
-        self.trials = MemberTrials(choice, extended_choice, assumed, report, nodes, steps=context.steps)
-        self.dry_trials = DryTrials(cache, self.trials, assumed, context.node_order, report)
-        self.backtracking = DeviceBacktracking(self.selection, assumed, clock, is_enabled=options.gangs_backtrack)
-        victims = GangVictims(nodes, nominator, self.selection, assumed, clock, steps=context.steps)
+        self.world = world = CycleWorld(
+            cache,
+            assumed,
+            choice=choice,
+            extended=extended_choice,
+            order=context.node_order,
+            report=report,
+            steps=context.steps,
+        )
+        search = SearchWorld(cache, assumed, self.selection, clock, context.steps)
         self.preemption = GangPreemption(
             cache=cache,
             nominator=nominator,
             groups=context.services.groups,
-            victims=victims,
-            trials=self.dry_trials,
+            search=search,
+            members=world,
             preemptions=context.services.preemptions,
             is_enabled=options.gangs_preempt,
         )
-        self.gangs = self._gangs(context, reservations)
+        self.gangs = self._gangs(context, reservations, world, search)
 
     def _binding(self, context: CycleContext) -> BindingCycle:
         cache, queue, clock = context.cache, context.queue, context.clock
@@ -147,23 +148,15 @@ class Cycles:
             outcomes=outcomes,
         )
 
-    def _gangs(self, context: CycleContext, reservations: GangReservations) -> GangScheduler:
+    def _gangs(
+        self,
+        context: CycleContext,
+        reservations: GangReservations,
+        world: CycleWorld,
+        search: SearchWorld,
+    ) -> GangScheduler:
         cache, queue, clock, metrics = context.cache, context.queue, context.clock, context.metrics
-        nodes, assumed, report, trials = cache.columns, self.assumed, self.report, self.trials
-        plans = PlacementPlans(nodes, self.selection, assumed, clock, steps=context.steps)
-        reserved = ReservedScheduling(
-            nodes=nodes, reservations=reservations, plans=plans, trials=trials, assumed=assumed, report=report
-        )
-        nearest = NearestNodesOfGangs(nodes, self.examiner, clock)
-        search = QuorumSearch(
-            cache=cache,
-            nominator=queue.nominator,
-            trials=trials,
-            assumed=assumed,
-            reserved=reserved,
-            backtracking=self.backtracking,
-            nearest_nodes=nearest.describe,
-        )
+        assumed, report, options = self.assumed, self.report, context.options
         commit = QuorumCommit(
             cache=cache,
             queue=queue,
@@ -173,31 +166,27 @@ class Cycles:
             report=report,
             errors=self.errors,
         )
-        failed = FailedGangs(
-            nodes=nodes,
-            queue=queue,
-            writer=context.writer,
-            metrics=metrics,
-            clock=clock,
-        )
+        failed = FailedGangs(nodes=cache.columns, queue=queue, writer=context.writer, metrics=metrics, clock=clock)
         rejection = GangRejection(
-            cache=cache,
             preemption=self.preemption,
-            reserved=reserved,
+            reserving=Reserving(search, reservations),
             reservations=reservations,
             failed=failed,
             report=report,
             clock=clock,
         )
-        attempts = GroupAttempts(
-            cache=cache, search=search, commit=commit, rejection=rejection, clock=clock, metrics=metrics
-        )
         return GangScheduler(
+            cache=cache,
             queue=queue,
             profiles=context.profiles,
             suspension=context.suspension,
             clock=clock,
-            attempts=attempts,
+            metrics=metrics,
+            assumed=assumed,
+            placing=GangPlacing(world, search, reservations, options.gangs_backtrack),
+            observer=NearestNodesOfGangs(cache.columns, self.examiner, clock),
+            commit=commit,
+            rejection=rejection,
             failed=failed,
             errors=self.errors,
         )

@@ -18,19 +18,16 @@ from scheduler_core.cycle.percentage_of_nodes import PartialSearch
 from scheduler_core.cycle.reuse_or_search import NodeChoice
 from scheduler_core.cycle.scheduling_cycle_with_extenders import ExtendedChoice
 from scheduler_core.cycle_assembly import Cycles
-from scheduler_core.explain.gang_dry_run import GangExaminer
+from scheduler_core.explain.gang_dry_run import GroupDryRuns
 from scheduler_core.explain.gang_member_dry_runs import NextMembers
-from scheduler_core.explain.tree_dry_run import TreeExaminer
 from scheduler_core.explain.unblocking_events import UnblockingEvents
-from scheduler_core.gangs.device_backtracking import DeviceBacktracking
-from scheduler_core.gangs.dry_trials import DryTrials
-from scheduler_core.gangs.placement_trial import MemberTrials
+from scheduler_core.gangs.gang_placing import GangPlacing
 from scheduler_core.gangs.preemption import GangPreemption
 from scheduler_core.gangs.reservation_lifecycle import GangReservations
-from scheduler_core.gangs.victim_selection import GangVictims
 from scheduler_core.metrics.attempt_reports import SlowCycles
 from scheduler_core.metrics.cycle_recorder import RecorderPool
 from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics
+from scheduler_core.placement.worlds import CycleWorld, SearchWorld
 from scheduler_core.runtime.reserve_and_permit import WaitingPodMap
 
 
@@ -44,8 +41,7 @@ class Explainers:
 
     Attributes:
         unblocking: Finds unblocking events of rejected pods.
-        gangs: Dry-runs group cycles of gangs.
-        trees: Dry-runs group cycles of trees.
+        gangs: Dry-runs group cycles.
     """
 
     def __init__(self, context: CycleContext, cycles: Cycles, reservations: GangReservations) -> None:
@@ -58,25 +54,32 @@ class Explainers:
         choice = NodeChoice(selection, nominator, reservations, metrics, bounds)
         assumed = AssumedPods(cache, queue, WaitingPodMap(clock), cycles.room)
         report = CycleReport(CycleRecording(RecorderPool(float), SlowCycles(math.inf)), metrics, nodes, clock)
-        members = MemberTrials(choice, ExtendedChoice(selection), assumed, report, nodes, steps=context.steps)
-        trials = DryTrials(cache, members, assumed, order, report)
+        world = CycleWorld(
+            cache,
+            assumed,
+            choice=choice,
+            extended=ExtendedChoice(selection),
+            order=order,
+            report=report,
+            steps=context.steps,
+        )
+        search = SearchWorld(cache, assumed, selection, clock, context.steps)
         preemption = GangPreemption(
             cache=cache,
             nominator=nominator,
             groups=context.services.groups,
-            victims=GangVictims(nodes, nominator, selection, assumed, clock, steps=context.steps),
-            trials=trials,
+            search=search,
+            members=world,
             preemptions=context.services.preemptions,
             is_enabled=options.gangs_preempt,
         )
         self.unblocking = UnblockingEvents(cache, selection, examiner)
-        self.gangs = GangExaminer(
+        self.gangs = GroupDryRuns(
             cache=cache,
             nominator=nominator,
             reservations=reservations,
-            trials=trials,
+            world=world,
+            placing=GangPlacing(world, search, reservations, options.gangs_backtrack),
             next_members=NextMembers(nodes, examiner, self.unblocking),
-            backtracking=DeviceBacktracking(selection, assumed, clock, is_enabled=options.gangs_backtrack),
             preemption=preemption,
         )
-        self.trees = TreeExaminer(cache, nominator, trials, preemption)

@@ -43,11 +43,11 @@ from scheduler_core.framework.registry import Registry
 from scheduler_core.gangs.gated_member_reports import GatedMembers
 from scheduler_core.gangs.group_views import GangViews
 from scheduler_core.gangs.reservation_lifecycle import GangReservations
-from scheduler_core.gangs.topology_domains import GangDomains
 from scheduler_core.in_tree import default_plugins, in_tree_registry
 from scheduler_core.metrics.attempt_reports import SlowCycles
 from scheduler_core.metrics.cycle_recorder import RecorderPool
 from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics, TimedPreemptions
+from scheduler_core.placement.subsets import GangDomains
 from scheduler_core.ports import Clock, ClusterWriter
 from scheduler_core.queueing.scheduling_queue import FLUSH_INTERVAL_SECONDS, SchedulingQueue
 from scheduler_core.runtime.extenders import ExtenderClients

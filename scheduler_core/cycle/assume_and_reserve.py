@@ -64,14 +64,18 @@ class AssumedPods:
                 self.release(attempt)
         self._cache.columns.undo_overlays(overlays)
 
+    def mark(self) -> tuple[int, int]:
+        """Return the arguments with which :meth:`undo` undoes what is assumed and changed from now on."""
+        return len(self._open), len(self._cache.columns.overlays)
+
     @contextmanager
     def undone(self) -> Iterator[None]:
         """Undo what the block assumes, whatever it raises."""
-        begun, overlays = len(self._open), len(self._cache.columns.overlays)
+        begun = self.mark()
         try:
             yield
         finally:
-            self.undo(begun, overlays)
+            self.undo(*begun)
 
     def reserve_and_permit(self, attempt: Attempt, node_name: str) -> Failure | None:
         """Assume the pod, run Reserve and Permit; the caller releases the pod if that fails.

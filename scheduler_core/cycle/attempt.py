@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler_core.cycle.gang_bind_barrier import GangBinding
+from scheduler_core.cycle.gang_bind_barrier import GangBindBarrier
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.metrics.cycle_recorder import CycleRecorder
@@ -52,7 +52,7 @@ class Attempt:
     among: NDArray[np.bool_] | None = None
     among_reason: str = ""
     number: int | None = None
-    gang: GangBinding | None = None
+    gang: GangBindBarrier | None = None
     is_counted: bool = False
 
     def begin(self) -> None:

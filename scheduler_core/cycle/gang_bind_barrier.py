@@ -23,19 +23,19 @@ from scheduler_core.queueing.gang_members import Gang, GangOutcome
 from scheduler_core.snapshot.pod_info import PodInfo
 
 _ERROR, _UNSCHEDULABLE = "SchedulerError", "Unschedulable"
-_Holds = Callable[[str], bool]
-_Refuse = Callable[[str, str], object]
+_IsAssumed = Callable[[str], bool]
+_Reject = Callable[[str, str], object]
 
 
-class GangBinding:
+class GangBindBarrier:
     """Members of one gang that were scheduled in one cycle and are being bound.
 
     Args:
         gang: The gang.
         quorum: UIDs of the members that are bound together or not at all.
-        holds: Returns whether a member is still assumed on its node.
-        refuse: Rejects a member that waits at Permit, with a reason.
-        over: Called when the last binding cycle has ended.
+        is_assumed: Returns whether a member is still assumed on its node.
+        reject: Rejects a member that waits at Permit, with a reason.
+        on_end: Called when the last binding cycle has ended.
         changed: Called when the status of the gang has changed.
     """
 
@@ -43,9 +43,9 @@ class GangBinding:
         self,
         gang: Gang,
         quorum: Iterable[str],
-        holds: _Holds,
-        refuse: _Refuse,
-        over: Callable[[Gang], None],
+        is_assumed: _IsAssumed,
+        reject: _Reject,
+        on_end: Callable[[Gang], None],
         *,
         changed: Callable[[Gang], None],
     ) -> None:
@@ -53,9 +53,9 @@ class GangBinding:
         self._quorum = dict.fromkeys(quorum)
         # In the order of the members: the order in which they are released must not depend on hashes.
         self._missing = dict(self._quorum)
-        self._holds = holds
-        self._refuse = refuse
-        self._over = over
+        self._is_assumed = is_assumed
+        self._reject = reject
+        self._on_end = on_end
         self._changed = changed
         self._opened: asyncio.Future[Status] | None = None
         self._is_delayed = False
@@ -128,7 +128,7 @@ class GangBinding:
         """Reject the whole quorum if a member of it was deleted before the barrier opened."""
         if self._status is not None:
             return
-        lost = sum(not self._holds(member) for member in self._quorum)
+        lost = sum(not self._is_assumed(member) for member in self._quorum)
         if lost:
             self._open(_together(f"{lost} of the members that were placed together went before they were bound"))
 
@@ -139,14 +139,14 @@ class GangBinding:
             for part in self._parts:
                 part.member_left = None
                 part.binding_steps.clear()
-            self._over(self._gang)
+            self._on_end(self._gang)
 
     def _open(self, status: Status) -> None:
         self._status = status
         self._at_barrier.clear()
         if not status.is_success:
             for uid in list(self._missing):
-                self._refuse(uid, status.message)
+                self._reject(uid, status.message)
         if self._opened is not None and not self._opened.done():
             self._opened.set_result(status)
 

@@ -64,7 +64,7 @@ class Where:
     name: str = ""
 
     @property
-    def among(self) -> NDArray[np.bool_] | None:
+    def mask(self) -> NDArray[np.bool_] | None:
         """Bool per row; None for all nodes."""
         return self.subset.mask if isinstance(self.subset, NodeSubset) else self.subset
 

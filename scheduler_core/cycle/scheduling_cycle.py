@@ -205,4 +205,4 @@ def restrict_to_domain(domains: MemberDomains, attempt: Attempt) -> None:
     """Restrict a member that is scheduled alone to the domain of its gang, if the gang requires one."""
     domain = domains.of_member(attempt.info.uid)
     if domain is not None:
-        attempt.among, attempt.among_reason = domain.among, domain.reason
+        attempt.among, attempt.among_reason = domain.mask, domain.reason

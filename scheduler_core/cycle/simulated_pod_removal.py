@@ -46,13 +46,8 @@ class NodeDryRun:
     """Dry run for one pod on the live columns; see :class:`scheduler_core.framework.handle.DryRun`.
 
     Args:
-        instance: The profile.
         state: The state of the attempt; it is cloned.
-        pod: The pod to schedule.
         nodes: The columns; changes are undone when the ``with`` block ends.
-        nominator: The nominations.
-        steps: Counts the steps.
-        frees_shared_ports: As of :class:`scheduler_core.snapshot.overlay.ColumnsOverlay`.
     """
 
     def __init__(
@@ -148,14 +143,7 @@ class NodeDryRun:
 
 
 class SumsDryRun:
-    """Dry run on the sums of some rows, several times as fast as on the columns; a law holds both equal.
-
-    Args:
-        filters: The filters and the rows.
-        nodes: The columns, which are not changed.
-        nominated: Nominated pods to count, by row.
-        steps: Counts the steps.
-    """
+    """Dry run on the sums of some rows, several times as fast as on the columns; a law holds both equal."""
 
     def __init__(
         self,

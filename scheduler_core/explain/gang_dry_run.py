@@ -1,8 +1,7 @@
 """Dry run of one group cycle, with the result for each domain.
 
-Each try of a group cycle is repeated on the live columns in the cycle's order and undone. For the nearest domains, the
-reasons for the next member are computed while the others are assumed there. Each try is the function that a group cycle
-runs, without Permit and without writes.
+The search of a group cycle runs on the live columns, without Permit and without writes, and is undone. For the nearest
+domains, the reasons for the next member are computed while the others are assumed there.
 
 Extenders are not called, because a dry run must not await: members are tried as if the profile had none.
 """
@@ -10,26 +9,25 @@ Extenders are not called, because a dry run must not await: members are tried as
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from scheduler_core.cycle.gang_constraints import ANYWHERE, Where, only
+from scheduler_core.cycle.gang_constraints import Where
 from scheduler_core.explain.gang_member_dry_runs import NextMember, NextMembers
 from scheduler_core.framework.queued_pod import QueuedPod
-from scheduler_core.gangs.device_backtracking import DeviceBacktracking
-from scheduler_core.gangs.domain_screen import DomainScreen
-from scheduler_core.gangs.dry_trials import DryTrials, for_dry_run, without_extenders
-from scheduler_core.gangs.failure_handler import of_trials
-from scheduler_core.gangs.placement_search import DomainTries, GroupCycle, backtracked
-from scheduler_core.gangs.placement_trial import GangTrial
+from scheduler_core.gangs.failure_handler import of_rejection
+from scheduler_core.gangs.gang_placing import GangPlacing
+from scheduler_core.gangs.group_cycle import refusal
 from scheduler_core.gangs.preemption import GangPreemption, GangPreview
-from scheduler_core.gangs.reservation_capacity import Reservation
 from scheduler_core.gangs.reservation_lifecycle import GangReservations
-from scheduler_core.gangs.reservation_planning import assignment
-from scheduler_core.gangs.topology_domains import candidate_domains
 from scheduler_core.model.pod_group import GroupKey
+from scheduler_core.placement.engine import Observer, Policy, Verdict, as_given, at_once, place
+from scheduler_core.placement.requests import Placement, PlacementRequest, Rejection
+from scheduler_core.placement.subsets import Group
+from scheduler_core.placement.worlds import CycleWorld, for_dry_run, without_extenders
+from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.queueing.nominator import NominatedPods
 from scheduler_core.snapshot.cluster_cache import ClusterCache
 
@@ -96,275 +94,217 @@ class GangExamination:
         return next((f"{each.pod.key}: {each.message}" for each in broken if each is not None), "")
 
 
-@dataclass(slots=True)
-class _Try:
-    """One try: a domain, an order of members, and the result.
+@dataclass(frozen=True, slots=True)
+class _Tried:
+    """A domain, the order of members with which most of them are feasible there, and the result.
 
     Attributes:
-        where: The domain.
-        order: The members in the order in which they are tried.
-        reached: How many are feasible.
-        is_error: Whether a member met an error.
-        is_tried: Whether a group cycle tries this domain.
         place: The result without unblocking events; None if the domain is not among the nearest.
     """
 
     where: Where
     order: Sequence[QueuedPod]
-    reached: int = 0
-    is_error: bool = False
-    is_tried: bool = True
-    place: ExaminedPlace | None = None
+    reached: int
+    is_error: bool
+    is_tried: bool
+    place: ExaminedPlace | None
 
 
-@dataclass(slots=True)
-class _Tries:
-    """All tries; of several tries in one domain only the best is stored.
+class _Recorder(Observer):
+    """Records the failed placements of one dry run; of several in one domain only the best.
 
     Attributes:
-        limit: For how many domains the reasons are computed.
-        best: Tries by domain.
-        counts: How many of them have each number of feasible members.
+        best: Placements by domain.
+        is_tried: Whether a group cycle tries the domains that are observed.
     """
 
-    limit: int
-    best: dict[str, _Try] = field(default_factory=dict)
-    counts: Counter[int] = field(default_factory=Counter)
-
-    def is_near(self, each: _Try) -> bool:
-        """Return whether a try may be among the nearest domains."""
-        return sum(count for reached, count in self.counts.items() if reached > each.reached) < self.limit
-
-    def add(self, each: _Try) -> None:
-        known = self.best.get(each.where.name)
-        if known is None or each.reached > known.reached:
-            self.best[each.where.name] = each
-            self.counts[each.reached] += 1
-            if known is not None:
-                self.counts[known.reached] -= 1
-
-    def nearest(self) -> list[_Try]:
-        """Return the tries: errors first, because they ended the dry run, then by descending feasible members."""
-        return sorted(self.best.values(), key=lambda each: (not each.is_error, -each.reached))
-
-
-class GangExaminer:
-    """Dry-runs group cycles.
-
-    Args:
-        cache: The nodes, and the members that have a node.
-        nominator: Nominations.
-        reservations: Capacity reserved for gangs.
-        trials: Tries members.
-        next_members: Finds out what members lack.
-        backtracking: Searches nodes and devices of the members together.
-        preemption: Dry-runs preemptions.
-    """
-
-    def __init__(
-        self,
-        *,
-        cache: ClusterCache,
-        nominator: NominatedPods,
-        reservations: GangReservations,
-        trials: DryTrials,
-        next_members: NextMembers,
-        backtracking: DeviceBacktracking,
-        preemption: GangPreemption,
-    ) -> None:
-        self._cache = cache
-        self._nominator = nominator
-        self._reservations = reservations
-        self._trials = trials
+    def __init__(self, next_members: NextMembers, limit: int) -> None:
         self._next_members = next_members
-        self._backtracking = backtracking
-        self._preemption = preemption
+        self._limit = limit
+        self._counts: Counter[int] = Counter()
+        self.best: dict[str, _Tried] = {}
+        self.is_tried = True
 
-    def examine(self, cycle: GroupCycle, limit: int) -> GangExamination:
+    def failed(
+        self, request: PlacementRequest, found: Placement, order: Sequence[QueuedPod], tries: Sequence[Placement]
+    ) -> None:
+        """Record what the next member lacks, if the domain is among the nearest."""
+        del tries
+        reached, place = len(found.placed), None
+        if sum(count for other, count in self._counts.items() if other > reached) < self._limit:
+            lacking = self._next_members.next_of(request, found, self._limit, with_events=False)
+            place = _place(request.needed, found, lacking, is_tried=self.is_tried)
+        self._add(_Tried(found.where, order, reached, found.is_error, self.is_tried, place))
+
+    def stored(self, found: Placement, order: Sequence[QueuedPod]) -> None:
+        """Record a domain that a group cycle skips, although the quorum is feasible there."""
+        if not self.is_tried:
+            self._add(_Tried(found.where, order, len(found.placed), is_error=False, is_tried=False, place=None))
+
+    def _add(self, tried: _Tried) -> None:
+        known = self.best.get(tried.where.name)
+        if known is None or tried.reached > known.reached:
+            self.best[tried.where.name] = tried
+            self._counts[tried.reached] += 1
+            if known is not None:
+                self._counts[known.reached] -= 1
+
+    def nearest(self) -> list[_Tried]:
+        """Return the domains: errors first, because they ended the dry run, then by descending feasible members."""
+        return sorted(self.best.values(), key=lambda each: (not each.is_error, -each.reached))[: self._limit]
+
+
+class _WithEvents(Observer):
+    """Computes the reasons and unblocking events of the next member of one domain."""
+
+    def __init__(self, next_members: NextMembers, limit: int, *, is_tried: bool) -> None:
+        self._next_members = next_members
+        self._limit = limit
+        self._is_tried = is_tried
+        self.place: ExaminedPlace | None = None
+
+    def failed(
+        self, request: PlacementRequest, found: Placement, order: Sequence[QueuedPod], tries: Sequence[Placement]
+    ) -> None:
+        """Compute them while the feasible members are assumed."""
+        del order, tries
+        lacking = self._next_members.next_of(request, found, self._limit, with_events=True)
+        self.place = _place(request.needed, found, lacking, is_tried=self._is_tried)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupDryRuns:
+    """Dry-runs group cycles."""
+
+    cache: ClusterCache
+    nominator: NominatedPods
+    reservations: GangReservations
+    world: CycleWorld
+    placing: GangPlacing
+    next_members: NextMembers
+    preemption: GangPreemption
+
+    def examine(self, request: PlacementRequest, part: Gang, limit: int) -> GangExamination:
         """Dry-run a group cycle for a gang whose quorum waits, between two cycles; nothing is changed.
 
         Args:
-            cycle: The gang, which has its quorum and its PodGroup, and the profile.
-            limit: For how many domains the reasons are computed, and for how many nodes in each.
+            request: The gang, or the tree that it is a part of; it has its quorum and its PodGroup.
 
         Returns:
             The result. An error of a plugin ends the dry run and is contained in it.
+
+        Raises:
+            AttemptLimitError: The dry run took more steps than it may.
         """
-        gang = cycle.gang
-        found = GangExamination(cycle.needed)
-        instance = for_dry_run(cycle.instance)
-        found.reserved_for_others = self._reserved_for_others(cycle)
-        assert gang.group is not None
-        refusal = cycle.refusal(self._cache)
-        if refusal is not None:
-            found.refusal = refusal.message
+        request = replace(request, instance=for_dry_run(request.instance))
+        found = GangExamination(part.needed if request.gang.is_tree else request.needed)
+        if not request.gang.is_tree:
+            found.reserved_for_others = self._reserved_for_others(request)
+        failure = refusal(self.cache, request)
+        if failure is not None:
+            found.refusal = failure.message
         else:
-            alone = GroupCycle(cycle.entry, gang, without_extenders(instance))
-            reservation = self._reservations.of(gang.key)
-            with self._trials.undone(), self._nominator.without(gang.waiting):
-                _DryRun(
-                    cache=self._cache,
-                    trials=self._trials,
-                    next_members=self._next_members,
-                    cycle=alone,
-                    reservation=reservation,
-                    limit=limit,
-                ).run(found)
-                if found.chosen is None and not found.error and found.tried:
-                    self._search_devices(alone, found)
+            alone = replace(request, instance=without_extenders(request.instance))
+            with self.world.assumed.undone(), self.nominator.without(request.gang.waiting):
+                if request.gang.is_tree:
+                    self._run_tree(alone, part, found)
+                else:
+                    self._run(alone, found, limit)
         if found.chosen is None and not found.error:
-            found.preemption = self._preemption.preview(gang, instance)
+            found.preemption = self.preemption.preview(request.gang, request.instance)
         return found
 
-    def _search_devices(self, cycle: GroupCycle, found: GangExamination) -> None:
-        """Set the placement that a search over nodes and devices finds, or why it finds none."""
-        searched = backtracked(self._backtracking, self._cache, cycle)
-        if searched is None:
-            return
-        found.device_search = searched.message
-        if searched.placement:
-            nodes = {choice.queued.info.key: choice.node_name for choice in searched.placement}
-            found.chosen = ExaminedPlace(searched.where.name, nodes, cycle.needed)
-
-    def _reserved_for_others(self, cycle: GroupCycle) -> tuple[ReservedNodes, ...]:
-        nodes = self._cache.columns
-        blocking = self._reservations.blocking(cycle.gang.key, cycle.members[0].info) if cycle.members else []
+    def _reserved_for_others(self, request: PlacementRequest) -> tuple[ReservedNodes, ...]:
+        nodes, members = self.cache.columns, request.members
+        blocking = self.reservations.blocking(request.gang.key, members[0].info) if members else []
         return tuple(ReservedNodes(key, tuple(sorted(map(nodes.node_name, rows.tolist())))) for key, rows in blocking)
 
-
-class _DryRun:
-    """Tries of one group cycle.
-
-    Args:
-        cache: The nodes, and the members that have a node.
-        trials: Tries members.
-        next_members: Finds out what members lack.
-        cycle: The group cycle; its profile has no extenders.
-        reservation: Capacity reserved for the gang; None for none.
-        limit: For how many domains the reasons are computed, and for how many nodes in each.
-    """
-
-    def __init__(
-        self,
-        *,
-        cache: ClusterCache,
-        trials: DryTrials,
-        next_members: NextMembers,
-        cycle: GroupCycle,
-        reservation: Reservation | None,
-        limit: int,
-    ) -> None:
-        self._cache = cache
-        self._trials = trials
-        self._next_members = next_members
-        self._cycle = cycle
-        self._reservation = reservation
-        self._limit = limit
-        self._tries = _Tries(limit)
-
-    def run(self, found: GangExamination) -> None:
-        """Run the tries and set their result."""
-        tries, cycle = self._tries, self._cycle
-        screen = DomainScreen(cycle.instance, cycle.needed, self._trials.feasible_rows)
-        domains = DomainTries(self._cache, cycle.gang, cycle.members, cycle.needed, screen=screen, least=self._limit)
-        for where, order in domains:
-            each = _Try(where, order)
-            found.chosen = self._run_try(each, domains)
-            if found.chosen is not None or each.is_error:
-                break
-        if found.chosen is None:
-            found.chosen = self._as_reserved()
-            found.is_reserved = found.chosen is not None
-        found.tried = len(tries.best.keys() | screen.ruled_out.keys())
-        if not found.tried:
-            found.refusal = of_trials(cycle.instance, cycle.needed, ()).message
-        if found.chosen is not None:
-            tries.best.pop(found.chosen.name, None)
-        elif not any(each.is_error for each in tries.best.values()):
-            self._try_small_domains()
-        nearest = tries.nearest()[: self._limit]
+    def _run(self, request: PlacementRequest, found: GangExamination, limit: int) -> None:
+        """Set the domain in which the quorum is feasible, and the reasons in the nearest other ones."""
+        recorder = _Recorder(self.next_members, limit)
+        with self.world.dry_run():
+            chosen, rejection = at_once(self.placing.place(request, Policy(unscreened=limit), recorder))
+        _raise_limit(rejection)
+        found.tried = len(recorder.best.keys() | rejection.ruled_out)
+        found.device_search = rejection.device_search
+        if not rejection.tries and chosen is None:
+            found.refusal = of_rejection(request.instance, request.needed, rejection).message
+        if chosen is not None:
+            found.chosen = _place(request.needed, chosen)
+            found.is_reserved = chosen.is_reserved
+            recorder.best.pop(found.chosen.name, None)
+            self.world.undo(chosen.placed)
+        elif not rejection.is_error:
+            self._run_small_domains(request, recorder, limit)
         found.places = tuple(
-            each.place if number and each.place is not None else self._with_events(each)
-            for number, each in enumerate(nearest)
+            tried.place if number and tried.place is not None else self._with_events(request, tried, limit)
+            for number, tried in enumerate(recorder.nearest())
         )
 
-    def _try_small_domains(self) -> None:
+    def _run_small_domains(self, request: PlacementRequest, recorder: _Recorder, limit: int) -> None:
         """Try also domains that a group cycle skips, because they have room for too few members."""
-        cycle, tries = self._cycle, self._tries
-        assert cycle.gang.group is not None
-        topology = cycle.gang.group.topology
-        if topology is None:
-            return
-        infos = [queued.info for queued in cycle.members]
-        nodes, placed = self._cache.columns, cycle.placed(self._cache)
-        for domain in candidate_domains(nodes, topology, infos, cycle.needed, placed=placed):
-            if len(tries.best) >= tries.limit:
+        recorder.is_tried = False
+
+        def subsets(cache: ClusterCache, group: Group) -> Iterator[tuple[Where, int]]:
+            for domain in group.domains(cache):
+                if len(recorder.best) >= limit:
+                    return
+                if str(domain) not in recorder.best:
+                    yield domain.where, domain.room
+
+        self._search(request, Policy(lambda _: Verdict.STORED, subsets, as_given), recorder)
+
+    def _with_events(self, request: PlacementRequest, tried: _Tried, limit: int) -> ExaminedPlace:
+        """Repeat a placement, and compute the reasons and unblocking events of its next member before it is undone."""
+        where = _as_long_as(tried.where, self.cache.columns.size)
+        observer = _WithEvents(self.next_members, limit, is_tried=tried.is_tried)
+        policy = Policy(lambda _: Verdict.REFUSED, lambda *_: [(where, 0)], lambda _: [tried.order])
+        self._search(request, policy, observer)
+        assert observer.place is not None
+        return observer.place
+
+    def _search(self, request: PlacementRequest, policy: Policy, observer: Observer) -> None:
+        with self.world.dry_run():
+            _, rejection = at_once(place(request, self.world, policy, observer))
+        _raise_limit(rejection)
+
+    def _run_tree(self, request: PlacementRequest, part: Gang, found: GangExamination) -> None:
+        """Set the nodes of one gang of a tree, or why it has none."""
+        with self.world.dry_run():
+            chosen, rejection = at_once(place(request, self.world))
+        _raise_limit(rejection)
+        if chosen is not None:
+            nodes = {each.info.key: each.node_name for each in chosen.placed if each.queued.group == part.key}
+            self.world.undo(chosen.placed)
+            if nodes:
+                found.chosen = ExaminedPlace("", nodes, found.needed)
                 return
-            if str(domain) not in tries.best:
-                self._run_try(_Try(domain.where, cycle.members, is_tried=False))
-
-    def _run_try(self, each: _Try, domains: DomainTries | None = None) -> ExaminedPlace | None:
-        """Run one try and undo it; return the domain if the quorum is feasible, and the group cycle uses the try."""
-        trial, needed = GangTrial(each.where), self._cycle.needed
-        try:
-            self._trials.fill(self._cycle.instance, each.order, needed, trial)
-            each.reached, each.is_error = len(trial.placed), trial.is_error
-            if each.reached >= needed:
-                if domains is not None and not domains.accepts(trial, each.order):
-                    return None
-                place = _place(needed, trial, each)
-                self._tries.add(each)
-                return place if each.is_tried else None
-            if self._tries.is_near(each):
-                each.place = _place(needed, trial, each, self._next_member(trial, with_events=False))
-            self._tries.add(each)
-            if domains is not None:
-                domains.rejected(trial, each.order)
-            return None
-        finally:
-            self._trials.undo(trial)
-
-    def _as_reserved(self) -> ExaminedPlace | None:
-        """Return the result on the capacity reserved for the gang, if the quorum is feasible there now."""
-        cycle, reservation = self._cycle, self._reservation
-        request = cycle.request(self._cache)
-        pairs = None if reservation is None else assignment(self._cache.columns, reservation, request)
-        if reservation is None or pairs is None or not reservation.fits_now():
-            return None
-        trial = GangTrial(ANYWHERE)
-        try:
-            for queued, name in pairs:
-                trial.where = Where(only(self._cache.columns, name), "node(s) were not planned for this member")
-                held = len(trial.placed)
-                self._trials.fill(cycle.instance, [queued], held + 1, trial)
-                if len(trial.placed) == held:
-                    return None
-            trial.where = Where(name=reservation.plan.domain)
-            return _place(cycle.needed, trial, _Try(trial.where, cycle.members))
-        finally:
-            self._trials.undo(trial)
-
-    def _with_events(self, each: _Try) -> ExaminedPlace:
-        """Repeat a try, and compute the reasons and unblocking events of its next member before it is undone."""
-        trial, needed = GangTrial(_as_long_as(each.where, self._cache.columns.size)), self._cycle.needed
-        try:
-            self._trials.fill(self._cycle.instance, each.order, needed, trial)
-            return _place(needed, trial, each, self._next_member(trial, with_events=True))
-        finally:
-            self._trials.undo(trial)
-
-    def _next_member(self, trial: GangTrial, *, with_events: bool) -> NextMember | None:
-        return self._next_members.next_of(self._cycle, trial, self._limit, with_events=with_events)
+            lack = rejection.lacks.get(part.key, "no member fits")
+            name = request.gang.key.name
+            found.refusal = f'other groups of composite pod group "{name}" fit without it: {lack}'
+        else:
+            found.refusal = rejection.lack
+        failed = [each for tried in (chosen, *rejection.tries) if tried is not None for each in tried.failed]
+        rejected = (each for each in failed if each[0].queued.group == part.key)
+        attempt, failure = next((each for each in failed if each[1].is_error), None) or next(rejected, (None, None))
+        if attempt is not None and failure is not None:
+            member = NextMember(attempt.info, failure.message)
+            found.places = (ExaminedPlace("", {}, found.needed, member, failure.is_error),)
 
 
-def _place(needed: int, trial: GangTrial, each: _Try, lacking: NextMember | None = None) -> ExaminedPlace:
-    nodes = {attempt.info.key: attempt.node_name for attempt in trial.placed}
-    return ExaminedPlace(trial.where.name, nodes, needed, lacking, trial.is_error, each.is_tried)
+def _raise_limit(rejection: Rejection) -> None:
+    if rejection.limit is not None:
+        raise rejection.limit
+
+
+def _place(needed: int, found: Placement, lacking: NextMember | None = None, *, is_tried: bool = True) -> ExaminedPlace:
+    nodes = {attempt.info.key: attempt.node_name for attempt in found.placed}
+    return ExaminedPlace(found.where.name, nodes, needed, lacking, found.is_error, is_tried)
 
 
 def _as_long_as(where: Where, size: int) -> Where:
     """Return the domain for columns that have grown: a hypothetical node leaves a free row."""
-    former = where.among
+    former = where.mask
     if former is None or len(former) == size:
         return where
     among = np.zeros(size, dtype=np.bool_)

@@ -1,4 +1,4 @@
-"""What the first infeasible member of a try lacks, for :mod:`.gang_dry_run`."""
+"""What the first infeasible member of a placement lacks, for :mod:`.gang_dry_run`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.explain.device_findings import device_findings
 from scheduler_core.explain.gang_nearest_nodes import labels_of
 from scheduler_core.explain.nearest_nodes import NearMiss, near_misses
-from scheduler_core.explain.pod_dry_run import Companions, Examiner
+from scheduler_core.explain.pod_dry_run import Examiner, GangContext
 from scheduler_core.explain.unblocking_events import Unblocking, UnblockingEvents
-from scheduler_core.gangs.placement_search import GroupCycle
-from scheduler_core.gangs.placement_trial import GangTrial
+from scheduler_core.placement.requests import Placement, PlacementRequest
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
 
@@ -33,45 +32,39 @@ class NextMember:
     unblocking: tuple[Unblocking, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
 class NextMembers:
-    """Finds out what the first infeasible member of a try lacks, while the members before it are assumed.
+    """Finds out what the first infeasible member of a placement lacks, while the members before it are assumed."""
 
-    Args:
-        nodes: The columns.
-        examiner: Dry-runs attempts.
-        unblocking: Finds unblocking events.
-    """
+    nodes: NodeColumns
+    examiner: Examiner
+    unblocking: UnblockingEvents
 
-    def __init__(self, nodes: NodeColumns, examiner: Examiner, unblocking: UnblockingEvents) -> None:
-        self._nodes = nodes
-        self._examiner = examiner
-        self._unblocking = unblocking
-
-    def next_of(self, cycle: GroupCycle, trial: GangTrial, limit: int, *, with_events: bool) -> NextMember | None:
-        """Return the first infeasible member of a try; None if no member was rejected.
+    def next_of(
+        self, request: PlacementRequest, found: Placement, limit: int, *, with_events: bool
+    ) -> NextMember | None:
+        """Return the first infeasible member of a placement; None if no member was rejected.
 
         Args:
-            cycle: The group cycle.
-            trial: The try, whose feasible members are still assumed.
             limit: Number of nodes for which the reasons are computed.
             with_events: Whether to compute unblocking events, too.
         """
-        if not trial.failed:
+        if not found.failed:
             return None
-        attempt, failure = trial.failed[0]
+        attempt, failure = found.failed[0]
         if failure.is_error:
             return NextMember(attempt.info, failure.message)
-        assert cycle.gang.group is not None
-        labels = labels_of(self._nodes, cycle.gang.group.topology, trial.where)
-        companions = Companions(frozenset(cycle.gang.pods), labels)
-        again = self._examiner.examine_member(cycle.instance, attempt.queued, companions)
+        assert request.gang.group is not None
+        labels = labels_of(self.nodes, request.gang.group.topology, found.where)
+        gang_context = GangContext(frozenset(request.gang.pods), labels)
+        again = self.examiner.examine_member(request.instance, attempt.queued, gang_context)
         if again.feasible or again.error:
             # A later point rejected it after its node was chosen, so no node lacks anything.
             return NextMember(attempt.info, failure.message)
         try:
-            devices = device_findings(self._nodes, cycle.instance, again)
-            misses = near_misses(self._nodes, cycle.instance, again, limit, devices)
-            events = self._unblocking.find(cycle.instance, again, misses, devices) if with_events else ()
+            devices = device_findings(self.nodes, request.instance, again)
+            misses = near_misses(self.nodes, request.instance, again, limit, devices)
+            events = self.unblocking.find(request.instance, again, misses, devices) if with_events else ()
         except SchedulerCoreError:
             return NextMember(attempt.info, failure.message)
         return NextMember(attempt.info, failure.message, misses, events)

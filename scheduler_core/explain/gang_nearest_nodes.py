@@ -7,14 +7,19 @@ tenth of the scheduler's time.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.gang_constraints import Where
 from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.explain.nearest_nodes import Lack, NearMiss, near_misses
-from scheduler_core.explain.pod_dry_run import Companions, Examiner
+from scheduler_core.explain.pod_dry_run import Examiner, GangContext
 from scheduler_core.framework.extension_points import Shortage
-from scheduler_core.gangs.placement_trial import GangTrial
+from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.model.pod_group import GroupTopology
+from scheduler_core.placement.engine import Observer
+from scheduler_core.placement.requests import Placement, PlacementRequest
 from scheduler_core.ports import Clock
 from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.snapshot.node_columns import NodeColumns
@@ -37,54 +42,51 @@ def labels_of(nodes: NodeColumns, topology: GroupTopology | None, where: Where) 
     return {key: labels[key] for key in dict.fromkeys((topology.key, level)) if key in labels}
 
 
-class NearestNodesOfGangs:
-    """Describes the nearest nodes of rejected gangs.
+@dataclass(slots=True)
+class NearestNodesOfGangs(Observer):
+    """Describes the nearest nodes of rejected gangs."""
 
-    Args:
-        nodes: The columns.
-        examiner: Dry-runs attempts.
-        clock: Time.
-    """
+    nodes: NodeColumns
+    examiner: Examiner
+    clock: Clock
+    _not_before: float = field(default=0.0, init=False)
 
-    def __init__(self, nodes: NodeColumns, examiner: Examiner, clock: Clock) -> None:
-        self._nodes = nodes
-        self._examiner = examiner
-        self._clock = clock
-        self._not_before = 0.0
-        """Clock time, in seconds, before which nothing is computed."""
+    def failed(
+        self, request: PlacementRequest, found: Placement, order: Sequence[QueuedPod], tries: Sequence[Placement]
+    ) -> None:
+        """Describe the nearest nodes of a placement that reaches more members than those before it."""
+        del order
+        if found.failed and not found.is_error and all(found.reached > each.reached for each in tries):
+            found.nearest = self.describe(request.gang, found)
 
-    def describe(self, gang: Gang, trial: GangTrial) -> str:
-        """Describe the nearest nodes for the next member of a failed try.
-
-        Args:
-            gang: The gang.
-            trial: The try, whose feasible members are still assumed.
+    def describe(self, gang: Gang, found: Placement) -> str:
+        """Describe the nearest nodes for the next member of a failed placement.
 
         Returns:
             A sentence without a full stop; "" if there is none, or if it must not be computed now.
         """
-        attempt, failure = trial.failed[0]
-        key, now = f"{trial.where.name}/{trial.reached}/{failure.message}", self._clock.now()
+        attempt, failure = found.failed[0]
+        key, now = f"{found.where.name}/{found.reached}/{failure.message}", self.clock.now()
         if gang.nearest is not None and gang.nearest[0] == key:
             is_fresh = now < gang.nearest[2] + _OLDEST_SECONDS
             if is_fresh or now < self._not_before:
                 return gang.nearest[1]
         if now < self._not_before:
             return ""
-        text = self._compute(gang, trial, attempt)
-        took = self._clock.now() - now
+        text = self._compute(gang, found, attempt)
+        took = self.clock.now() - now
         self._not_before = now + took * (1 + _TIMES_APART)
         gang.nearest = (key, text, now)
         return text
 
-    def _compute(self, gang: Gang, trial: GangTrial, attempt: Attempt) -> str:
+    def _compute(self, gang: Gang, found: Placement, attempt: Attempt) -> str:
         topology = None if gang.group is None else gang.group.topology
-        companions = Companions(frozenset(gang.pods), labels_of(self._nodes, topology, trial.where))
+        gang_context = GangContext(frozenset(gang.pods), labels_of(self.nodes, topology, found.where))
         try:
-            again = self._examiner.examine_member(attempt.instance, attempt.queued, companions)
+            again = self.examiner.examine_member(attempt.instance, attempt.queued, gang_context)
             if again.feasible or again.error:
                 return ""
-            misses = near_misses(self._nodes, attempt.instance, again, _MAX_NODES)
+            misses = near_misses(self.nodes, attempt.instance, again, _MAX_NODES)
         except SchedulerCoreError:
             return ""
         return _sentence(misses)

@@ -37,7 +37,7 @@ from scheduler_core.snapshot.pod_info import PodInfo
 _OUTSIDE = "node(s) were outside the gang's domain"
 
 
-class Companions(Struct, frozen=True):
+class GangContext(Struct, frozen=True):
     """The gang with which a pod is scheduled.
 
     Attributes:
@@ -59,7 +59,7 @@ class Companions(Struct, frozen=True):
         return among
 
 
-ALONE = Companions()
+ALONE = GangContext()
 
 
 class Examination(Struct):
@@ -83,7 +83,7 @@ class Examination(Struct):
         preemption: What PostFilter would do; None for nothing.
         planned_writes: Returns what PreBind would write for a feasible node, while nothing changes.
         error: Error that ended the attempt; "" for none.
-        companions: The gang with which the pod is scheduled.
+        gang_context: The gang with which the pod is scheduled.
     """
 
     pod: PodInfo
@@ -103,7 +103,7 @@ class Examination(Struct):
     preemption: PostFilterPreview | None = None
     planned_writes: Callable[[str], Mapping[str, Any] | None] | None = None
     error: str = ""
-    companions: Companions = ALONE
+    gang_context: GangContext = ALONE
 
 
 class Examiner:
@@ -163,20 +163,20 @@ class Examiner:
             found.error = found.message = str(error)
         return found
 
-    def examine_member(self, instance: FrameworkInstance, queued: QueuedPod, companions: Companions) -> Examination:
+    def examine_member(self, instance: FrameworkInstance, queued: QueuedPod, gang_context: GangContext) -> Examination:
         """Run PreFilter and Filter for one member of a gang, whose other members may be assumed on nodes.
 
         Args:
             instance: The profile.
             queued: The member in the queue.
-            companions: Its gang.
+            gang_context: Its gang.
 
         Returns:
             The result, without nodes outside the gang's domain.
         """
-        found = Examination(queued.info, companions=companions)
+        found = Examination(queued.info, gang_context=gang_context)
         try:
-            attempt = self.attempt(companions, instance, queued)
+            attempt = self.attempt(gang_context, instance, queued)
             feasible = self._selection.find_feasible(attempt, everywhere=True)
             _note_nodes(self._nodes, feasible, found)
         except NoNodesError as error:
@@ -184,16 +184,16 @@ class Examiner:
         except SchedulerCoreError as error:
             found.error = found.message = str(error)
         columns = self._nodes
-        if companions.labels and found.rejected:
-            among = companions.among(columns)
+        if gang_context.labels and found.rejected:
+            among = gang_context.among(columns)
             found.rejected = {name: why for name, why in found.rejected.items() if among[columns.row_of(name)]}
         return found
 
-    def attempt(self, companions: Companions, instance: FrameworkInstance, queued: QueuedPod) -> Attempt:
+    def attempt(self, gang_context: GangContext, instance: FrameworkInstance, queued: QueuedPod) -> Attempt:
         """Return an attempt for a pod, restricted to the nodes of its gang's domain."""
         attempt = Attempt(queued, queued.info, instance, self._clock.now())
-        if companions.labels:
-            attempt.among, attempt.among_reason = companions.among(self._nodes), _OUTSIDE
+        if gang_context.labels:
+            attempt.among, attempt.among_reason = gang_context.among(self._nodes), _OUTSIDE
         return attempt
 
     def queued(self, info: PodInfo) -> QueuedPod:

@@ -105,14 +105,14 @@ class UnblockingEvents:
             return ()
         search = _Search(self._cache, self._selection, self._examiner, instance, found)
         columns, info = self._cache.columns, found.pod
-        companions = found.companions
-        running = [placed.info for placed in self._cache.placed_pods() if placed.info.uid not in companions.uids]
+        gang_context = found.gang_context
+        running = [placed.info for placed in self._cache.placed_pods() if placed.info.uid not in gang_context.uids]
         candidates = chain(
             pod_changes(info, columns, misses),
             node_changes(info, columns, misses),
             pods_deleted(running, columns, misses, info),
             pods_added(info, columns, misses),
-            (_in_domain(candidate, companions.labels) for candidate in nodes_added(info, columns, misses)),
+            (_in_domain(candidate, gang_context.labels) for candidate in nodes_added(info, columns, misses)),
             storage_changes(info, columns, misses),
             device_changes(info, columns, misses, devices),
         )
@@ -203,7 +203,7 @@ class _Search:
         queued = self._examiner.queued(info)
         if not self._rules.preview_gate(queued).is_success:
             return ""
-        attempt = self._examiner.attempt(self._found.companions, self._instance, queued)
+        attempt = self._examiner.attempt(self._found.gang_context, self._instance, queued)
         feasible = self._selection.find_feasible(attempt, everywhere=True)
         names = [self._cache.columns.node_name(row) for row in feasible.rows.tolist()]
         return min(names, default="")

@@ -14,14 +14,14 @@ from scheduler_core.cycle.failure_handler import Failure, failed_scheduling, pat
 from scheduler_core.errors import AttemptLimitError
 from scheduler_core.framework.queued_pod import QueuedGang, QueuedPod
 from scheduler_core.framework.status import GANG_SCHEDULING
-from scheduler_core.gangs.placement_trial import GangTrial
-from scheduler_core.gangs.topology_domains import count_domains
 from scheduler_core.metrics.attempt_reports import log_gang
 from scheduler_core.metrics.profile_metrics import ERROR
 from scheduler_core.metrics.profile_metrics import UNSCHEDULABLE as UNSCHEDULABLE_RESULT
 from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, PodGroup
+from scheduler_core.placement.requests import Placement, Rejection
+from scheduler_core.placement.subsets import count_domains
 from scheduler_core.ports import Clock, ClusterWriter
 from scheduler_core.queueing.gang_members import Gang, GangOutcome
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
@@ -87,11 +87,6 @@ def not_enough_free(instance: FrameworkInstance, nodes: NodeColumns, gang: Gang)
 
     Once a member has a node or has succeeded, what the others need follows from their own requests, so nothing is
     compared.
-
-    Args:
-        instance: The profile.
-        nodes: The columns.
-        gang: The gang.
     """
     group = gang.group
     if group is None or gang.placed or gang.succeeded:
@@ -109,13 +104,7 @@ def not_enough_free(instance: FrameworkInstance, nodes: NodeColumns, gang: Gang)
 
 
 def of_strangers(profile: str, strangers: Sequence[str], needed: int) -> GangFailure:
-    """Return the failure of a group whose members name several schedulers, none of which has the quorum.
-
-    Args:
-        profile: The scheduler name of the attempt.
-        strangers: The other scheduler names of its members.
-        needed: Members that must be scheduled together.
-    """
+    """Return the failure of a group whose members name several schedulers, none of which has the quorum."""
     others = ", ".join(sorted(set(strangers)))
     message = f"members name other schedulers than {profile} ({others}); give all members of a group one schedulerName"
     return GangFailure(message, rejected_by=frozenset((GANG_SCHEDULING,)), needed=needed)
@@ -127,9 +116,7 @@ def of_mixed(group: PodGroup, members: Sequence[Pod], needed: int) -> GangFailur
     Follows kube-scheduler v1.37.1, ``schedule_one_podgroup.go`` (``validatePodGroup``), with its messages.
 
     Args:
-        group: The group.
         members: The members that wait or are scheduled, in the order in which they are compared.
-        needed: Members that must be scheduled together.
     """
     scheduler = members[0].spec.scheduler_name if members else ""
     policy = group.preemption_policy
@@ -151,60 +138,57 @@ def of_mixed(group: PodGroup, members: Sequence[Pod], needed: int) -> GangFailur
     return None
 
 
-def of_trials(instance: FrameworkInstance, needed: int, trials: Sequence[GangTrial]) -> GangFailure:
-    """Return the failure of tries without a quorum: the reasons of the best try, the rejecting plugins of all."""
-    if not trials:
+def of_rejection(instance: FrameworkInstance, needed: int, rejection: Rejection) -> GangFailure:
+    """Return the failure of a rejected request: the reasons of the best try, the rejecting plugins of all."""
+    if rejection.limit is not None:
+        return _of_limit(instance, needed, rejection, rejection.limit)
+    tries = rejection.tries
+    if not tries:
         message = "no node has the topology's label; label the nodes or change the PodGroup's topology"
         return GangFailure(message, rejected_by=instance.label_plugins | {GANG_SCHEDULING}, needed=needed)
-    best = max(trials, key=lambda trial: trial.reached)
-    rejected: set[str] = set()
-    pending: set[str] = set()
+    best = max(tries, key=lambda each: each.reached)
+    rejected, pending = set(rejection.rejected_by), set(rejection.pending_on)
     classes: dict[object, PodInfo] = {}
-    for trial in trials:
-        rejected |= trial.rejected_by
-        pending |= trial.pending_on
-        for attempt, failure in trial.failed:
-            rejected |= failure.rejected_by
-            pending |= failure.pending_on
-            if len(classes) < _MAX_CLASSES:
-                classes.setdefault(filter_class(attempt.instance, attempt.info), attempt.info)
-    if best.lack and not best.failed:
+    for attempt, failure in (each for tried in tries for each in tried.failed):
+        rejected |= failure.rejected_by
+        pending |= failure.pending_on
+        if len(classes) < _MAX_CLASSES:
+            classes.setdefault(filter_class(attempt.instance, attempt.info), attempt.info)
+    if rejection.lack and not best.failed:
         # Only another group or member can complete the quorum of the tree.
         rejected.add(GANG_SCHEDULING)
-    if best.where.name or best.has_untried_domains:
+    if best.where.name or rejection.has_untried_domains:
         # Not all domains with too little room are tried: freed resources in any of them may help.
         rejected |= instance.capacity_plugins
-    broken = next((each for trial in trials for each in trial.failed if each[1].is_error), None)
+    broken = next((each for tried in tries for each in tried.failed if each[1].is_error), None)
     if broken is not None:
         message = f"{broken[0].info.key}: {broken[1].message}"
         return GangFailure(message, SCHEDULER_ERROR, fitting=best.reached, needed=needed)
-    text = "; ".join([_sentence(needed, best, trials), *(each.device_search for each in trials if each.device_search)])
+    text = _sentence(needed, best, rejection)
     return GangFailure(
-        text, UNSCHEDULABLE, frozenset(rejected), frozenset(pending),
-        tuple(classes.values()), best.reached, needed, best.nearest, untried=len(best.untried), lacks=best.lacks,
+        f"{text}; {rejection.device_search}" if rejection.device_search else text,
+        UNSCHEDULABLE, frozenset(rejected), frozenset(pending),
+        tuple(classes.values()), best.reached, needed, best.nearest, untried=len(best.untried), lacks=rejection.lacks,
     )  # fmt: skip
 
 
-def of_limit(
-    instance: FrameworkInstance, needed: int, trials: Sequence[GangTrial], limit: AttemptLimitError
-) -> GangFailure:
+def _of_limit(instance: FrameworkInstance, needed: int, rejection: Rejection, limit: AttemptLimitError) -> GangFailure:
     """Return the failure of a gang whose search took more steps than it may; any freed resource may help it."""
     message = f"the search for the nodes of {needed} members that must be placed together was {limit}"
     rejected_by = instance.capacity_plugins | {GANG_SCHEDULING} | ({limit.plugin} if limit.plugin else set())
-    if not trials:
+    if not rejection.tries:
         return GangFailure(message, rejected_by=rejected_by, needed=needed, is_given_up=True)
-    found = of_trials(instance, needed, trials)
+    found = of_rejection(instance, needed, replace(rejection, limit=None))
     if found.is_error:
         return found
     message = f"{message}; until then {found.message}"
     return replace(found, message=message, rejected_by=found.rejected_by | rejected_by, is_given_up=True)
 
 
-def _sentence(needed: int, best: GangTrial, trials: Sequence[GangTrial]) -> str:
-    if best.lack:
-        return "; for ".join([best.lack, *(f"{tried.info.key}: {why.message}" for tried, why in best.failed[:1])])
-    domains = {trial.where.name for trial in trials if trial.where.name}
-    domains.update(*(trial.ruled_out for trial in trials))
+def _sentence(needed: int, best: Placement, rejection: Rejection) -> str:
+    if rejection.lack:
+        return "; for ".join([rejection.lack, *(f"{tried.info.key}: {why.message}" for tried, why in best.failed[:1])])
+    domains = {each.where.name for each in rejection.tries if each.where.name} | rejection.ruled_out
     where = f" in {best.where.name}" if best.where.name else ""
     if where and len(domains) > 1:
         where += f", the nearest of {len(domains)} domains tried"
@@ -234,31 +218,15 @@ def quorum_text(nodes: NodeColumns, gang: Gang, failure: GangFailure) -> str:
     return f"{text}, pod group preemption: {failure.preemption}" if failure.preemption else text
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FailedGangs:
-    """Reports failed group cycles and requeues their gangs.
+    """Reports failed group cycles and requeues their gangs."""
 
-    Args:
-        nodes: The columns.
-        queue: The queue.
-        writer: Writer of conditions and events.
-        metrics: Metrics of the scheduler.
-        clock: Time.
-    """
-
-    def __init__(
-        self,
-        *,
-        nodes: NodeColumns,
-        queue: SchedulingQueue,
-        writer: ClusterWriter,
-        metrics: SchedulerMetrics,
-        clock: Clock,
-    ) -> None:
-        self._nodes = nodes
-        self._queue = queue
-        self._writer = writer
-        self._metrics = metrics
-        self._clock = clock
+    nodes: NodeColumns
+    queue: SchedulingQueue
+    writer: ClusterWriter
+    metrics: SchedulerMetrics
+    clock: Clock
 
     def handle(self, entry: QueuedGang, gang: Gang, failure: GangFailure) -> None:
         """Report a failed group cycle and requeue the gang."""
@@ -266,22 +234,22 @@ class FailedGangs:
         message = f"{failure.message.rstrip('.')}. {failure.hint}." if failure.hint else failure.message
         for part in gang.parts:
             if part.waiting:
-                quorum = quorum_text(self._nodes, part, failure)
+                quorum = quorum_text(self.nodes, part, failure)
                 part.outcome = GangOutcome(failure.reason, message, fitting, quorum=quorum)
                 part.victims = failure.victims
         if gang.is_tree:
             gang.outcome, gang.victims = GangOutcome(failure.reason, message, fitting), failure.victims
         self._count(entry, gang, failure)
         members = list(gang.waiting.values())
-        if self._queue.is_in_flight(entry.uid):
+        if self.queue.is_in_flight(entry.uid):
             # Otherwise it is requeued already, and an error was raised after that.
             entry.rejected_by, entry.pending_on = failure.rejected_by, failure.pending_on
         entry.rejected_members = failure.rejected_members or tuple(pod.info for pod in members[:1])
         for queued in members:
             queued.attempts += 1
-            self._queue.nominator.decide(queued.info, failure.nominations.get(queued.uid, ""))
-        self._queue.failed(entry)
-        self._queue.gangs.changed(gang)
+            self.queue.nominator.decide(queued.info, failure.nominations.get(queued.uid, ""))
+        self.queue.failed(entry)
+        self.queue.gangs.changed(gang)
         for queued in members:
             self._report(queued, failure, entry.profile)
 
@@ -289,15 +257,15 @@ class FailedGangs:
         """Write the condition of a member, and record an event if it changes."""
         pod, nominated = queued.info.pod, failure.nominations.get(queued.uid, "")
         of_member = Failure(failure.message, failure.rejected_by, failure.pending_on, failure.is_error, nominated)
-        if patch_status(self._writer, pod, of_member, queued=queued, nominations=self._queue.nominator):
-            self._writer.record(failed_scheduling(pod, failure.message, profile))
+        if patch_status(self.writer, pod, of_member, queued=queued, nominations=self.queue.nominator):
+            self.writer.record(failed_scheduling(pod, failure.message, profile))
 
     def _count(self, entry: QueuedGang, gang: Gang, failure: GangFailure) -> None:
-        record = self._metrics.records[entry.profile]
+        record = self.metrics.records[entry.profile]
         result = ERROR if failure.is_error else UNSCHEDULABLE_RESULT
-        self._metrics.profiles[entry.profile].attempts[result].observe(self._clock.now() - entry.tried_at)
+        self.metrics.profiles[entry.profile].attempts[result].observe(self.clock.now() - entry.tried_at)
         if failure.is_error:
-            record.count_error(f"gang {gang.key}: {failure.message}", self._clock.wall())
+            record.count_error(f"gang {gang.key}: {failure.message}", self.clock.wall())
             extra = {"podgroup": str(gang.key), "profile": entry.profile, "result": ERROR}
             log.warning(
                 "gang %s cannot be scheduled by profile %s: %s", gang.key, entry.profile, failure.message, extra=extra

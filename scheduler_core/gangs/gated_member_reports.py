@@ -39,8 +39,6 @@ class GatedMembers:
 
     Args:
         queue: The queue; the pods that it gates are reported.
-        clock: Time.
-        writer: Writer of conditions and events.
     """
 
     def __init__(self, queue: SchedulingQueue, clock: Clock, writer: ClusterWriter) -> None:

@@ -17,28 +17,39 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from scheduler_core.cycle.assume_and_reserve import AssumedPods
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.cycle_report import CycleReport
-from scheduler_core.cycle.gang_bind_barrier import GangBinding
+from scheduler_core.cycle.gang_bind_barrier import GangBindBarrier
 from scheduler_core.cycle.internal_errors import InternalErrors, try_twice
 from scheduler_core.cycle.scheduling_cycle import SchedulingCycle
 from scheduler_core.cycle.suspension import Suspension
-from scheduler_core.errors import AttemptLimitError, error_message
+from scheduler_core.errors import error_message
+from scheduler_core.framework.extension_points import SumsFilter
 from scheduler_core.framework.gang_preemptor import GangEviction, TriedMember
 from scheduler_core.framework.queued_pod import QueuedGang
 from scheduler_core.framework.status import GANG_SCHEDULING
-from scheduler_core.gangs.failure_handler import SCHEDULER_ERROR, FailedGangs, GangFailure, of_limit, of_trials
-from scheduler_core.gangs.placement_search import GroupCycle, QuorumSearch
-from scheduler_core.gangs.placement_trial import GangTrial
+from scheduler_core.gangs.failure_handler import (
+    SCHEDULER_ERROR,
+    FailedGangs,
+    GangFailure,
+    not_enough_free,
+    of_mixed,
+    of_rejection,
+    of_strangers,
+)
+from scheduler_core.gangs.gang_placing import GangPlacing
 from scheduler_core.gangs.preemption import GangPreemption, evict
-from scheduler_core.gangs.reservation_cycle import ReservedScheduling
+from scheduler_core.gangs.reservation_cycle import Reserving
 from scheduler_core.gangs.reservation_lifecycle import GangReservations
 from scheduler_core.metrics.attempt_reports import log_gang
 from scheduler_core.metrics.profile_metrics import ERROR, SCHEDULED, UNSCHEDULABLE, WAITING_ON_PREEMPTION
 from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics
+from scheduler_core.placement.engine import Observer, Policy, Verdict, awaited
+from scheduler_core.placement.requests import Placement, PlacementRequest, Rejection
+from scheduler_core.placement.subsets import scattered_members, scheduled_members, too_small_domains
 from scheduler_core.ports import Clock
 from scheduler_core.queueing.gang_members import Gang, GangOutcome
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
@@ -51,52 +62,35 @@ from scheduler_core.snapshot.cluster_cache import ClusterCache
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GangScheduler:
-    """Runs group cycles.
+    """Runs group cycles: begin, place, and commit or reject."""
 
-    Args:
-        queue: The queue.
-        profiles: The live profiles.
-        suspension: Defers changes while a cycle awaits an extender.
-        clock: Time.
-        attempts: Schedules gangs.
-        failed: Reports and requeues gangs.
-        errors: Undoes cycles that an exception interrupted.
-    """
-
-    def __init__(
-        self,
-        *,
-        queue: SchedulingQueue,
-        profiles: ProfileTable,
-        suspension: Suspension,
-        clock: Clock,
-        attempts: GroupAttempts,
-        failed: FailedGangs,
-        errors: InternalErrors,
-    ) -> None:
-        self._queue = queue
-        self._profiles = profiles
-        self._suspension = suspension
-        self._clock = clock
-        self._attempts = attempts
-        self._failed = failed
-        self._errors = errors
+    cache: ClusterCache
+    queue: SchedulingQueue
+    profiles: ProfileTable
+    suspension: Suspension
+    clock: Clock
+    metrics: SchedulerMetrics
+    assumed: AssumedPods
+    placing: GangPlacing
+    observer: Observer
+    commit: QuorumCommit
+    rejection: GangRejection
+    failed: FailedGangs
+    errors: InternalErrors
 
     async def schedule(self, entry: QueuedGang) -> list[Attempt]:
         """Run one group cycle.
-
-        Args:
-            entry: The popped entry of a gang.
 
         Returns:
             The attempts whose pods are assumed and must be bound; none if the gang was not scheduled. Awaits only if
             the profile has extenders; the cycle is suspended then. If it is cancelled, the gang is released and
             requeued.
         """
-        queue = self._queue
-        entry.tried_at = self._clock.now()
-        gang, instance = queue.gangs.get(entry.gang_key), self._profiles.get(entry.profile)
+        queue = self.queue
+        entry.tried_at = self.clock.now()
+        gang, instance = queue.gangs.get(entry.gang_key), self.profiles.get(entry.profile)
         if gang is None or gang.group is None or instance is None or not gang.has_quorum:
             queue.failed(entry)
             return []
@@ -106,10 +100,10 @@ class GangScheduler:
             if not instance.extenders:
                 attempts = await self._run(entry, gang, instance)
             else:
-                with self._suspension.of_cycle():
+                with self.suspension.of_cycle():
                     attempts = await self._run(entry, gang, instance)
         except BaseException:
-            self._errors.undo()
+            self.errors.undo()
             if queue.find(entry.uid) is entry:
                 queue.failed(entry)
             raise
@@ -120,264 +114,260 @@ class GangScheduler:
     async def _run(self, entry: QueuedGang, gang: Gang, instance: FrameworkInstance) -> list[Attempt]:
         """Run one attempt; an exception of any step fails this gang only, with everything undone."""
         try:
-            return await self._attempts.run(GroupCycle(entry, gang, instance))
+            return await self._attempt(entry, PlacementRequest.of(gang, instance))
         except Exception as fault:
             text = "the cycle of gang %s failed in the scheduler itself"
             try_twice(log.error, text, gang.key, exc_info=fault, extra={"podgroup": str(gang.key)})
-            self._errors.undo()
+            self.errors.undo()
             failure = GangFailure(error_message(fault), SCHEDULER_ERROR, needed=gang.needed)
-            if not try_twice(self._failed.handle, entry, gang, failure):
-                self._errors.requeue(entry)
+            if not try_twice(self.failed.handle, entry, gang, failure):
+                self.errors.requeue(entry)
             return []
 
-
-class GroupAttempts:
-    """Attempts to schedule gangs: search, then commit or rejection.
-
-    Args:
-        cache: The nodes.
-        search: Searches the nodes of a quorum.
-        commit: Hands members over to their binding cycles.
-        rejection: Handles gangs that are not scheduled.
-        clock: Time.
-        metrics: Metrics of the scheduler.
-    """
-
-    def __init__(
-        self,
-        *,
-        cache: ClusterCache,
-        search: QuorumSearch,
-        commit: QuorumCommit,
-        rejection: GangRejection,
-        clock: Clock,
-        metrics: SchedulerMetrics,
-    ) -> None:
-        self._cache = cache
-        self._search = search
-        self._commit = commit
-        self._rejection = rejection
-        self._clock = clock
-        self._metrics = metrics
-
-    async def run(self, cycle: GroupCycle) -> list[Attempt]:
-        """Run one attempt; return the attempts of the scheduled members."""
-        gang, clock, begun = cycle.gang, self._clock, self._clock.now()
+    async def _attempt(self, entry: QueuedGang, request: PlacementRequest) -> list[Attempt]:
+        gang, clock, begun = request.gang, self.clock, self.clock.now()
         now = clock.wall()
         for each in (gang, *gang.parts):
             each.last_attempt, each.first_attempt = now, each.first_attempt or now
-        for queued in cycle.members:
-            queued.first_attempt = queued.first_attempt or cycle.entry.first_attempt
-        lack = cycle.refusal(self._cache)
-        failed: list[GangTrial] = []
-        placed: GangTrial | None = None
-        if lack is None:
-            try:
-                placed = await self._search.search(cycle, failed)
-            except AttemptLimitError as limit:
-                lack = of_limit(cycle.instance, cycle.needed, failed, limit)
+        for queued in request.members:
+            queued.first_attempt = queued.first_attempt or entry.first_attempt
+        failure = refusal(self.cache, request)
+        found, rejection = None, Rejection()
+        if failure is None:
+            needed = None if gang.is_tree else request.needed
+            policy = Policy(lambda found: self._permit(found, len(found.placed) if needed is None else needed))
+            # Nominations of members do not block other members of the same gang.
+            with self.queue.nominator.without(gang.waiting):
+                found, rejection = await awaited(self.placing.place(request, policy, self.observer))
         searched = clock.now()
-        if placed is None:
-            failure = lack or of_trials(cycle.instance, cycle.needed, failed)
-            if lack is None:
-                failure = cycle.with_impossible_topology(self._cache, failure)
-            self._count(cycle, self._rejection.reject(cycle, failure, failed), begun, searched)
+        if found is None:
+            if failure is None:
+                failure = of_rejection(request.instance, request.needed, rejection)
+                if not failure.is_given_up:
+                    failure = _with_impossible_topology(self.cache, request, failure)
+            self._count(entry, self.rejection.reject(entry, request, failure, rejection), begun, searched)
             return []
-        attempts = self._commit.commit(cycle, placed, failed)
+        attempts = self.commit.commit(entry, request, found, rejection)
         # The members are in flight now, so a report that raises must not keep them from being bound.
-        try_twice(self._report_scheduled, cycle, len(attempts), begun, searched)
+        try_twice(self._report_scheduled, entry, len(attempts), begun, searched)
         return attempts
 
-    def _report_scheduled(self, cycle: GroupCycle, count: int, begun: float, searched: float) -> None:
-        self._count(cycle, SCHEDULED, begun, searched)
-        waited = self._clock.now() - (cycle.entry.first_attempt or begun)
-        self._metrics.profiles[cycle.entry.profile].gang_waits.observe(waited)
+    def _permit(self, found: Placement, needed: int) -> Verdict:
+        """Run Permit for all assumed members, and accept the placement if the quorum passed or waits there."""
+        passed: list[Attempt] = []
+        for attempt in found.placed:
+            assert attempt.recorder is not None, "members are recorded"
+            attempt.recorder.resume()
+            failure = self.assumed.permit(attempt)
+            if failure is None:
+                passed.append(attempt)
+            else:
+                self.assumed.release(attempt)
+                found.failed.append((attempt, failure))
+        found.placed = passed
+        return Verdict.TAKEN if len(passed) >= needed else Verdict.REFUSED
+
+    def _report_scheduled(self, entry: QueuedGang, count: int, begun: float, searched: float) -> None:
+        self._count(entry, SCHEDULED, begun, searched)
+        waited = self.clock.now() - (entry.first_attempt or begun)
+        self.metrics.profiles[entry.profile].gang_waits.observe(waited)
         message = f"{count} members are placed together, {waited:.1f} s after the quorum was there"
-        log_gang(str(cycle.gang.key), cycle.entry.profile, SCHEDULED, message)
+        log_gang(str(entry.gang_key), entry.profile, SCHEDULED, message)
 
-    def _count(self, cycle: GroupCycle, result: str, begun: float, searched: float) -> None:
-        seconds = self._clock.now() - begun
-        self._metrics.group_attempted(cycle.entry.profile, result, searched - begun, seconds)
+    def _count(self, entry: QueuedGang, result: str, begun: float, searched: float) -> None:
+        seconds = self.clock.now() - begun
+        self.metrics.group_attempted(entry.profile, result, searched - begun, seconds)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GangRejection:
-    """Handles gangs that are not scheduled: preemption, reservation, report, and the way back into the queue.
+    """Handles gangs that are not scheduled: preemption, reservation, report, and the way back into the queue."""
 
-    Args:
-        cache: The members that have a node.
-        preemption: Plans preemptions.
-        reserved: Reserves capacity.
-        reservations: Capacity reserved for gangs.
-        failed: Reports and requeues gangs.
-        report: Report of cycles.
-        clock: Time.
-    """
+    preemption: GangPreemption
+    reserving: Reserving
+    reservations: GangReservations
+    failed: FailedGangs
+    report: CycleReport
+    clock: Clock
 
-    def __init__(
-        self,
-        *,
-        cache: ClusterCache,
-        preemption: GangPreemption,
-        reserved: ReservedScheduling,
-        reservations: GangReservations,
-        failed: FailedGangs,
-        report: CycleReport,
-        clock: Clock,
-    ) -> None:
-        self._cache = cache
-        self._preemption = preemption
-        self._reserved = reserved
-        self._reservations = reservations
-        self._failed = failed
-        self._report = report
-        self._clock = clock
-
-    def reject(self, cycle: GroupCycle, failure: GangFailure, trials: Sequence[GangTrial]) -> str:
+    def reject(self, entry: QueuedGang, request: PlacementRequest, failure: GangFailure, rejection: Rejection) -> str:
         """Handle one gang, and return the result for the metrics.
 
         Args:
-            cycle: The group cycle; no member is assumed.
-            failure: Why the gang is not scheduled.
-            trials: The failed tries.
+            request: The gang, of which no member is assumed.
         """
-        gang = cycle.gang
-        for attempt, reason in (each for trial in trials for each in trial.failed):
-            self._report.scheduling_ended(attempt, ERROR if reason.is_error else UNSCHEDULABLE)
+        gang, instance = request.gang, request.instance
+        for attempt, reason in (each for tried in rejection.tries for each in tried.failed):
+            self.report.scheduling_ended(attempt, ERROR if reason.is_error else UNSCHEDULABLE)
         eviction: GangEviction | None = None
         if not failure.is_given_up:
-            failure = self._post_filtered(cycle, failure, trials)
-            failure, eviction = self._preemption.plan(gang, cycle.instance, failure)
+            failure = self._post_filtered(request, failure, rejection)
+            failure, eviction = self.preemption.plan(gang, instance, failure)
         if not failure.is_given_up:
-            failure = self._reserved.reserve(cycle.request(self._cache), failure)
+            failure = self.reserving.reserve(request, failure)
         if gang.first_failure is None:
-            gang.first_failure = self._clock.now()
-        self._reservations.failed(gang)
-        self._failed.handle(cycle.entry, gang, failure)
+            gang.first_failure = self.clock.now()
+        self.reservations.failed(gang)
+        self.failed.handle(entry, gang, failure)
         if eviction is not None:
-            evict(cycle.instance, eviction)
+            evict(instance, eviction)
             return WAITING_ON_PREEMPTION
         return ERROR if failure.is_error else UNSCHEDULABLE
 
     @staticmethod
-    def _post_filtered(cycle: GroupCycle, failure: GangFailure, trials: Sequence[GangTrial]) -> GangFailure:
+    def _post_filtered(request: PlacementRequest, failure: GangFailure, rejection: Rejection) -> GangFailure:
         """Run the PostFilter plugins that help gangs; the members that they help are requeued by their hints."""
-        tried = [attempt for trial in trials for attempt in (*(each for each, _ in trial.failed), *trial.undone)]
+        tried = [each for found in rejection.tries for each in (*(failed for failed, _ in found.failed), *found.undone)]
         if failure.is_error or not tried:
             return failure
-        gang = cycle.gang
+        gang = request.gang
         group_uid = "" if gang.placed or gang.group is None else gang.group.uid
         members = [TriedMember(attempt.info, attempt.state) for attempt in tried]
-        helped = run_gang_post_filters(cycle.instance, members, group_uid)
+        helped = run_gang_post_filters(request.instance, members, group_uid)
         if not helped:
             return failure
         pods = {info.uid: info for infos in (failure.rejected_members, *helped.values()) for info in infos}
         return replace(failure, rejected_by=failure.rejected_by.union(helped), rejected_members=tuple(pods.values()))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QuorumCommit:
-    """Hands the assumed members of gangs over to their binding cycles.
+    """Hands the assumed members of gangs over to their binding cycles."""
 
-    Args:
-        cache: The members that have a node.
-        queue: The queue.
-        waiting: Pods that wait at Permit.
-        assumed: Ends nominations.
-        end: Ends the members' scheduling cycles.
-        report: Report of cycles.
-        errors: Requeues members after an exception.
-    """
+    cache: ClusterCache
+    queue: SchedulingQueue
+    waiting: WaitingPodMap
+    assumed: AssumedPods
+    end: SchedulingCycle
+    report: CycleReport
+    errors: InternalErrors
 
-    def __init__(
-        self,
-        *,
-        cache: ClusterCache,
-        queue: SchedulingQueue,
-        waiting: WaitingPodMap,
-        assumed: AssumedPods,
-        end: SchedulingCycle,
-        report: CycleReport,
-        errors: InternalErrors,
-    ) -> None:
-        self._cache = cache
-        self._queue = queue
-        self._waiting = waiting
-        self._assumed = assumed
-        self._end = end
-        self._report = report
-        self._errors = errors
-
-    def commit(self, cycle: GroupCycle, trial: GangTrial, failed: Sequence[GangTrial]) -> list[Attempt]:
+    def commit(
+        self, entry: QueuedGang, request: PlacementRequest, found: Placement, rejection: Rejection
+    ) -> list[Attempt]:
         """Hand over the members of one gang.
 
         Infeasible members beyond the quorum enter the queue as single pods: their own cycles run PostFilter plugins, so
         they can preempt, and report why they are unschedulable.
 
-        Args:
-            cycle: The group cycle.
-            trial: The try whose quorum is assumed.
-            failed: The failed tries.
-
         Returns:
             The attempts of the assumed members.
         """
-        gang, queue = cycle.gang, self._queue
-        for each in (*failed, trial):
+        gang, queue = request.gang, self.queue
+        for each in (*rejection.tries, found):
             for attempt, _ in each.failed:
-                self._report.scheduling_ended(attempt, UNSCHEDULABLE)
-        message = _scheduled_message(trial, failed)
+                self.report.scheduling_ended(attempt, UNSCHEDULABLE)
+        message = _scheduled_message(found, rejection)
         try:
-            self._hand_over(cycle, trial)
+            self._hand_over(entry, request, found.placed)
             queue.gang_changed(gang)
-            of_parts = Counter(each.queued.group for each in trial.placed)
+            of_parts = Counter(each.queued.group for each in found.placed)
             for part in (gang, *(each for each in gang.parts if each is not gang and of_parts[each.key])):
                 part.first_failure, part.victims = None, ()
-                part.outcome = GangOutcome("Scheduled", message, len(trial.placed), trial.where.name)
+                part.outcome = GangOutcome("Scheduled", message, len(found.placed), found.where.name)
             queue.gangs.changed(gang)
         except BaseException:
-            for attempt in trial.placed:
+            for attempt in found.placed:
                 self._take_back(attempt)
             raise
-        return trial.placed
+        return found.placed
 
-    def _hand_over(self, cycle: GroupCycle, trial: GangTrial) -> None:
+    def _hand_over(self, entry: QueuedGang, request: PlacementRequest, placed: Sequence[Attempt]) -> None:
         """Let each assumed member continue by itself."""
-        queue = self._queue
-        queue.gang_placed(cycle.entry, [attempt.queued for attempt in trial.placed])
-        gang, quorum = cycle.gang, cycle.quorum_of(trial)
-        together = GangBinding(gang, quorum, self._holds, self._refuse, queue.gang_changed, changed=queue.gangs.changed)
-        for attempt in trial.placed:
+        gang, queue, quorum = request.gang, self.queue, _quorum(request, placed)
+        queue.gang_placed(entry, [attempt.queued for attempt in placed])
+        together = GangBindBarrier(
+            gang, quorum, self._is_assumed, self._reject, queue.gang_changed, changed=queue.gangs.changed
+        )
+        for attempt in placed:
             attempt.begin()
             together.begun()
             attempt.gang = together
-            self._assumed.end_nomination(attempt)
-            self._end.conclude(attempt, None)
+            self.assumed.end_nomination(attempt)
+            self.end.conclude(attempt, None)
 
     def _take_back(self, attempt: Attempt) -> None:
         """Release a member that was to be bound, and requeue it with its gang."""
-        try_twice(self._assumed.release, attempt)
+        try_twice(self.assumed.release, attempt)
         try_twice(attempt.end)
         if attempt.recorder is not None:
-            try_twice(self._report.release_recorder, attempt)
+            try_twice(self.report.release_recorder, attempt)
         if attempt.gang is not None:
             try_twice(attempt.gang.ended)
             attempt.gang = None
-        self._errors.requeue(attempt.queued)
+        self.errors.requeue(attempt.queued)
 
-    def _holds(self, uid: str) -> bool:
-        return self._cache.get(uid) is not None
+    def _is_assumed(self, uid: str) -> bool:
+        return self.cache.get(uid) is not None
 
-    def _refuse(self, uid: str, why: str) -> None:
-        waiting = self._waiting.get(uid)
+    def _reject(self, uid: str, why: str) -> None:
+        waiting = self.waiting.get(uid)
         if waiting is not None:
             waiting.reject(GANG_SCHEDULING, why)
 
 
-def _scheduled_message(trial: GangTrial, failed: Sequence[GangTrial]) -> str:
-    text = f"{len(trial.placed)} members were placed together"
-    if trial.where.name:
-        return f"{text} in {trial.where.name}"
-    domains = [each for each in failed if each.where.name]
+def _quorum(request: PlacementRequest, placed: Sequence[Attempt]) -> list[str]:
+    """Return the UIDs of the members that are bound together or not at all: the first ones of each gang."""
+    left = dict(request.needed_of)
+    found = []
+    for attempt in placed:
+        key = attempt.queued.group
+        if key is not None and left.get(key, 0) > 0:
+            left[key] -= 1
+            found.append(attempt.info.uid)
+    return found
+
+
+def _scheduled_message(found: Placement, rejection: Rejection) -> str:
+    text = f"{len(found.placed)} members were placed together"
+    if found.where.name:
+        return f"{text} in {found.where.name}"
+    domains = [each for each in rejection.tries if each.where.name]
     if domains:
         nearest = max(domains, key=lambda each: each.reached)
         return f"{text}, over several domains: none has room for all, {nearest.where.name} has for {nearest.reached}"
     return text
+
+
+# -- gangs that are not tried -----------------------------------------------------------------------------------------
+
+
+def refusal(cache: ClusterCache, request: PlacementRequest) -> GangFailure | None:
+    """Return why no node is tried; None to try.
+
+    The members are not uniform, scheduled members share no domain, no profile has a quorum, or ``minResources`` are not
+    free.
+    """
+    gang, needed = request.gang, request.needed
+    assert gang.group is not None
+    if gang.group.is_uniform:
+        waiting = sorted(gang.waiting.values(), key=lambda pod: pod.sequence)
+        placed = [pod for uid in sorted(gang.placed) if (pod := gang.pods.get(uid)) is not None]
+        counted = [*(queued.info.pod for queued in waiting), *placed]
+        mixed = of_mixed(gang.group, counted, needed) or _scattered(cache, request)
+        if mixed is not None:
+            return mixed
+    if len(request.members) < needed:
+        name = request.instance.name
+        return of_strangers(name, [pod.profile for pod in gang.waiting.values() if pod.profile != name], needed)
+    return not_enough_free(request.instance, cache.columns, gang)
+
+
+def _scattered(cache: ClusterCache, request: PlacementRequest) -> GangFailure | None:
+    """Return the failure of a group whose scheduled members are in several domains of its topology."""
+    for topology, gangs in request.gang.topologies:
+        problem = scattered_members(cache.columns, topology, scheduled_members(cache, gangs))
+        if problem:
+            return GangFailure(problem, SCHEDULER_ERROR, needed=request.needed)
+    return None
+
+
+def _with_impossible_topology(cache: ClusterCache, request: PlacementRequest, failure: GangFailure) -> GangFailure:
+    """Return a failure that also reports that no domain of a required topology can ever hold the quorum."""
+    group = request.gang.group
+    is_counted = any(isinstance(each, SumsFilter) for each in request.instance.filters)
+    if group is None or group.topology is None or not is_counted or failure.is_error:
+        return failure
+    infos = [queued.info for queued in request.members]
+    why = too_small_domains(cache.columns, group.topology, infos, request.needed, request.placed(cache))
+    return replace(failure, message=f"{failure.message.rstrip('.')}; {why}") if why else failure

@@ -1,12 +1,12 @@
 """Preemption for gangs: pods are evicted only if the whole quorum is then feasible.
 
 This module decides whether a gang may preempt, in which domains, and with which plan. The members are nominated to
-their nodes, and the gang is requeued. :mod:`scheduler_core.gangs.preemption_dry_run` selects victims; the PostFilter
-plugin evicts them.
+their nodes, and the gang is requeued. :mod:`scheduler_core.placement.victims` selects victims; the PostFilter plugin
+evicts them.
 
 Groups of ``scheduling.k8s.io`` and trees preempt as in kube-scheduler v1.37.1
 (``pkg/scheduler/framework/preemption/podgrouppreemption.go``, behind a gate): their victims are the pods that cannot
-stay beside the group (:mod:`scheduler_core.gangs.native_preemption`). For other gangs the least harmful plan is used. A
+stay beside the group. For other gangs the least harmful plan is used. A
 profile whose extenders filter nodes preempts for no gang, because extenders cannot take part in the selection.
 """
 
@@ -24,15 +24,20 @@ from scheduler_core.framework.gang_preemptor import GangEviction, GangPreemptor
 from scheduler_core.framework.group_view import DisruptionUnit, DisruptionUnits, GroupViews
 from scheduler_core.framework.ongoing_preemptions import PreemptionsUnderWay, Preemptor, holder_of
 from scheduler_core.framework.queued_pod import QueuedPod
-from scheduler_core.gangs.domain_screen import DomainScreen
-from scheduler_core.gangs.dry_trials import DryTrials
-from scheduler_core.gangs.evictable_room import EvictableRoom
-from scheduler_core.gangs.failure_handler import SCHEDULER_ERROR, GangFailure, not_enough_free, of_trials, quorum_text
-from scheduler_core.gangs.native_preemption import NativePlacement, preemptible_units
-from scheduler_core.gangs.preemption_plan import GangPlan, GangRequest
-from scheduler_core.gangs.topology_domains import candidate_domains, member_orders, scheduled_members
-from scheduler_core.gangs.victim_selection import GangVictims
+from scheduler_core.gangs.failure_handler import (
+    SCHEDULER_ERROR,
+    GangFailure,
+    not_enough_free,
+    of_rejection,
+    quorum_text,
+)
 from scheduler_core.model.pod_group import PodGroup
+from scheduler_core.placement.engine import Policy, Verdict, at_once, place
+from scheduler_core.placement.evictable_room import EvictableRoom
+from scheduler_core.placement.requests import Placement, PlacementRequest
+from scheduler_core.placement.subsets import Group
+from scheduler_core.placement.victims import GangPlan, VictimRequest, VictimWorld, awaits_victims
+from scheduler_core.placement.worlds import CycleWorld, SearchWorld, without_extenders
 from scheduler_core.ports import ObjectReference
 from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.queueing.nominator import NominatedPods
@@ -82,16 +87,6 @@ class GangPreview:
     quorum: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Preempting:
-    """A gang that may preempt, and its waiting members of one profile in the order in which they are tried."""
-
-    gang: Gang
-    group: PodGroup
-    instance: FrameworkInstance
-    members: tuple[QueuedPod, ...]
-
-
 def evict(instance: FrameworkInstance, eviction: GangEviction) -> None:
     """Evict the victims; the gang's entry is gated until all evictions are issued."""
     preemptor = preemptor_of(instance)
@@ -127,51 +122,30 @@ def _preemptor(gang: Gang, group: PodGroup, instance: FrameworkInstance) -> Pree
     return Preemptor(group.uid, kind, str(key), instance.name, gang.priority, reference, group=key)
 
 
-def _policies(preempting: _Preempting) -> set[str]:
+def _policies(group: PodGroup, members: Sequence[QueuedPod]) -> set[str]:
     """Return the preemption policy of the group, or those of its members if it has none."""
-    own = preempting.group.preemption_policy
-    return {own} if own else {queued.info.pod.spec.preemption_policy for queued in preempting.members}
+    own = group.preemption_policy
+    return {own} if own else {queued.info.pod.spec.preemption_policy for queued in members}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GangPreemption:
     """Plans preemptions for gangs.
 
     Args:
-        cache: The nodes, and the members that have a node.
-        nominator: Nominations.
-        groups: The pod groups, for disruption units.
-        victims: Selects victims.
-        trials: Dry-runs group cycles.
-        preemptions: Preemptions whose evictions are not all issued.
         is_enabled: Whether a gang may evict pods of lower priority.
     """
 
-    def __init__(
-        self,
-        *,
-        cache: ClusterCache,
-        nominator: NominatedPods,
-        groups: GroupViews,
-        victims: GangVictims,
-        trials: DryTrials,
-        preemptions: PreemptionsUnderWay,
-        is_enabled: bool,
-    ) -> None:
-        self._cache = cache
-        self._nominator = nominator
-        self._groups = groups
-        self._victims = victims
-        self._trials = trials
-        self._preemptions = preemptions
-        self._is_enabled = is_enabled
+    cache: ClusterCache
+    nominator: NominatedPods
+    groups: GroupViews
+    search: SearchWorld
+    members: CycleWorld
+    preemptions: PreemptionsUnderWay
+    is_enabled: bool
 
     def preview(self, gang: Gang, instance: FrameworkInstance) -> GangPreview:
-        """Dry-run preemption for an unschedulable gang; changes nothing.
-
-        Args:
-            gang: The gang.
-            instance: The profile of its members.
-        """
+        """Dry-run preemption for an unschedulable gang; changes nothing."""
         try:
             return self._preview_of(gang, instance)
         except SchedulerCoreError as error:
@@ -185,10 +159,9 @@ class GangPreemption:
         """
         if gang.group is None or not gang.needed or not gang.has_quorum:
             return GangPreview(None, "the gang has no quorum that waits")
-        waiting = sorted(gang.waiting.values(), key=lambda pod: (-pod.info.priority, pod.sequence))
-        members = tuple(pod for pod in waiting if pod.profile == instance.name)
         try:
-            return self._preview(_Preempting(gang, gang.group, instance, members))
+            with self.search.assumed.undone():
+                return self._preview(gang.group, PlacementRequest.of(gang, instance))
         except AttemptLimitError as limit:
             return GangPreview(None, str(limit), is_given_up=True)
 
@@ -199,8 +172,6 @@ class GangPreemption:
 
         Args:
             gang: The gang, of which no member is assumed.
-            instance: The profile's revision that decided.
-            failure: Why the gang was rejected.
 
         Returns:
             The failure to report, with the members' nominated nodes; and the argument of :func:`evict`, which is called
@@ -215,7 +186,7 @@ class GangPreemption:
             message = f"{failure.message.rstrip('.')}; preemption failed: {error}"
             return replace(failure, reason=SCHEDULER_ERROR, message=message, rejected_by=frozenset()), None
         if preview.waits_for_victims:
-            nominator = self._nominator
+            nominator = self.nominator
             nominations = {uid: nominator.node_of(uid) for uid in gang.waiting if nominator.node_of(uid)}
             message = f"{preview.reason}; {failure.message}"
             failure = replace(failure, reason=PREEMPTING, message=message, preemption=_ONGOING)
@@ -240,108 +211,93 @@ class GangPreemption:
         preemptor = _preemptor(gang, gang.group, instance)
         return failure, GangEviction(preemptor, plan.victims, node_names, frozenset(gang.pods))
 
-    def _preview(self, preempting: _Preempting) -> GangPreview:
-        if not self._is_enabled:
+    def _preview(self, group: PodGroup, placing: PlacementRequest) -> GangPreview:
+        if not self.is_enabled:
             return GangPreview(None, _TURNED_OFF)
-        instance = preempting.instance
+        gang, instance = placing.gang, placing.instance
         preemptor = preemptor_of(instance)
         if preemptor is None:
             return GangPreview(None, _NO_PLUGIN)
         if any(each.config.filter_verb or each.config.preempt_verb for each in instance.extenders):
             return GangPreview(None, _HAS_EXTENDERS)
-        if not preempting.group.may_preempt:
+        if not group.may_preempt:
             return GangPreview(None, _CONSTRAINED)
-        if _NEVER in _policies(preempting):
+        if _NEVER in _policies(group, placing.members):
             return GangPreview(None, _BY_POLICY)
-        if self._preemptions.get(holder_of(preempting.gang.key)) is not None:
+        if self.preemptions.get(holder_of(gang.key)) is not None:
             return GangPreview(None, _UNDER_WAY, waits_for_victims=True)
-        if self._victims.are_awaited(preempting.members, preempting.gang.priority, instance, preemptor):
+        if awaits_victims(self.search, placing, preemptor, self.nominator):
             return GangPreview(None, "waiting for pods that were preempted to end", waits_for_victims=True)
-        nodes, priority = self._cache.columns, preempting.gang.priority
+        nodes, priority = self.cache.columns, gang.priority
         rows = np.flatnonzero(nodes.alive)
         rows = rows[nodes.priorities.below(priority, rows)]
         if not len(rows):
             return GangPreview(None, _NO_VICTIMS)
-        units = DisruptionUnits(self._groups)
-        protected = units.protected_from(priority) | frozenset(preempting.gang.pods)
+        units = DisruptionUnits(self.groups)
+        protected = units.protected_from(priority) | frozenset(gang.pods)
         running = (info for row in rows.tolist() for info in nodes.pods[row].values())
         terminating = tuple(info for info in running if info.is_leaving and info.priority < priority)
-        request = GangRequest(instance, preemptor, priority, preempting.gang.needed, units, protected, terminating)
-        is_native = preempting.group.key.source.is_native
-        room = EvictableRoom(nodes, request, [queued.info for queued in preempting.members])
-        # kube-scheduler tries all members of a group of its own API, and reports how many it placed.
-        if not is_native and not room.is_enough(np.flatnonzero(nodes.alive), for_each=True):
-            return GangPreview(None, _IMPOSSIBLE)
-        with self._nominator.without(preempting.gang.waiting):
-            if not is_native:
-                plan = self._least_harmful(preempting, request, room)
-            elif found := preemptible_units(nodes, request, rows):
-                return self._as_reference(preempting, request, found)
-            else:
-                return GangPreview(None, _NO_VICTIMS)
+        placing = replace(placing, instance=without_extenders(instance))
+        request = VictimRequest(placing, preemptor, units, protected, terminating)
+        with self.nominator.without(gang.waiting):
+            if group.key.source.is_native:
+                # kube-scheduler tries all members of a group of its own API, and reports how many it placed.
+                found = request.preemptible_units(nodes, rows)
+                return self._as_reference(request, found) if found else GangPreview(None, _NO_VICTIMS)
+            room = EvictableRoom(nodes, request)
+            if not room.is_enough(np.flatnonzero(nodes.alive), for_each=True):
+                return GangPreview(None, _IMPOSSIBLE)
+            plan = self._least_harmful(request, room)
         return GangPreview(None, _NO_HELP) if plan is None else GangPreview(plan)
 
-    def _least_harmful(self, preempting: _Preempting, request: GangRequest, room: EvictableRoom) -> GangPlan | None:
+    def _world(self, request: VictimRequest, *, keeps_nodes: bool = False) -> VictimWorld:
+        return VictimWorld(self.search, self.nominator, request, keeps_nodes=keeps_nodes)
+
+    def _least_harmful(self, request: VictimRequest, room: EvictableRoom) -> GangPlan | None:
         """Return the least harmful plan of all domains, the first of equal ones."""
-        best: GangPlan | None = None
-        found = 0
-        screen = DomainScreen(
-            request.instance, request.needed, lambda _, queued: self._victims.reachable(request, queued)
-        )
-        for where, orders in self._search_spaces(preempting, request, room):
-            left = (order for order in orders if not screen.rules_out(where, order))
-            plan = next(
-                (plan for order in left if (plan := self._plan(preempting, request, where, order, screen))), None
-            )
-            if plan is None:
-                continue
-            found += 1
-            if best is None or plan.harm < best.harm:
-                best = plan
-            if not best.victims or (found >= _ENOUGH_PLANS and not best.pdb_violations):
-                break
-        return best
+        world, plans = self._world(request), list[GangPlan]()
 
-    def _as_reference(
-        self, preempting: _Preempting, request: GangRequest, units: Sequence[DisruptionUnit]
-    ) -> GangPreview:
-        placement = NativePlacement(self._cache, self._trials, units, preempting.gang, preempting.members)
-        # Terminating pods are removed and reprieved as others are.
-        request = replace(request, terminating=())
-        plan = self._victims.plan_in(request, ANYWHERE, preempting.members, placement=placement)
-        if plan is not None or not placement.failed or preempting.gang.is_tree:
-            return GangPreview(plan, "" if plan is not None else _NO_HELP)
-        lack = of_trials(preempting.instance, request.needed, placement.failed)
-        return GangPreview(None, _NO_HELP, quorum=quorum_text(self._cache.columns, preempting.gang, lack))
+        def accept(_: Placement) -> Verdict:
+            plan = world.plan()
+            world.undo()
+            if plan is None or not self._are_min_resources_free(request, plan):
+                return Verdict.REFUSED
+            plans.append(plan)
+            best = min(plans, key=lambda each: each.harm)
+            is_enough = not best.victims or (len(plans) >= _ENOUGH_PLANS and not best.pdb_violations)
+            return Verdict.TAKEN if is_enough else Verdict.STORED
 
-    def _plan(
-        self,
-        preempting: _Preempting,
-        request: GangRequest,
-        where: Where,
-        order: Sequence[QueuedPod],
-        screen: DomainScreen,
-    ) -> GangPlan | None:
-        plan = self._victims.plan_in(request, where, order, screen=None if where.subset is None else screen)
-        if plan is None or not preempting.group.min_resources:
-            return plan
-        with ColumnsOverlay(self._cache.columns) as overlay:
-            overlay.remove((*plan.victims, *request.terminating))
-            failure = not_enough_free(preempting.instance, self._cache.columns, preempting.gang)
-        return plan if failure is None else None
-
-    def _search_spaces(
-        self, preempting: _Preempting, request: GangRequest, room: EvictableRoom
-    ) -> Iterator[tuple[Where, list[Sequence[QueuedPod]]]]:
-        """Yield the domains that can have room after a preemption, then all nodes if the group allows it."""
-        nodes, topology, members = self._cache.columns, preempting.group.topology, preempting.members
-        orders = member_orders(members)
-        if topology is not None:
-            infos = [pod.info for pod in members]
-            placed = scheduled_members(self._cache, [preempting.gang])
-            for domain in candidate_domains(nodes, topology, infos, request.needed, placed=placed):
+        def subsets(cache: ClusterCache, group: Group) -> Iterator[tuple[Where, int]]:
+            """Yield the domains that can have room after a preemption, then all nodes if the group allows it."""
+            nodes, topology = cache.columns, group.topology
+            for domain in group.domains(cache):
                 rows = domain.subset.rows
                 if room.is_enough(rows, for_each=False) and nodes.priorities.below(request.priority, rows).any():
-                    yield domain.where, orders
-        if topology is None or not topology.is_required:
-            yield ANYWHERE, orders
+                    yield domain.where, domain.room
+            if topology is None or not topology.is_required:
+                yield ANYWHERE, group.needed
+
+        _, rejection = at_once(place(request.placing, world, Policy(accept, subsets)))
+        if rejection.limit is not None:
+            raise rejection.limit
+        return min(plans, key=lambda each: each.harm, default=None)
+
+    def _as_reference(self, request: VictimRequest, units: Sequence[DisruptionUnit]) -> GangPreview:
+        """Return the plan with the victims that kube-scheduler selects."""
+        gang, instance = request.placing.gang, request.placing.instance
+        # Terminating pods are removed and reprieved as others are.
+        world = self._world(replace(request, terminating=()), keeps_nodes=True)
+        plan, rejection = world.plan_as_reference(units, self.members)
+        if rejection.limit is not None:
+            raise rejection.limit
+        if plan is not None or not rejection.tries or gang.is_tree:
+            return GangPreview(plan, "" if plan is not None else _NO_HELP)
+        lack = of_rejection(instance, request.placing.needed, rejection)
+        return GangPreview(None, _NO_HELP, quorum=quorum_text(self.cache.columns, gang, lack))
+
+    def _are_min_resources_free(self, request: VictimRequest, plan: GangPlan) -> bool:
+        """Return whether the group's ``minResources`` are free after the preemption."""
+        with ColumnsOverlay(self.cache.columns) as overlay:
+            overlay.remove((*plan.victims, *request.terminating))
+            placing = request.placing
+            return not_enough_free(placing.instance, self.cache.columns, placing.gang) is None

@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler_core.framework.queued_pod import Place
-from scheduler_core.gangs.reservation_capacity import Plan, Reservation
 from scheduler_core.model.pod_group import GroupKey
+from scheduler_core.placement.reservations import Plan, Reservation
 from scheduler_core.ports import Clock, Timer
 from scheduler_core.queueing.gang_members import Gang, GangOutcome
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
@@ -37,15 +37,7 @@ Report = Callable[[Callable[[GroupKey], None], GroupKey], None]
 
 
 class GangReservations:
-    """All reservations; falsy while there are none.
-
-    Args:
-        nodes: The columns.
-        queue: The queue.
-        clock: Time.
-        report: Defers the timers' callbacks while a cycle is suspended.
-        after_seconds: Seconds for which a Strict gang must fail before capacity is reserved for it.
-    """
+    """All reservations; falsy while there are none."""
 
     def __init__(
         self,
@@ -84,7 +76,6 @@ class GangReservations:
 
         Args:
             group: The gang of the pod; None for none.
-            pod: The pod.
 
         Returns:
             Other gangs whose reservation has at least the priority of the pod or its group, each with the rows where
@@ -154,7 +145,6 @@ class GangReservations:
         """Return the rows that a gang's plan may use, bool per row: live nodes that are reserved for no other gang.
 
         Args:
-            gang: The gang.
             lower_too: Whether nodes reserved for gangs of lower priority may be used.
         """
         free = self._nodes.alive.copy()

@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from scheduler_core.cycle.decided_pods import DecidedPod
-from scheduler_core.gangs.dry_trials import without_extenders
+from scheduler_core.placement.worlds import without_extenders
 from scheduler_core.ports import Clock
 from scheduler_core.shadows.comparison_record import DifferenceKind, ShadowDifference
 from scheduler_core.shadows.score_comparison import ScoreComparison

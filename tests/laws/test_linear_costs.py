@@ -19,7 +19,6 @@ import pytest
 
 from scheduler_core.config.profile_config import Extender, ProfileConfig
 from scheduler_core.explain_assembly import Explainers
-from scheduler_core.gangs.placement_search import GroupCycle
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.affinity import Affinity, LabelSelector, PodAffinity, PodAffinityTerm
 from scheduler_core.model.meta import OwnerReference
@@ -27,6 +26,7 @@ from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Container, TopologySpreadConstraint
 from scheduler_core.model.pod_group import GroupKey, GroupSource, GroupTopology, PodGroup
 from scheduler_core.model.taints import Toleration
+from scheduler_core.placement.requests import PlacementRequest
 from scheduler_core.ports import ExtenderVerdict
 from scheduler_core.scheduler import SchedulerPorts
 from tests.support.builders import PodFields, node, pod
@@ -250,7 +250,7 @@ def _explained_one_node_domains(size: int) -> Act:
         explainers = Explainers(made.context, made.scheduler.cycles, made.scheduler.reservations)
         entry = gang.entry
         assert entry is not None
-        found = explainers.gangs.examine(GroupCycle(entry, gang, instance), 3)
+        found = explainers.gangs.examine(PlacementRequest.of(gang, instance), gang, 3)
         assert found.tried == size
 
     return act

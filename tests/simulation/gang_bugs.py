@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from scheduler_core.cycle.gang_bind_barrier import GangBinding
+from scheduler_core.cycle.gang_bind_barrier import GangBindBarrier
 from scheduler_core.feeds.unconfirmed_pods import UnconfirmedPods
 from scheduler_core.framework.status import SUCCESS, Status
 from scheduler_core.gangs import failure_handler as gang_failure
-from scheduler_core.gangs.placement_trial import GangTrial
 from scheduler_core.model.pod_group import GroupKey
+from scheduler_core.placement.engine import World
 from scheduler_core.queueing import gang_registry as membership
 from scheduler_core.queueing.gang_entries import GangEntries
 from scheduler_core.queueing.gang_members import Gang
@@ -21,7 +21,7 @@ from tests.simulation.planted_bugs import Bug, Original, _patched, _skipped
 
 
 def _no_barrier(original: Original) -> Original:
-    async def ready(self: GangBinding, uid: str) -> Status:
+    async def ready(self: GangBindBarrier, uid: str) -> Status:
         del self, uid
         return SUCCESS
 
@@ -107,9 +107,9 @@ GANG_BUGS: dict[str, Bug] = {
     "members stay gated when their PodGroup is received": _skipped(GangEntries, "try_gate"),
     "members are not gated when their PodGroup is deleted": _skipped(GangEntries, "_gate_members"),
     "a gated member of a native group does not gate its gang": _skipped(GangEntries, "note_gate"),
-    "the barrier before the binds of a gang is skipped": lambda: _patched(GangBinding, "ready", _no_barrier),
-    "a member that fails before the barrier fails alone": _skipped(GangBinding, "failed"),
-    "the binding of a gang never ends": _skipped(GangBinding, "ended"),
+    "the barrier before the binds of a gang is skipped": lambda: _patched(GangBindBarrier, "ready", _no_barrier),
+    "a member that fails before the barrier fails alone": _skipped(GangBindBarrier, "failed"),
+    "the binding of a gang never ends": _skipped(GangBindBarrier, "ended"),
     "failed members are not requeued with their gang": lambda: _patched(GangEntries, "requeue_member", _not_requeued),
     "members that wait as single pods are not regrouped": _skipped(GangEntries, "_regroup"),
     "a released member counts as placed": _skipped(Gangs, "released"),
@@ -125,6 +125,6 @@ GANG_BUGS: dict[str, Bug] = {
     "free resources of overcommitted nodes are negative": lambda: _patched(
         gang_failure, "free_amount", _sum_with_negatives
     ),
-    "a failed placement trial is not reverted": _skipped(GangTrial, "undo"),
+    "a failed placement trial is not reverted": _skipped(World, "undo"),
 }
 """Planted bugs by the defect that they cause."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.cycle_context import CycleContext
-from scheduler_core.cycle.gang_bind_barrier import GangBinding
+from scheduler_core.cycle.gang_bind_barrier import GangBindBarrier
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, group_key_of
 from scheduler_core.queueing.gang_members import Gang, GangOutcome
@@ -77,7 +77,7 @@ class GangChecks:
     context: CycleContext
     on_placed: Callable[[str], None]
     _quorums: dict[str, Quorum] = field(default_factory=dict)
-    _of_binding: dict[int, tuple[GangBinding, Quorum]] = field(default_factory=dict)
+    _of_binding: dict[int, tuple[GangBindBarrier, Quorum]] = field(default_factory=dict)
     _decided: dict[GroupKey, Decision] = field(default_factory=dict)
     _problems: dict[str, str] = field(default_factory=dict)
     _trees: dict[str, tuple[TreeState, dict[GroupKey, dict[str, bool]]]] = field(default_factory=dict)
@@ -172,7 +172,7 @@ class GangChecks:
             self.ledger.report_problem(f"{uid} is scheduled, and {problem}")
 
     def _placed_together(
-        self, binding: GangBinding, key: GroupKey, uid: str, counted: list[str], min_member: int
+        self, binding: GangBindBarrier, key: GroupKey, uid: str, counted: list[str], min_member: int
     ) -> None:
         known = self._of_binding.get(id(binding))
         if known is None or known[0] is not binding:

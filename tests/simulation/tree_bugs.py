@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from scheduler_core.gangs.tree_search import TreeSearch
+from scheduler_core.placement.engine import _Search
 from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.queueing.gang_registry import Gangs
 from scheduler_core.queueing.group_trees import GangTree, GroupForest
@@ -16,8 +16,8 @@ from tests.simulation.planted_bugs import Bug, Original, _patched, _skipped
 
 
 def _one_group_is_enough(original: Original) -> Original:
-    def try_children(self: TreeSearch, cycle: Any, composite: Any, where: Any) -> Any:
-        return original(self, cycle, replace(composite, min_groups=1), where)
+    def try_children(self: _Search, tree: Any, composite: Any, where: Any) -> Any:
+        return original(self, tree, replace(composite, min_groups=1), where)
 
     return try_children
 
@@ -41,11 +41,11 @@ def _still_linked(original: Original) -> Original:
 
 
 TREE_BUGS: dict[str, Bug] = {
-    "one group of a tree is enough": lambda: _patched(TreeSearch, "_try_children", _one_group_is_enough),
+    "one group of a tree is enough": lambda: _patched(_Search, "_children", _one_group_is_enough),
     "a tree without its quorum is tried": lambda: _patched(GangTree, "_quorum_of", _quorum_of_any_groups),
     "a new root does not admit members": lambda: _patched(Gangs, "composite_changed", _without_changed_gangs),
     "a tree is stored after its root is deleted": lambda: _patched(GroupForest, "composite_deleted", _still_linked),
-    "a failed group of a tree is not reverted": _skipped(TreeSearch, "_undo"),
+    "a failed group of a tree is not reverted": _skipped(_Search, "_undo"),
     "a gang is complete without its tree": lambda: _patched(GangTree, "settles", lambda _: lambda *_: True),
 }
 """Planted bugs by the defect that they cause."""

@@ -18,8 +18,8 @@ from msgspec import Struct
 
 from scheduler_core.change_log import ChangeLog
 from scheduler_core.framework.extension_points import Plugin
-from scheduler_core.gangs.reservation_capacity import Reservation
 from scheduler_core.model.pod_requests import CPU, MEMORY
+from scheduler_core.placement.reservations import Reservation
 from scheduler_core.queueing.group_trees import GangTree, GroupForest
 from scheduler_core.recording.recorded_ports import RecordedWriter
 from scheduler_core.recording.recorder import RecordedClock

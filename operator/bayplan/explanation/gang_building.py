@@ -28,11 +28,11 @@ from scheduler_core.cycle.cycle_context import CycleContext
 from scheduler_core.errors import AttemptLimitError
 from scheduler_core.explain.gang_dry_run import ExaminedPlace, GangExamination
 from scheduler_core.explain_assembly import Explainers
-from scheduler_core.gangs.placement_search import GroupCycle
 from scheduler_core.gangs.preemption import GangPreview
-from scheduler_core.gangs.reservation_capacity import Reservation
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, GroupSource
+from scheduler_core.placement.requests import PlacementRequest
+from scheduler_core.placement.reservations import Reservation
 from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.scheduler import Scheduler
 
@@ -115,11 +115,8 @@ def _explained(scheduler: Scheduler, gang: Gang, bare: GangExplanation, limits: 
     if instance is None:
         return _not_tried(context, gang, bare, phase_verdict.message)
     explainers = Explainers(context, scheduler.cycles, scheduler.reservations)
-    cycle = GroupCycle(entry, unit, instance)
     try:
-        found = (
-            explainers.gangs.examine(cycle, limits.nearest) if unit is gang else explainers.trees.examine(cycle, gang)
-        )
+        found = explainers.gangs.examine(PlacementRequest.of(unit, instance), gang, limits.nearest)
     except AttemptLimitError as limit:
         return _not_tried(context, gang, bare, f"its dry run was {limit}")
     return _examined(bare, gang, found, extenders_skipped_notice(instance.config.extenders))

@@ -77,12 +77,7 @@ class DefaultPreemption(PreEnqueuePlugin, PostFilterPlugin, GangPreemptor):
     args_model = DefaultPreemptionArgs
 
     def __init__(self, args: DefaultPreemptionArgs, handle: Handle) -> None:
-        """Create the plugin without preemptions.
-
-        Args:
-            args: How many candidate nodes to find.
-            handle: Access to the scheduler.
-        """
+        """Create the plugin without preemptions."""
         super().__init__(args, handle)
         self._percentage = args.min_candidate_nodes_percentage
         self._absolute = args.min_candidate_nodes_absolute
@@ -239,12 +234,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def best_candidate(candidates: Sequence[PreemptionCandidate], now: datetime) -> PreemptionCandidate:
-    """Return the best of at least one candidate; the first of equals.
-
-    Args:
-        candidates: Candidates with at least one victim each.
-        now: Start time of victims that report none.
-    """
+    """Return the best of at least one candidate; the first of equals."""
     if len(candidates) == 1:
         return candidates[0]
     victims = [info for candidate in candidates for info in candidate.victims]

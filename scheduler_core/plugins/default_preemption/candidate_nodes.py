@@ -84,11 +84,7 @@ def dry_run(handle: Handle, state: CycleState, trial: Trial, walk: Walk, diagnos
     """Try nodes until there are enough candidates, without changing anything.
 
     Args:
-        handle: Access to the scheduler.
         state: The state of the attempt; it is cloned.
-        trial: The pod and constraints.
-        walk: The rows.
-        diagnosis: Decodes verdicts.
     """
     found = DryRunResult()
     if walk.without_victims:
@@ -183,9 +179,6 @@ def least_harmful(sets: VictimSets) -> int:
     Criteria, in this order: fewest budget violations; lowest priority of the most important victim; smallest sum of
     priorities, each shifted to be positive, so that more victims are worse for any sign; fewest victims; latest start
     of the longest running victim among those of the highest priority; first candidate.
-
-    Args:
-        sets: At least one candidate.
     """
     starts, priorities = sets.starts, sets.priorities
     sizes = np.diff(starts, append=len(priorities))

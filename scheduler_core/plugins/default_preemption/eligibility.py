@@ -29,9 +29,6 @@ def why_not_eligible(pod: PodInfo, nodes: NodeColumns, diagnosis: Diagnosis, nom
     A pod whose victims still terminate waits for them, unless its nominated node can no longer become feasible.
 
     Args:
-        pod: The pod.
-        nodes: The columns.
-        diagnosis: Why the pod is infeasible.
         nominated: Its nominated node as the nominator has it, which the pod's status may not show yet; "" for none.
     """
     if pod.pod.spec.preemption_policy == _NEVER:

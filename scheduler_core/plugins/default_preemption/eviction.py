@@ -42,12 +42,7 @@ def to_be_evicted(candidate: PreemptionCandidate) -> tuple[PodInfo, ...]:
 
 
 class Evictions:
-    """Evictions by one revision of a profile.
-
-    Args:
-        handle: Access to the scheduler.
-        plugin: The name of the plugin, for the messages to waiting pods.
-    """
+    """Evictions by one revision of a profile."""
 
     def __init__(self, handle: Handle, plugin: str) -> None:
         self._handle = handle

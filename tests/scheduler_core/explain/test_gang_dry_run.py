@@ -11,10 +11,10 @@ from scheduler_core.explain.gang_dry_run import ExaminedPlace, GangExamination
 from scheduler_core.explain_assembly import Explainers
 from scheduler_core.framework.extension_points import NodeFilterPlugin
 from scheduler_core.framework.status import SUCCESS, Status
-from scheduler_core.gangs.placement_search import GroupCycle
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod_group import GroupTopology
+from scheduler_core.placement.requests import PlacementRequest
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import node
 from tests.support.cluster_state import cluster_state
@@ -38,11 +38,11 @@ def dry_run(made: Rig, name: str = "train", limit: int = 5) -> GangExamination:
     instance = made.context.profiles.get("default-scheduler")
     assert gang.entry is not None
     assert instance is not None
-    cycle = GroupCycle(gang.entry, gang, instance)
+    request = PlacementRequest.of(gang, instance)
     examiner = Explainers(made.context, made.scheduler.cycles, made.scheduler.reservations).gangs
-    found = examiner.examine(cycle, limit)
+    found = examiner.examine(request, gang, limit)
     before = cluster_state(made.context)
-    again = examiner.examine(cycle, limit)
+    again = examiner.examine(request, gang, limit)
     assert (again.chosen, feasible_members(again.places)) == (found.chosen, feasible_members(found.places))
     assert cluster_state(made.context) == before
     return found

@@ -6,10 +6,10 @@ import pytest
 
 from scheduler_core.errors import ConfigError
 from scheduler_core.explain_assembly import Explainers
-from scheduler_core.gangs.placement_search import GroupCycle
 from scheduler_core.model.devices import ResourceClaim, ResourceSlice
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
+from scheduler_core.placement.requests import PlacementRequest
 from tests.support.builders import node
 from tests.support.cluster_state import cluster_state
 from tests.support.devices import DRIVER, claim, device, exactly, slice_of
@@ -163,11 +163,11 @@ def test_the_dry_run_of_a_gang_with_devices(
     assert found.entry is not None
     assert instance is not None
     explainers = Explainers(made.context, made.scheduler.cycles, made.scheduler.reservations)
-    cycle = GroupCycle(found.entry, found, instance)
-    examined = explainers.gangs.examine(cycle, 3)
+    request = PlacementRequest.of(found, instance)
+    examined = explainers.gangs.examine(request, found, 3)
     # The first dry run may leave the free row of a hypothetical node.
     before = cluster_state(made.context)
-    assert explainers.gangs.examine(cycle, 3).device_search == examined.device_search
+    assert explainers.gangs.examine(request, found, 3).device_search == examined.device_search
     assert (None if examined.chosen is None else examined.chosen.nodes) == nodes
     assert text in examined.device_search
     assert bool(text) == bool(examined.device_search)

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from scheduler_core.gangs.reservation_capacity import Plan, Reservation, Slot
 from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
 from scheduler_core.model.pod_requests import LARGEST_CAPACITY, LARGEST_REQUEST
+from scheduler_core.placement.reservations import Plan, Reservation, Slot
 from scheduler_core.plugins.coscheduling import missing_resources
 from scheduler_core.queueing.nominator import NominatedPods
 from scheduler_core.snapshot.pod_info import PodInfo

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scheduler_core.framework.extension_points import SumsFilter
-from scheduler_core.gangs.preemption_plan import GangRequest
+from scheduler_core.placement.victims import VictimRequest
 from scheduler_core.snapshot.interning import FIXED_RESOURCES
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
@@ -23,16 +22,12 @@ class EvictableRoom:
 
     Only resources that no plugin args exempt count, and nothing but amounts, pods and host ports. So a quorum for which
     there is too little of it is infeasible, and otherwise it may be infeasible all the same.
-
-    Args:
-        nodes: The columns.
-        request: The gang.
-        members: Its members in the order in which they are tried.
     """
 
-    def __init__(self, nodes: NodeColumns, request: GangRequest, members: Sequence[PodInfo]) -> None:
-        self._needed = request.needed
-        self._counts_resources = any(isinstance(each, SumsFilter) for each in request.instance.filters)
+    def __init__(self, nodes: NodeColumns, request: VictimRequest) -> None:
+        members = [queued.info for queued in request.placing.members]
+        self._needed = request.placing.needed
+        self._counts_resources = any(isinstance(each, SumsFilter) for each in request.placing.instance.filters)
         columns = [column for name in FIXED_RESOURCES if (column := nodes.resources.find(name)) is not None]
         self._wants = Counter(
             tuple((column, min(amount, _ABOVE_ANY_AMOUNT)) for column, amount in info.fit if column in columns)
@@ -69,7 +64,6 @@ class EvictableRoom:
         """Return whether the quorum may be feasible on some rows.
 
         Args:
-            rows: The rows.
             for_each: Whether to look also at each member on its own.
         """
         if not self._counts_resources:
@@ -94,7 +88,7 @@ class EvictableRoom:
         return fitting >= self._needed
 
 
-def _may_end(info: PodInfo, request: GangRequest) -> bool:
+def _may_end(info: PodInfo, request: VictimRequest) -> bool:
     if info.priority >= request.priority:
         return False
     return info.uid not in request.protected or info.pod.metadata.deletion_timestamp is not None

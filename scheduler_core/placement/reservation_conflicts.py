@@ -38,10 +38,7 @@ def conflicting_rows(
     """Return the rows where a pod would make members infeasible.
 
     Args:
-        pod: The new pod.
-        members: The members by their planned node.
         classes: One member of each pod class; filters return the same for the others.
-        nodes: The columns.
 
     Returns:
         intp[k], ascending, without duplicates.

@@ -8,24 +8,30 @@ enough room is always infeasible.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler_core.cycle.gang_constraints import Where
+from scheduler_core.cycle.filter_and_score import Feasible
+from scheduler_core.cycle.gang_constraints import ANYWHERE, Where
 from scheduler_core.framework.queued_pod import QueuedPod
+from scheduler_core.framework.status import GANG_SCHEDULING
 from scheduler_core.model.pod_group import GroupKey, GroupTopology
 from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.queueing.gang_registry import Gangs
+from scheduler_core.runtime.equivalence.reuse import filter_class
+from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.snapshot.cluster_cache import ClusterCache
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.node_subsets import NO_SUBSET, NodeSubset, NodeSubsets
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 
 _MOST_POINTS = 100
+_UNBOUNDED = 1 << 62
+"""Room of all nodes, which is not computed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +73,6 @@ def candidate_domains(
     """Return the domains to try, in order; those without enough room come last, for explanations.
 
     Args:
-        nodes: The columns.
-        topology: The topology of the group.
-        members: The members to schedule.
-        needed: How many of them must be scheduled.
         placed: Members that have a node already; if one domain is required, it is theirs.
         within: bool per row, the only nodes of the domains; None for all nodes.
         when_empty: Whether their room is that without the pods that are on the nodes.
@@ -80,8 +82,8 @@ def candidate_domains(
     found: list[Domain] = []
     for key in (*reversed(topology.levels), topology.key):
         of_level = _domains(nodes, (key, topology.key), room, within)
-        if allowed is not None and allowed.among is not None and of_level:
-            outside = of_level[0].subset.of.touched(~allowed.among)
+        if allowed is not None and allowed.mask is not None and of_level:
+            outside = of_level[0].subset.of.touched(~allowed.mask)
             of_level = [domain for domain in of_level if domain.subset.number not in outside]
         if topology.prefers_allocated:
             scores = _placement_scores(nodes, of_level, members, needed)
@@ -101,15 +103,7 @@ def too_small_domains(
     needed: int,
     placed: Sequence[PodInfo],
 ) -> str:
-    """Return why no domain of a required topology can ever hold the members; "" if one may, or if there is none.
-
-    Args:
-        nodes: The columns.
-        topology: The topology.
-        members: The members to schedule.
-        needed: How many of them must be scheduled.
-        placed: Members that have a node already.
-    """
+    """Return why no domain of a required topology can ever hold the members; "" if one may, or if there is none."""
     if not topology.is_required:
         return ""
     domains = candidate_domains(nodes, topology, members, needed, placed=placed, when_empty=True)
@@ -153,8 +147,6 @@ def placement_score(count: int, most: int, share: int) -> int:
 
     Args:
         count: Number of members in it.
-        most: The largest number of members in one of the domains.
-        share: Its allocated share.
     """
     return count * _MOST_POINTS // max(1, most) + share
 
@@ -163,8 +155,6 @@ def allocated_share(nodes: NodeColumns, rows: NDArray[np.intp], added: tuple[int
     """Return the mean of the allocated shares of CPU and memory in a domain, in percent.
 
     Args:
-        nodes: The columns.
-        rows: The rows of the domain.
         added: CPU in millicores and memory in bytes of further pods.
     """
     shares = []
@@ -179,39 +169,52 @@ def allocated_share(nodes: NodeColumns, rows: NDArray[np.intp], added: tuple[int
 
 
 @dataclass(frozen=True, slots=True)
-class GroupDomains:
-    """The nodes on which a group of a tree may be scheduled: its domains within the nodes of its parent.
+class Group:
+    """A group of a request, within the nodes of its parent.
 
     Attributes:
         key: The group.
-        topology: Its topology.
+        topology: Its topology; None for none.
         gangs: The gangs below the group, or itself.
-        members: Their members to schedule.
-        needed: How many of them must be scheduled.
+        members: Their members to place.
+        needed: How many of them must be placed.
         within: The nodes of its parent.
     """
 
     key: GroupKey
-    topology: GroupTopology
+    topology: GroupTopology | None
     gangs: Sequence[Gang]
     members: Sequence[PodInfo]
     needed: int
-    within: Where
+    within: Where = ANYWHERE
 
-    def within_parent(self, cache: ClusterCache) -> Iterator[tuple[Domain, Where]]:
-        """Yield the domains of the topology, each with the nodes of an attempt.
-
-        Args:
-            cache: The nodes, and the members that are scheduled; none of these gangs has assumed members.
-        """
+    def domains(self, cache: ClusterCache) -> list[Domain]:
+        """Return the domains of its topology, as :func:`candidate_domains` does; none of its members is assumed."""
+        if self.topology is None:
+            return []
         placed = scheduled_members(cache, self.gangs)
-        found = candidate_domains(
-            cache.columns, self.topology, self.members, self.needed, placed=placed, within=self.within.among
+        return candidate_domains(
+            cache.columns, self.topology, self.members, self.needed, placed=placed, within=self.within.mask
         )
-        for domain in found:
-            where = domain.where
-            name = f"{self.within.name}, {where.name}" if self.within.name else where.name
-            yield domain, Where(where.subset, where.reason, name)
+
+
+def gang_subsets(cache: ClusterCache, group: Group) -> list[tuple[Where, int]]:
+    """Return the domains of a gang that have enough room, else the nearest; then all nodes, if the gang allows it."""
+    domains = group.domains(cache)
+    enough = [domain for domain in domains if domain.room >= group.needed]
+    found = [(domain.where, domain.room) for domain in enough or domains[:1]]
+    return found if group.topology is not None and group.topology.is_required else [*found, (ANYWHERE, _UNBOUNDED)]
+
+
+def tree_subsets(cache: ClusterCache, group: Group) -> list[tuple[Where, int]]:
+    """Return all domains of a group of a tree, each with its room; those without enough room come last."""
+    if group.topology is None:
+        return [(group.within, _UNBOUNDED)]
+    found, outer = [], group.within.name
+    for domain in group.domains(cache):
+        where = domain.where
+        found.append((replace(where, name=f"{outer}, {where.name}") if outer else where, domain.room))
+    return found
 
 
 def scheduled_members(cache: ClusterCache, gangs: Iterable[Gang]) -> list[PodInfo]:
@@ -222,13 +225,7 @@ def scheduled_members(cache: ClusterCache, gangs: Iterable[Gang]) -> list[PodInf
 
 
 def scattered_members(nodes: NodeColumns, topology: GroupTopology, placed: Sequence[PodInfo]) -> str:
-    """Return why scheduled members share no domain, in the words of kube-scheduler v1.37.1; "" if they do.
-
-    Args:
-        nodes: The columns.
-        topology: The topology of their group.
-        placed: The scheduled members.
-    """
+    """Return why scheduled members share no domain, in the words of kube-scheduler v1.37.1; "" if they do."""
     column, shared, problem = nodes.label_column(topology.key), "", ""
     for info in placed:
         if info.row == NO_ROW:
@@ -275,8 +272,8 @@ class GangDomains:
         found = None if topology is None or not topology.is_required else self._shared(topology, [gang])
         for above, gangs in () if gang.tree is None else gang.tree.topologies_of(gang):
             outer = self._shared(above, gangs)
-            if outer is not None and outer.among is not None and found is not None and found.among is not None:
-                found = Where(outer.among & found.among, found.reason, f"{outer.name}, {found.name}")
+            if outer is not None and outer.mask is not None and found is not None and found.mask is not None:
+                found = Where(outer.mask & found.mask, found.reason, f"{outer.name}, {found.name}")
             else:
                 found = outer or found
         return found
@@ -320,8 +317,6 @@ def member_room(nodes: NodeColumns, members: Sequence[PodInfo], *, when_empty: b
     The smallest request of each resource counts, so the result is an upper bound.
 
     Args:
-        nodes: The columns.
-        members: Members of the gang, at least one.
         when_empty: Whether to compute the room without the pods that are on the nodes.
     """
     smallest: dict[int, int] = dict(members[0].fit) if members else {}
@@ -344,3 +339,73 @@ def member_orders(members: Sequence[QueuedPod]) -> list[Sequence[QueuedPod]]:
     if len({pod.info.fit for pod in members}) <= 1:
         return [members]
     return [members, sorted(members, key=lambda pod: sorted(pod.info.fit), reverse=True)]
+
+
+FeasibleRows = Callable[[FrameworkInstance, QueuedPod], Feasible | None]
+"""Returns where a member is feasible in any domain, with the complete diagnosis; None if that cannot be decided."""
+
+
+class DomainScreen:
+    """Rules out domains for one group of one search, as long as nothing is assumed that it has not seen.
+
+    With a topology such as the hostname there are as many domains as nodes. The filters of a member return the same for
+    a node whichever domain is tried, so one run over all nodes decides for all domains.
+
+    Attributes:
+        ruled_out: Names of the domains that were ruled out.
+        rejected_by: Plugins that reject members in them.
+        pending_on: Those of them that returned Pending.
+    """
+
+    def __init__(self, instance: FrameworkInstance, needed: int, feasible_rows: FeasibleRows) -> None:
+        self._instance = instance
+        self._needed = needed
+        self._feasible_rows = feasible_rows
+        self._masks: dict[tuple[str, ...], NDArray[np.bool_] | None] = {}
+        self._of_class: dict[object, NDArray[np.bool_] | None] = {}
+        self.ruled_out: dict[str, None] = {}
+        self.rejected_by: set[str] = set()
+        self.pending_on: set[str] = set()
+
+    def none_feasible(self, order: Sequence[QueuedPod]) -> None:
+        """Screen further domains for this order of members: a try has failed without a feasible member."""
+        tried = self._first(order)
+        if tried not in self._masks:
+            self._masks[tried] = self._mask(order)
+
+    def rules_out(self, where: Where, order: Sequence[QueuedPod]) -> bool:
+        """Return whether no member that a try of this order would try is feasible in a domain."""
+        if not self._masks or where.rows is None:
+            return False
+        mask = self._masks.get(self._first(order))
+        if mask is None or mask[where.rows].any():
+            return False
+        self.ruled_out[where.name] = None
+        return True
+
+    def _first(self, order: Sequence[QueuedPod]) -> tuple[str, ...]:
+        """Return the UIDs of the members that are tried until the quorum is out of reach."""
+        return tuple(queued.uid for queued in order[: max(1, len(order) - self._needed + 1)])
+
+    def _mask(self, order: Sequence[QueuedPod]) -> NDArray[np.bool_] | None:
+        """Return the rows on which one of these members is feasible, bool per row; None if that cannot be decided."""
+        found: NDArray[np.bool_] | None = None
+        for queued in order[: max(1, len(order) - self._needed + 1)]:
+            pod_class = filter_class(self._instance, queued.info)
+            if pod_class not in self._of_class:
+                self._of_class[pod_class] = self._feasible(queued)
+            mask = self._of_class[pod_class]
+            if mask is None:
+                return None
+            found = mask if found is None else found | mask
+        return found
+
+    def _feasible(self, queued: QueuedPod) -> NDArray[np.bool_] | None:
+        feasible = self._feasible_rows(self._instance, queued)
+        if feasible is None:
+            return None
+        self.rejected_by |= feasible.diagnosis.rejected_by | {GANG_SCHEDULING}
+        self.pending_on |= feasible.diagnosis.pending_on
+        mask = np.zeros(len(feasible.diagnosis.verdicts), dtype=np.bool_)
+        mask[feasible.rows] = True
+        return mask

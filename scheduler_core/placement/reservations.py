@@ -1,0 +1,516 @@
+"""Reservations for gangs: planned nodes of a quorum for the time after the pods that run there have ended.
+
+To make a plan, nodes are emptied one by one, those with the least work to wait for first, and members are placed there.
+Free room is used before any node is emptied, so that the gang waits for as few pods as possible. Pods of DaemonSets,
+static pods and the gang's own members stay. Pods with ``restartPolicy: Always`` may be deleted by users, so nodes
+without them are emptied first. Extenders are not called, because they cannot see hypothetically empty nodes.
+
+The room beside the gang is stored by row and recomputed for the changed rows of the change log. Pods in the way count
+as gone, because the gang waits for them; pods that came later count. When the last pod in the way has ended, there is
+thus room for the whole gang.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Container, Iterable, Sequence
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from scheduler_core.cycle.attempt import Attempt
+from scheduler_core.cycle.gang_constraints import Where
+from scheduler_core.errors import SchedulerCoreError
+from scheduler_core.framework.diagnosis import Diagnosis
+from scheduler_core.framework.queued_pod import QueuedPod
+from scheduler_core.framework.status import Code
+from scheduler_core.model.node import Node
+from scheduler_core.model.pod_group import GroupKey
+from scheduler_core.model.pod_requests import LARGEST_REQUEST
+from scheduler_core.placement.engine import Policy, Steps, Verdict, as_given, at_once, place
+from scheduler_core.placement.requests import Placement, PlacementRequest
+from scheduler_core.placement.reservation_conflicts import can_conflict, conflicting_rows
+from scheduler_core.placement.subsets import Domain, candidate_domains, member_room
+from scheduler_core.placement.worlds import SearchWorld, Seat, SeatedWorld, seated_in
+from scheduler_core.queueing.nominator import NominatedPods
+from scheduler_core.runtime.equivalence.reuse import filter_class
+from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.snapshot.cluster_cache import ClusterCache
+from scheduler_core.snapshot.node_columns import NodeColumns
+from scheduler_core.snapshot.overlay import ColumnsOverlay
+from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
+
+log = logging.getLogger(__name__)
+
+_MAX_NAMES = 3
+_STAYING_OWNERS = frozenset(("DaemonSet", "Node"))
+_RESTARTS = "Always"
+_WEIGHT_OF_ENDLESS = 100
+"""Weight of a pod with ``restartPolicy: Always``; other pods have weight 1."""
+_MAX_DOMAINS = 4
+"""Domains for which a complete plan is computed, those that lack least first; the lightest plan is used."""
+_MAX_UNHELPFUL = 200
+"""Consecutive nodes whose emptying places no member, after which the search ends."""
+
+
+class Slot(Struct, frozen=True):
+    """Planned node of one member.
+
+    Attributes:
+        info: The member of the plan.
+        pod_class: Filter class of the member; another member of this class may use the slot.
+        node_name: The node.
+    """
+
+    info: PodInfo
+    pod_class: object
+    node_name: str
+
+
+class Plan(Struct, frozen=True):
+    """Planned nodes of a quorum, usable when the pods in the way have ended.
+
+    Attributes:
+        slots: Slots in the order in which members are tried.
+        in_the_way: UIDs of the pods that must end first.
+        weight: Cost of waiting for them; lower is better.
+        domain: The topology domain, such as ``zone=a``; "" for none.
+    """
+
+    slots: tuple[Slot, ...]
+    in_the_way: frozenset[str]
+    weight: int = 0
+    domain: str = ""
+
+    @property
+    def node_names(self) -> tuple[str, ...]:
+        """Names of the nodes, sorted, without duplicates."""
+        return tuple(sorted({slot.node_name for slot in self.slots}))
+
+    def __str__(self) -> str:
+        """Return the domain, or the first nodes."""
+        if self.domain:
+            return self.domain
+        names = self.node_names
+        more = len(names) - _MAX_NAMES
+        return ", ".join(names[:_MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
+
+
+class Reservation:
+    """A plan whose nodes are reserved.
+
+    Args:
+        group_uid: UID of the PodGroup.
+        priority: Priority of the gang; pods of higher priority are not blocked.
+
+    Attributes:
+        rejected: UIDs of pods that the reservation may have made unschedulable.
+        max_rejected: Size of ``rejected`` at which pods that have left the queue are dropped.
+        rows: Rows of its nodes, ascending, as of the last refresh.
+    """
+
+    def __init__(self, key: GroupKey, group_uid: str, priority: int, plan: Plan, nodes: NodeColumns) -> None:
+        self.key = key
+        self.group_uid = group_uid
+        self.priority = priority
+        self.plan = plan
+        self.rejected: set[str] = set()
+        self.max_rejected = 1024
+        self._nodes = nodes
+        self._names = plan.node_names
+        self._as_planned: tuple[Node | None, ...] = ()
+        self._members: dict[str, list[PodInfo]] = {name: [] for name in self._names}
+        for slot in plan.slots:
+            self._members[slot.node_name].append(slot.info)
+        self._own = frozenset(slot.info.uid for slot in plan.slots)
+        self._one_per_class = tuple({slot.pod_class: slot.info for slot in plan.slots}.values())
+        self._can_conflict = any(map(can_conflict, self._one_per_class))
+        self._lowest = min((slot.info.priority for slot in plan.slots), default=0)
+        self._version = -1
+        self._position = 0
+        self._index: dict[int, int] = {}
+        self.rows: NDArray[np.intp] = np.empty(0, dtype=np.intp)
+        self._free: NDArray[np.int64] = np.empty((0, 0), dtype=np.int64)
+        self._slots: NDArray[np.int64] = np.empty(0, dtype=np.int64)
+        self.confirm()
+
+    # -- the plan -----------------------------------------------------------------------------------------------
+
+    def confirm(self) -> None:
+        """Record that the plan is feasible on the current nodes."""
+        self._as_planned = tuple(self._node(name) for name in self._names)
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether a node was changed or deleted since :meth:`confirm`."""
+        return any(self._node(name) is not known for name, known in zip(self._names, self._as_planned, strict=True))
+
+    def _node(self, name: str) -> Node | None:
+        row = self._nodes.row_of(name)
+        return None if row == NO_ROW else self._nodes.nodes[row]
+
+    def waited_for(self) -> list[PodInfo]:
+        """Return the pods in the way that still run."""
+        found = []
+        for name in self._names:
+            row = self._nodes.row_of(name)
+            if row != NO_ROW:
+                pods = self._nodes.pods[row]
+                found += [info for uid, info in pods.items() if uid in self.plan.in_the_way]
+        return found
+
+    def fits_now(self) -> bool:
+        """Return whether the gang has room now, by resources and number of pods alone."""
+        return self._has_room(are_gone=False)
+
+    def fits_then(self) -> bool:
+        """Return whether the gang has room once all pods in the way have ended."""
+        return self._has_room(are_gone=True)
+
+    def _has_room(self, *, are_gone: bool) -> bool:
+        nodes = self._nodes
+        for name, members in self._members.items():
+            row = nodes.row_of(name)
+            if row == NO_ROW:
+                return False
+            leaving = self._leaving(row) if are_gone else []
+            if nodes.pod_count[row] - len(leaving) + len(members) > nodes.allowed_pods[row]:
+                return False
+            needed = _sum(members)
+            freed = _sum_accounted(leaving)
+            for column, amount in needed.items():
+                free = nodes.allocatable.item(column, row) - nodes.exact_requested(column, row)
+                if free + freed.get(column, 0) < amount:
+                    return False
+        return True
+
+    def _leaving(self, row: int) -> list[PodInfo]:
+        return [info for uid, info in self._nodes.pods[row].items() if uid in self.plan.in_the_way]
+
+    # -- pods that come later -----------------------------------------------------------------------------------
+
+    def refused_rows(self, pod: PodInfo, nominator: NominatedPods) -> NDArray[np.intp]:
+        """Return the rows where a pod of the same or lower priority would use capacity that the gang needs.
+
+        Args:
+            nominator: Nominations; those of pods of at least the members' priority count on the reserved nodes.
+
+        Returns:
+            intp[k], ascending: reserved rows without room for the pod, and all rows of topology domains in which it
+            would conflict with members by ports, volumes, claims or affinity.
+        """
+        self._refresh()
+        free, slots = self._without_nominated(pod, nominator)
+        fits = slots >= 1
+        for column, amount in pod.fit:
+            if column < len(free):
+                fits &= free[column] >= amount
+        refused = self.rows[~fits]
+        if not (self._can_conflict or pod.terms.required_anti):
+            return refused
+        return np.union1d(refused, conflicting_rows(pod, self._members, self._one_per_class, self._nodes))
+
+    def _without_nominated(self, pod: PodInfo, nominator: NominatedPods) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        free, slots = self._free, self._slots
+        if not len(nominator):
+            return free, slots
+        nominated = [
+            (self._index[row], other)
+            for name in nominator.nodes()
+            if name in self._members and (row := self._nodes.row_of(name)) in self._index
+            for other in nominator.nominated_pods(name)
+            if other.uid != pod.uid and other.row == NO_ROW
+            if other.priority >= self._lowest and other.uid not in self._own
+        ]
+        if nominated:
+            free, slots = free.copy(), slots.copy()
+            for position, other in nominated:
+                slots[position] -= 1
+                for column, amount in other.accounted:
+                    free[column, position] = max(free.item(column, position) - amount, -LARGEST_REQUEST)
+        return free, slots
+
+    def _refresh(self) -> None:
+        """Recompute the room of the changed rows."""
+        nodes = self._nodes
+        changed = nodes.changes.since(self._position)
+        if changed is None or self._version != nodes.version or len(self._free) != len(nodes.allocatable):
+            # If this raises, everything is computed again.
+            self._version = -1
+            rows = sorted(row for name in self._names if (row := nodes.row_of(name)) != NO_ROW)
+            self.rows = np.array(rows, dtype=np.intp)
+            self._index = {row: position for position, row in enumerate(rows)}
+            self._free = np.zeros((len(nodes.allocatable), len(rows)), dtype=np.int64)
+            self._slots = np.zeros(len(rows), dtype=np.int64)
+            stale: Iterable[int] = rows
+        else:
+            stale = self._index.keys() & changed
+        for row in stale:
+            self._fill(row, self._index[row])
+        self._position, self._version = nodes.changes.position, nodes.version
+
+    def _fill(self, row: int, position: int) -> None:
+        nodes = self._nodes
+        leaving, members = self._leaving(row), self._members[nodes.node_name(row)]
+        free, freed, needed = self._free[:, position], _sum_accounted(leaving), _sum(members)
+        np.subtract(nodes.allocatable[:, row], nodes.requested[:, row], out=free)
+        for column in freed.keys() | needed.keys():
+            left = nodes.allocatable.item(column, row) - nodes.exact_requested(column, row)
+            left += freed.get(column, 0) - needed.get(column, 0)
+            free[column] = max(left, -LARGEST_REQUEST)
+        self._slots[position] = nodes.allowed_pods[row] - nodes.pod_count[row] + len(leaving) - len(members)
+
+
+def _sum(pods: Iterable[PodInfo]) -> dict[int, int]:
+    total: dict[int, int] = {}
+    for info in pods:
+        for column, amount in info.fit:
+            total[column] = total.get(column, 0) + amount
+    return total
+
+
+def _sum_accounted(pods: Iterable[PodInfo]) -> dict[int, int]:
+    total: dict[int, int] = {}
+    for info in pods:
+        for column, amount in info.accounted:
+            total[column] = total.get(column, 0) + amount
+    return total
+
+
+# -- plans --------------------------------------------------------------------------------------------------------
+
+
+class EmptiedWorld(SearchWorld):
+    """The nodes after pods that run there have ended; nodes are emptied while members are placed."""
+
+    def __init__(self, search: SearchWorld, request: PlacementRequest) -> None:
+        super().__init__(search.cache, search.assumed, search.selection, search.clock, search.steps)
+        self._request = request
+        self._needed = request.needed
+        self._classes = {queued.uid: filter_class(request.instance, queued.info) for queued in request.members}
+        self._left: dict[object, deque[QueuedPod]] = {}
+        """Members without a node, by pod class."""
+        self._diagnoses: dict[object, Diagnosis] = {}
+        """Last diagnosis of the pod classes that have no feasible node."""
+        self._overlay = ColumnsOverlay(self.nodes)
+
+    def undo(self, attempts: Sequence[Attempt]) -> None:
+        """Release members and restore all pods."""
+        super().undo(attempts)
+        self._overlay.undo()
+
+    def fill(
+        self, instance: FrameworkInstance, found: Placement, members: Sequence[QueuedPod], needed: int
+    ) -> Steps[None]:
+        """Assume the quorum: use free room first, then empty nodes; or else empty nodes by descending capacity."""
+        yield from ()
+        del instance
+        among = found.where.mask
+        assert among is not None
+        for is_greedy in (True, False):
+            self._left = {}
+            for queued in members:
+                self._left.setdefault(self._classes[queued.uid], deque()).append(queued)
+            self._diagnoses = {}
+            self._overlay.__enter__()
+            if is_greedy:
+                self._use(found, among)
+            if len(found.placed) < needed:
+                self._empty_and_use(found, among, is_greedy=is_greedy)
+            if len(found.placed) >= needed:
+                return
+            self.undo(found.placed)
+            found.placed.clear()
+
+    def _use(self, found: Placement, among: NDArray[np.bool_]) -> bool:
+        """Assume up to the needed number of members, class by class; return whether any was feasible."""
+        before = len(found.placed)
+        self._diagnoses = {}
+        where = Where(among, "node(s) are not in the plan")
+        for pod_class, members in self._left.items():
+            while members and len(found.placed) < self._needed:
+                attempt = self.begin(self._request.instance, members[0], where)
+                feasible = self.find(attempt)
+                if not len(feasible.rows) or self.assume(attempt, feasible) is not None:
+                    self._diagnoses[pod_class] = feasible.diagnosis
+                    break
+                found.placed.append(attempt)
+                members.popleft()
+        return len(found.placed) > before
+
+    def _empty_and_use(self, found: Placement, among: NDArray[np.bool_], *, is_greedy: bool) -> None:
+        """Empty rows one by one until the plan is complete; rows where no member becomes feasible are restored."""
+        one = np.zeros_like(among)
+        unhelpful = 0
+        for row in self._rows_in_order(among, is_greedy=is_greedy):
+            if len(found.placed) >= self._needed or unhelpful >= _MAX_UNHELPFUL:
+                break
+            removed = self._overlay.remove(_ending(self.nodes, row, self._request.gang.placed))
+            one[row] = True
+            if self._use(found, one):
+                unhelpful = 0
+            else:
+                self._overlay.restore(removed)
+                unhelpful += 1
+            one[row] = False
+
+    def _rows_in_order(self, among: NDArray[np.bool_], *, is_greedy: bool) -> list[int]:
+        """Return the rows to empty, by ascending work for each member that gets room."""
+        nodes, members = self.nodes, self._request.gang.placed
+        # One member of each class that has members without a node.
+        infos = [waiting[0].info for waiting in self._left.values() if waiting]
+        now, then = member_room(nodes, infos), member_room(nodes, infos, when_empty=True)
+        hopeful = np.zeros_like(among) if is_greedy else among.copy()
+        for diagnosis in self._diagnoses.values():
+            if diagnosis.pre_filter.is_success:
+                hopeful[diagnosis.rows_with(Code.UNSCHEDULABLE)] = True
+            elif diagnosis.pre_filter.code is Code.UNSCHEDULABLE:
+                hopeful |= nodes.alive
+        hopeful &= among & (then > 0)
+
+        def order(row: int) -> tuple[bool, float, int, int]:
+            gained = int(then[row] - now[row])
+            work = sum(map(_weight, _ending(nodes, row, members))) / max(1, gained)
+            name_hash = int(nodes.name_hashes[row])
+            if is_greedy:
+                return gained <= 0, work, -gained, name_hash
+            return False, -float(then[row]), gained, name_hash
+
+        return sorted(np.flatnonzero(hopeful).tolist(), key=order)
+
+    def plan(self, found: Placement) -> Plan:
+        """Return the plan of a placement whose members are assumed."""
+        slots = tuple(
+            Slot(attempt.info, self._classes[attempt.info.uid], attempt.node_name) for attempt in found.placed
+        )
+        weights = {info.uid: _weight(info) for info in self._overlay.removed}
+        return Plan(slots, frozenset(weights), sum(weights.values()), found.where.name)
+
+
+def find_plan(search: SearchWorld, request: PlacementRequest, allowed: NDArray[np.bool_]) -> Plan | None:
+    """Return the plan for a quorum that waits for the least work; changes nothing.
+
+    Args:
+        allowed: bool per row, the nodes that may be used.
+
+    Returns:
+        The plan; None if the quorum is infeasible even after all pods that can end have ended, or if a plugin failed.
+
+    Raises:
+        AttemptLimitError: The search took more steps than it may.
+    """
+    world, best = EmptiedWorld(search, request), list[Plan]()
+
+    def accept(found: Placement) -> Verdict:
+        best.append(world.plan(found))
+        return Verdict.STORED
+
+    spaces = [(where, 0) for where in _search_spaces(world.cache, request, allowed)]
+    try:
+        _, rejection = at_once(place(request, world, Policy(accept, lambda *_: spaces, as_given)))
+    except SchedulerCoreError as error:
+        text = "no capacity can be planned for gang %s: %s"
+        log.warning(text, request.gang.key, error, extra={"podgroup": str(request.gang.key)})
+    else:
+        if rejection.limit is not None:
+            raise rejection.limit
+    return min(best, key=lambda plan: plan.weight, default=None)
+
+
+def is_still_valid(search: SearchWorld, request: PlacementRequest, reservation: Reservation) -> bool:
+    """Return whether a plan is feasible once the pods in the way have ended; changes nothing.
+
+    Raises:
+        AttemptLimitError: The search took more steps than it may.
+    """
+    seats = assignment(search.nodes, reservation, request)
+    if seats is None or not reservation.fits_then():
+        return False
+    with search.assumed.undone(), ColumnsOverlay(search.nodes) as overlay:
+        overlay.remove(reservation.waited_for())
+        try:
+            found, rejection = at_once(place(request, SeatedWorld(search, seats), seated_in("")))
+        except SchedulerCoreError:
+            return False
+    if rejection.limit is not None:
+        raise rejection.limit
+    return found is not None
+
+
+def _is_together(plan: Plan, nodes: NodeColumns, request: PlacementRequest) -> bool:
+    """Return whether all nodes of a plan are in one domain, if the group requires one."""
+    assert request.gang.group is not None
+    topology = request.gang.group.topology
+    if topology is None or (not topology.is_required and not plan.domain):
+        return True
+    level = plan.domain.partition("=")[0]
+    if level not in (topology.key, *topology.levels):
+        return False
+    rows = [nodes.row_of(name) for name in plan.node_names]
+    if NO_ROW in rows:
+        return False
+    columns = [nodes.label_column(key) for key in {topology.key, level}]
+    return all(len(set(column.ids[rows].tolist())) == 1 and column.ids[rows[0]] >= 0 for column in columns)
+
+
+def assignment(nodes: NodeColumns, reservation: Reservation, request: PlacementRequest) -> list[Seat] | None:
+    """Assign members to the slots of a plan: their own, or for new members those of deleted members of their class.
+
+    Returns:
+        The needed number of members with their nodes; None if the plan has too few slots for them, or if its nodes no
+        longer satisfy the group's topology.
+    """
+    if not _is_together(reservation.plan, nodes, request):
+        return None
+    waiting = {queued.uid: queued for queued in request.members}
+    newcomers = dict(waiting)
+    for slot in reservation.plan.slots:
+        newcomers.pop(slot.info.uid, None)
+    by_class: dict[object, list[QueuedPod]] = {}
+    for queued in newcomers.values():
+        by_class.setdefault(filter_class(request.instance, queued.info), []).append(queued)
+    pairs: list[Seat] = []
+    for slot in reservation.plan.slots:
+        member = waiting.get(slot.info.uid)
+        if member is None and by_class.get(slot.pod_class):
+            member = by_class[slot.pod_class].pop(0)
+        if member is not None:
+            pairs.append((member, slot.node_name))
+    return pairs[: request.needed] if len(pairs) >= request.needed else None
+
+
+def _search_spaces(cache: ClusterCache, request: PlacementRequest, allowed: NDArray[np.bool_]) -> list[Where]:
+    """Return where a plan may succeed, by ascending lack of room, then in the order in which a gang tries domains."""
+    assert request.gang.group is not None
+    nodes, topology = cache.columns, request.gang.group.topology
+    infos = [queued.info for queued in request.members]
+    now, then = member_room(nodes, infos), member_room(nodes, infos, when_empty=True)
+    ranked: list[tuple[int, int, Domain | None]] = []
+
+    def rank(rows: NDArray[np.intp], domain: Domain | None) -> None:
+        if then[rows].sum() >= request.needed:
+            ranked.append((max(0, request.needed - int(now[rows].sum())), len(ranked), domain))
+
+    if topology is not None:
+        for domain in candidate_domains(nodes, topology, infos, request.needed, placed=request.placed(cache)):
+            rows = domain.subset.rows
+            rank(rows[allowed[rows]], domain)
+    if topology is None or not topology.is_required:
+        rank(np.flatnonzero(allowed), None)
+    nearest = [domain for _, _, domain in sorted(ranked, key=lambda each: each[:2])[:_MAX_DOMAINS]]
+    return [Where(allowed) if each is None else Where(each.subset.mask & allowed, "", str(each)) for each in nearest]
+
+
+def _ending(nodes: NodeColumns, row: int, members: Container[str]) -> list[PodInfo]:
+    """Return the pods of a row that are expected to end: not members, and not pods that belong to the node."""
+    return [
+        info
+        for uid, info in nodes.pods[row].items()
+        if uid not in members and not any(owner.kind in _STAYING_OWNERS for owner in info.pod.metadata.owner_references)
+    ]
+
+
+def _weight(info: PodInfo) -> int:
+    return _WEIGHT_OF_ENDLESS if info.pod.spec.restart_policy == _RESTARTS else 1

@@ -1,0 +1,475 @@
+"""Victims of a gang's preemption: pods of lower priority that are evicted so that the quorum fits.
+
+::
+
+    terminating pods removed ─▶ each member: a feasible node, or the node with the least harmful victims
+                              │ quorum assumed                           │ too few members left
+                              ▼                                          ▼
+       reprieve victims if every member still fits, there or elsewhere   no plan
+
+The victims of a member are removed with their whole disruption units, wherever these run, before the next member is
+tried. For groups of ``scheduling.k8s.io`` all pods of lower priority are removed first, a group cycle places the
+members, and each unit that fits beside them on their nodes is reprieved. Members beyond the quorum count as well, and
+the domain is the one that scores best without the pods of lower priority. So such a group may evict more pods than are
+needed, and other ones. This follows kube-scheduler v1.37.1,
+``pkg/scheduler/framework/preemption/podgrouppreemption.go``.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter, defaultdict
+from collections.abc import Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler_core.cycle.attempt import Attempt
+from scheduler_core.cycle.failure_handler import Failure
+from scheduler_core.cycle.filter_and_score import Feasible
+from scheduler_core.cycle.gang_constraints import ANYWHERE, Where
+from scheduler_core.cycle.simulated_pod_removal import NodeDryRun, steps_of_removal
+from scheduler_core.errors import AttemptLimitError, SchedulerCoreError
+from scheduler_core.framework.diagnosis import Diagnosis
+from scheduler_core.framework.extension_points import PreemptionCandidate
+from scheduler_core.framework.gang_preemptor import GangPreemptor, VictimTerms
+from scheduler_core.framework.group_view import DisruptionUnit, DisruptionUnits, Importance, split_by_budgets
+from scheduler_core.framework.queued_pod import QueuedPod
+from scheduler_core.framework.status import Code
+from scheduler_core.placement.engine import Steps, at_once, place
+from scheduler_core.placement.requests import Placement, PlacementRequest, Rejection
+from scheduler_core.placement.worlds import CycleWorld, SearchWorld, steps_of_search
+from scheduler_core.queueing.nominator import NominatedPods
+from scheduler_core.runtime.equivalence.reuse import filter_class
+from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.snapshot.node_columns import NodeColumns
+from scheduler_core.snapshot.overlay import ColumnsOverlay
+from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
+
+_INFEASIBLE = Failure("infeasible even without the pods that may be evicted")
+_ABOVE_ANY_PRIORITY = 2**31
+
+Harm = tuple[int, int, int, int]
+"""Sort key, lowest is best: budget violations, highest priority, sum of shifted priorities, number of victims."""
+
+
+def harm_of(victims: Sequence[PodInfo], violations: int) -> Harm:
+    """Return the harm of victims of which some violate a PodDisruptionBudget."""
+    priorities = [info.priority for info in victims]
+    highest = max(priorities, default=-_ABOVE_ANY_PRIORITY)
+    total = sum(priority + _ABOVE_ANY_PRIORITY for priority in priorities)
+    return violations, highest, total, len(priorities)
+
+
+@dataclass(frozen=True, slots=True)
+class VictimRequest:
+    """Which pods a gang may preempt.
+
+    Attributes:
+        placing: The gang.
+        preemptor: The profile's plugin that preempts for gangs.
+        units: Disruption units: pods that are evicted together.
+        protected: UIDs of pods that are never victims, such as the gang's own.
+        terminating: Pods of lower priority that are already being deleted.
+    """
+
+    placing: PlacementRequest
+    preemptor: GangPreemptor
+    units: DisruptionUnits
+    protected: frozenset[str]
+    terminating: tuple[PodInfo, ...]
+
+    @property
+    def priority(self) -> int:
+        """Priority of the gang; only pods of lower priority are victims."""
+        return self.placing.gang.priority
+
+    def preemptible_units(self, nodes: NodeColumns, rows: NDArray[np.intp]) -> list[DisruptionUnit]:
+        """Return all units on some rows that the gang may preempt, terminating pods included."""
+        pods = (info for row in rows.tolist() for info in nodes.pods[row].values())
+        allowed = (info for info in pods if info.priority < self.priority and info.uid not in self.protected)
+        return list({id(unit): unit for unit in map(self.units.of, allowed)}.values())
+
+
+@dataclass(frozen=True, slots=True)
+class GangPlan:
+    """Plan of a gang's preemption.
+
+    Attributes:
+        where: The domain of its members.
+        nodes: The node of each member of the quorum, by UID, in the order in which they were tried.
+        victims: Pods to evict, most important first; none if terminating pods free enough room.
+        awaited: Terminating pods on the members' nodes.
+        pdb_violations: How many victims violate a PodDisruptionBudget.
+        rejected_by: Plugins that reject members because of the victims; their events requeue the gang.
+    """
+
+    where: Where
+    nodes: dict[str, str]
+    victims: tuple[PodInfo, ...]
+    awaited: tuple[PodInfo, ...]
+    pdb_violations: int = 0
+    rejected_by: frozenset[str] = frozenset()
+
+    @property
+    def victim_nodes(self) -> tuple[str, ...]:
+        """Nodes of the victims, sorted."""
+        return tuple(sorted({info.node_name for info in self.victims}))
+
+    @property
+    def harm(self) -> Harm:
+        """Harm of the victims."""
+        return harm_of(self.victims, self.pdb_violations)
+
+
+@dataclass(slots=True)
+class _Pool:
+    """Candidates for members of one pod class, by node, as of a position of the change log."""
+
+    candidates: dict[str, PreemptionCandidate]
+    is_row_local: bool
+    position: int
+
+
+class VictimWorld(SearchWorld):
+    """The nodes without the pods that a gang preempts: terminating pods first, then the victims of each member.
+
+    An undo ends everything that was changed since :meth:`open`. Attempts have the priority of the gang.
+
+    Args:
+        keeps_nodes: Whether victims are reprieved only if every member still fits on its node.
+    """
+
+    is_minimal: ClassVar[bool] = True
+
+    def __init__(
+        self, search: SearchWorld, nominator: NominatedPods, request: VictimRequest, *, keeps_nodes: bool = False
+    ) -> None:
+        super().__init__(search.cache, search.assumed, search.selection, search.clock, search.steps)
+        self._nominator = nominator
+        self._request = request
+        self._keeps_nodes = keeps_nodes
+        self._instance = request.placing.instance
+        self._overlay = ColumnsOverlay(self.nodes)
+        self._by_uid: dict[str, Attempt] = {}
+
+    def open(self, where: Where) -> None:
+        """Begin a search in one domain, with nothing changed."""
+        self._where = where
+        self._overlay = ColumnsOverlay(self.nodes)
+        self._overlay.__enter__()
+        self._by_uid = {}
+        self._by_row: defaultdict[int, dict[str, Attempt]] = defaultdict(dict)
+        self._chosen: list[DisruptionUnit] = []
+        self._pools: dict[object, _Pool] = {}
+        self._is_row_local = True
+        self._rejected_by: set[str] = set()
+        self._tries_by_row: Counter[int] = Counter()
+        self._stuck_rows_by_class: dict[object, set[int]] = {}
+        self._terminating_rows = {info.uid: info.row for info in self._request.terminating}
+
+    def undo(self, attempts: Sequence[Attempt] = ()) -> None:
+        """Release all members, the last one first, and restore all pods."""
+        del attempts
+        for attempt in reversed(self._by_uid.values()):
+            self.assumed.release(attempt)
+        self._by_uid.clear()
+        self._overlay.undo()
+
+    # -- members ------------------------------------------------------------------------------------------------
+
+    def begin(self, instance: FrameworkInstance, queued: QueuedPod, where: Where, position: int = 0) -> Attempt:
+        """Return an attempt with the priority of the gang."""
+        attempt = super().begin(instance, queued, where, position)
+        if attempt.info.priority != self._request.priority:
+            attempt.info = copy.copy(attempt.info)
+            attempt.info.priority = self._request.priority
+        return attempt
+
+    def fill(
+        self, instance: FrameworkInstance, found: Placement, members: Sequence[QueuedPod], needed: int
+    ) -> Steps[None]:
+        """Assume as many members as needed, with victims where they are infeasible otherwise."""
+        self.open(found.where)
+        if self._request.terminating:
+            self._note_rejections(members)
+        self._overlay.remove(self._request.terminating)
+        yield from super().fill(instance, found, members, needed)
+
+    def seat(self, attempt: Attempt) -> Steps[Failure | None]:
+        """Assume a member on a feasible node, or on the node with the least harmful victims."""
+        yield from ()
+        feasible = self.find(attempt)
+        if len(feasible.rows):
+            return None if self._assume(attempt, feasible) else _INFEASIBLE
+        self._rejected_by |= feasible.diagnosis.rejected_by
+        for candidate in self._candidates(attempt, feasible.diagnosis):
+            if self._replace_victims(attempt.queued, candidate):
+                return None
+        return _INFEASIBLE
+
+    def feasible(self, instance: FrameworkInstance, queued: QueuedPod) -> Feasible | None:
+        """Return where a member is feasible without terminating pods, now or after a preemption on that node."""
+        self.open(ANYWHERE)
+        try:
+            self._overlay.remove(self._request.terminating)
+            attempt = self.begin(instance, queued, ANYWHERE)
+            self.steps.spend(steps_of_search(self.nodes))
+            found = self.selection.find_all(attempt)
+            candidates = self._dry_run(attempt, found.diagnosis, np.flatnonzero(self.nodes.alive).tolist()).candidates
+            after = [self.nodes.row_of(name) for name in candidates]
+            return Feasible(np.union1d(found.rows, np.array(after, dtype=np.intp)), found.diagnosis)
+        except AttemptLimitError:
+            raise
+        except SchedulerCoreError:
+            return None
+        finally:
+            self.undo()
+
+    def plan(self) -> GangPlan | None:
+        """Reprieve unneeded victims; return the plan, None if the members need no victims, or do not fit any more."""
+        needed = len(self._by_uid)
+        self._reprieve()
+        if len(self._by_uid) < needed:
+            return None
+        nodes = {uid: attempt.node_name for uid, attempt in self._by_uid.items()}
+        rows = {self.nodes.row_of(name) for name in nodes.values()}
+        awaited = [info for info in self._request.terminating if self._terminating_rows[info.uid] in rows]
+        chosen = [info for unit in sorted(self._chosen, key=self._importance) for info in unit.pods]
+        awaited += (info for info in chosen if info.is_leaving)
+        pods = tuple(info for info in chosen if not info.is_leaving)
+        if not pods and not awaited:
+            return None
+        violating, _ = split_by_budgets(pods, self.nodes.disruption_budgets)
+        return GangPlan(self._where, nodes, pods, tuple(awaited), len(violating), frozenset(self._rejected_by))
+
+    def plan_as_reference(
+        self, units: Sequence[DisruptionUnit], members: CycleWorld
+    ) -> tuple[GangPlan | None, Rejection]:
+        """Remove units, place the members as a group cycle does, and reprieve the units that fit beside them.
+
+        Args:
+            members: Places the members; the profile has no extenders.
+        """
+        self.open(ANYWHERE)
+        for unit in units:
+            self.steps.spend(sum(map(steps_of_removal, unit.pods)))
+            self._overlay.remove(unit.pods)
+        self._chosen += units
+        with members.dry_run():
+            found, rejection = at_once(place(self._request.placing, members))
+        plan = None
+        if found is not None:
+            seats = [(attempt.queued, self.nodes.row_of(attempt.node_name)) for attempt in found.placed]
+            self._where = found.where
+            members.undo(found.placed)
+            plan = self.plan() if all(self._assume_on(queued, row) for queued, row in seats) else None
+        self.undo()
+        return plan, rejection
+
+    def _assume_on(self, queued: QueuedPod, row: int | None) -> bool:
+        """Assume a member on a row, or on any node of the domain; return whether it is feasible there."""
+        where = self._where if row is None else _only(self.nodes, row)
+        attempt = self.begin(self._instance, queued, where)
+        feasible = self.find(attempt)
+        return len(feasible.rows) > 0 and self._assume(attempt, feasible)
+
+    def _note_rejections(self, members: Sequence[QueuedPod]) -> None:
+        """Record the plugins that reject members while terminating pods still count."""
+        classes = {filter_class(self._instance, queued.info): queued for queued in members}
+        for queued in classes.values():
+            feasible = self.find(self.begin(self._instance, queued, self._where))
+            self._rejected_by |= feasible.diagnosis.rejected_by
+
+    def _assume(self, attempt: Attempt, feasible: Feasible) -> bool:
+        if not self._assume_member(attempt, self.selection.select(attempt, feasible)):
+            return False
+        self._is_row_local = self._is_row_local and self._node_dry_run(attempt).is_row_local
+        self._tries_by_row[self.nodes.row_of(attempt.node_name)] += 1
+        return True
+
+    def _assume_member(self, attempt: Attempt, node_name: str) -> bool:
+        if self.assumed.reserve_or_release(attempt, node_name) is not None:
+            return False
+        self._by_uid[attempt.info.uid] = self._by_row[attempt.info.row][attempt.info.uid] = attempt
+        return True
+
+    def _release_member(self, attempt: Attempt) -> None:
+        del self._by_uid[attempt.info.uid], self._by_row[attempt.info.row][attempt.info.uid]
+        self.assumed.release(attempt)
+
+    def _node_dry_run(self, attempt: Attempt) -> NodeDryRun:
+        return NodeDryRun(attempt.instance, attempt.state, attempt.info, self.nodes, self._nominator, steps=self.steps)
+
+    def _replace_victims(self, queued: QueuedPod, candidate: PreemptionCandidate) -> bool:
+        units = list({id(unit): unit for unit in map(self._request.units.of, candidate.victims)}.values())
+        row = self.nodes.row_of(candidate.node_name)
+        elsewhere = {info.row for unit in units for info in unit.pods} - {row}
+        removed = self._overlay.remove(info for unit in units for info in unit.pods)
+        if self._assume_on(queued, row):
+            self._chosen += units
+            self._tries_by_row.update(elsewhere)
+            return True
+        self._overlay.restore(reversed(removed))
+        return False
+
+    # -- candidates ---------------------------------------------------------------------------------------------
+
+    def _candidates(self, attempt: Attempt, diagnosis: Diagnosis) -> Iterator[PreemptionCandidate]:
+        """Yield candidates for a member, the least harmful first."""
+        pod_class = filter_class(self._instance, attempt.queued.info)
+        pool = self._pools.get(pod_class)
+        if pool is None or not self._refresh(pool, attempt, diagnosis):
+            pool = self._pools[pod_class] = self._dry_run(attempt, diagnosis, None)
+        left = dict(pool.candidates)
+        if len(self._request.units) or len(self.nodes.disruption_budgets):
+            left = {name: self._whole(candidate) for name, candidate in left.items()}
+        while left:
+            best = self._request.preemptor.least_harmful(list(left.values()))
+            del left[best.node_name]
+            yield best
+
+    def _refresh(self, pool: _Pool, attempt: Attempt, diagnosis: Diagnosis) -> bool:
+        """Recompute candidates on changed rows; return False if all must be recomputed or none is left."""
+        nodes = self.nodes
+        changed = nodes.changes.since(pool.position)
+        if changed is None or (changed and not pool.is_row_local):
+            return False
+        rows = sorted(set(changed))
+        for row in rows:
+            pool.candidates.pop(nodes.node_name(row), None)
+        if rows:
+            fresh = self._dry_run(attempt, diagnosis, rows)
+            pool.candidates.update(fresh.candidates)
+        pool.position = nodes.changes.position
+        return bool(pool.candidates)
+
+    def _dry_run(self, attempt: Attempt, diagnosis: Diagnosis, rows: Sequence[int] | None) -> _Pool:
+        leaving = tuple(self._leaving()) if len(self.nodes.disruption_budgets) else ()
+        # With a port that a pod of higher priority uses as well, the gang would preempt without success.
+        terms = VictimTerms(self._request.protected, leaving, rows, frees_shared_ports=False)
+        found = self._request.preemptor.candidates_for_member(attempt.state, attempt.info, diagnosis, terms)
+        by_node = {candidate.node_name: candidate for candidate in found.candidates}
+        return _Pool(by_node, found.is_row_local, self.nodes.changes.position)
+
+    def _leaving(self) -> Iterable[PodInfo]:
+        return (info for unit in self._chosen for info in unit.pods)
+
+    def _whole(self, candidate: PreemptionCandidate) -> PreemptionCandidate:
+        """Return a candidate with whole disruption units; its violations count after those of earlier victims."""
+        victims = self._request.units.whole(candidate.victims)
+        violating, _ = split_by_budgets(victims, self.nodes.disruption_budgets, self._leaving())
+        return replace(candidate, victims=victims, pdb_violations=len(violating))
+
+    # -- coming back --------------------------------------------------------------------------------------------
+
+    def _reprieve(self) -> None:
+        """Reprieve unneeded victims: those that violate a budget first, then by descending importance."""
+        gone: set[int] = set()
+        held = {row for row, members in self._by_row.items() if members}
+        for unit in self._in_order_of_return():
+            if self._is_apart(unit, held):
+                gone.add(id(unit))
+                continue
+            self.steps.spend(sum(map(steps_of_removal, unit.pods)))
+            rows = self._overlay.restore(reversed(unit.pods))
+            if self._can_return(unit, rows):
+                gone.add(id(unit))
+        self._chosen = [unit for unit in self._chosen if id(unit) not in gone]
+
+    def _in_order_of_return(self) -> list[DisruptionUnit]:
+        ordered = sorted(self._chosen, key=self._importance)
+        pods = [info for unit in ordered for info in unit.pods]
+        violating = {info.uid for info in split_by_budgets(pods, self.nodes.disruption_budgets)[0]}
+        return sorted(ordered, key=lambda unit: violating.isdisjoint(info.uid for info in unit.pods))
+
+    def _importance(self, unit: DisruptionUnit) -> Importance:
+        return unit.importance(self.clock.wall())
+
+    def _is_apart(self, unit: DisruptionUnit, held: Container[int]) -> bool:
+        """Return whether a unit cannot affect members, which keep their nodes; it is not restored then."""
+        return (
+            self._keeps_nodes
+            and self._is_row_local
+            and all(info.terms.is_empty and self.nodes.row_of(info.node_name) not in held for info in unit.pods)
+        )
+
+    def _can_return(self, unit: DisruptionUnit, rows: Iterable[int]) -> bool:
+        """Return whether all members fit beside a restored unit; otherwise remove it again.
+
+        Members that do not keep their nodes may fit elsewhere.
+        """
+        here = frozenset(rows)
+        is_local = self._is_row_local and all(info.terms.is_empty for info in unit.pods)
+        moved: list[tuple[Attempt, str]] = []
+        affected = (each for row in here for each in self._by_row[row].values()) if is_local else self._by_uid.values()
+        for attempt in list(affected):
+            moved.append((attempt, attempt.node_name))
+            self._release_member(attempt)
+            if not self._reassume(*moved[-1], is_minimal=is_local and self._is_minimal(unit, here)):
+                self._return_to(unit, moved)
+                return False
+        return True
+
+    def _is_minimal(self, unit: DisruptionUnit, rows: Iterable[int]) -> bool:
+        """Return whether the only change on a unit's rows was its removal for one member.
+
+        The dry run for that member has then shown that the member does not fit beside the unit.
+        """
+        return not self._keeps_nodes and len(unit.pods) == 1 and all(self._tries_by_row[row] == 1 for row in rows)
+
+    def _reassume(self, attempt: Attempt, node_name: str, *, is_minimal: bool) -> bool:
+        """Assume a released member on its former node, or else on another one; return whether it is assumed."""
+        here = self.nodes.row_of(node_name)
+        if not is_minimal and self._assume_on(attempt.queued, here):
+            return True
+        if self._keeps_nodes:
+            return False
+        pod_class = filter_class(self._instance, attempt.queued.info)
+        stuck = self._stuck_rows_by_class.setdefault(pod_class, set())
+        # Members of this class on two rows found no other feasible row, so there is none for a further one.
+        if self._is_row_local and len(stuck) > 1:
+            return False
+        if self._assume_on(attempt.queued, None):
+            self._stuck_rows_by_class.clear()
+            return True
+        stuck.add(here)
+        return False
+
+    def _return_to(self, unit: DisruptionUnit, moved: Sequence[tuple[Attempt, str]]) -> None:
+        """Remove a unit again, and assume the members that were moved on their former nodes."""
+        self._overlay.remove(unit.pods)
+        for attempt, _ in moved:
+            now = self._by_uid.get(attempt.info.uid)
+            if now is not None:
+                self._release_member(now)
+        for attempt, node_name in moved:
+            self._assume_member(attempt, node_name)
+
+
+def awaits_victims(
+    world: SearchWorld, request: PlacementRequest, preemptor: GangPreemptor, nominator: NominatedPods
+) -> bool:
+    """Return whether victims still terminate on a nominated node of a member that may become feasible."""
+    nodes, instance = world.nodes, request.instance
+    for queued in request.members:
+        name = nominator.node_of(queued.uid) or queued.info.pod.status.nominated_node_name
+        row = nodes.row_of(name) if name else NO_ROW
+        if row == NO_ROW or not preemptor.is_awaited(request.gang.priority, row):
+            continue
+        feasible = world.find(world.begin(instance, queued, _only(nodes, row)))
+        if len(feasible.rows):
+            return True
+        diagnosis = feasible.diagnosis
+        status = diagnosis.pre_filter if not diagnosis.pre_filter.is_success else diagnosis.status_of(row)
+        if status.code is not Code.UNSCHEDULABLE_AND_UNRESOLVABLE:
+            return True
+    return False
+
+
+def _only(nodes: NodeColumns, row: int) -> Where:
+    among = np.zeros(nodes.size, dtype=np.bool_)
+    among[row] = True
+    return Where(among)
