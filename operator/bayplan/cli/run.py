@@ -12,9 +12,11 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from types import NoneType
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import click
+from pydantic import BeforeValidator
 
 from bayplan.app import run_operator
 from bayplan.configuration.configuration_file import RunConfiguration, configured_settings, read_configuration
@@ -28,13 +30,40 @@ log = logging.getLogger(__name__)
 Command = TypeVar("Command", bound=Callable[..., Any] | click.Command)
 
 
-def _flag(name: str, kind: Any, **more: Any) -> Callable[[Command], Command]:
-    """Return a flag for a field of the settings, with the field's description and default as its help."""
-    info = Settings.model_fields[name.replace("-", "_")]
-    default = "" if info.default in (None, "") or kind is bool else f"  [default: {info.default}]"
-    declaration = f"--{name}/--no-{name}" if kind is bool else f"--{name}"
-    kinds = {} if kind is bool else {"type": kind}
-    return click.option(declaration, default=None, help=f"{info.description}{default}", **kinds, **more)
+_METAVARS = {
+    "kubeconfig": "FILE",
+    "percentage_of_nodes_to_score": "PERCENT",
+    "serve_address": "HOST:PORT",
+    "local_address": "HOST:PORT",
+    "advertise_address": "ADDRESS",
+    "tls_cert_file": "FILE",
+    "tls_private_key_file": "FILE",
+    "extender_files_directory": "DIRECTORY",
+    "profiles": "SELECTOR",
+    "record": "DIRECTORY",
+}
+_NOT_GENERATED = ("leader_election", "allowed_extender_hosts", "tracing", "feature_gates", "verbosity")
+"""Fields whose flag has a syntax of its own, or that have none."""
+
+
+def _settings_flags(command: Command) -> Command:
+    """Add a flag for each field of the settings, with the field's description and default as its help."""
+    for name, info in reversed(Settings.model_fields.items()):
+        if name in _NOT_GENERATED:
+            continue
+        flag, kind = name.replace("_", "-"), info.annotation
+        more: dict[str, Any] = {"metavar": _METAVARS.get(name)}
+        if get_origin(kind) is Literal:
+            more["type"] = click.Choice(get_args(kind))
+        elif kind is bool:
+            flag = f"{flag}/--no-{flag}"
+        elif any(isinstance(each, BeforeValidator) for each in info.metadata):
+            more = {"type": str, "metavar": "SECONDS"}  # The model parses it: it may be a duration.
+        else:
+            more["type"] = next((each for each in get_args(kind) if each is not NoneType), kind)
+        default = "" if kind is bool or info.default in (None, "") else f"  [default: {info.default}]"
+        command = click.option(f"--{flag}", default=None, help=f"{info.description}{default}", **more)(command)
+    return command
 
 
 class _CommandWithGoFlags(click.Command):
@@ -83,30 +112,7 @@ _FALSE = ("0", "f", "F", "FALSE", "false", "False")
     default=None,
     help="Write the configuration of --config with its defaults to this file and exit; - is standard output.",
 )
-@_flag("kubeconfig", str, metavar="FILE")
-@_flag("context", str)
-@_flag("namespace", str)
-@_flag("seed", int)
-@_flag("percentage-of-nodes-to-score", int, metavar="PERCENT")
-@_flag("pod-initial-backoff-seconds", int)
-@_flag("pod-max-backoff-seconds", int)
-@_flag("pod-max-in-unschedulable-pods-duration", str, metavar="SECONDS")
-@_flag("gang-reservation-delay", str, metavar="SECONDS")
-@_flag("client-qps", float)
-@_flag("client-burst", int)
-@_flag("bind-concurrency", int)
-@_flag("serve-address", str, metavar="HOST:PORT")
-@_flag("local-address", str, metavar="HOST:PORT")
-@_flag("advertise-address", str, metavar="ADDRESS")
-@_flag("secure-serving", bool)
-@_flag("tls-cert-file", str, metavar="FILE")
-@_flag("tls-private-key-file", str, metavar="FILE")
-@_flag("tls-min-version", click.Choice(["VersionTLS12", "VersionTLS13"]))
-@_flag("authorize-requests", bool)
-@_flag("serve-page", bool)
-@_flag("page-viewers", int)
-@_flag("allow-default-scheduler", bool)
-@_flag("extender-files-directory", str, metavar="DIRECTORY")
+@_settings_flags
 @click.option(
     "--allowed-extender-hosts",
     callback=lambda _, __, text: None if text is None else [host for host in text.split(",") if host],
@@ -114,19 +120,11 @@ _FALSE = ("0", "f", "F", "FALSE", "false", "False")
     default=None,
     help=str(Settings.model_fields["allowed_extender_hosts"].description),
 )
-@_flag("profiles", str, metavar="SELECTOR")
 @click.option(
     "--leader-elect/--no-leader-elect",
     default=None,
     help=f"{LeaderElectionSettings.model_fields['leader_elect'].description}  [leaderElection.leaderElect]",
 )
-@_flag("delay-cache-until-active", bool)
-@_flag("plugin-time-budget", str, metavar="SECONDS")
-@_flag("liveness-limit", str, metavar="SECONDS")
-@_flag("enable-profiling", bool)
-@_flag("record", str, metavar="DIRECTORY")
-@_flag("record-mebibytes", int)
-@_flag("record-age", str, metavar="SECONDS")
 @click.option(
     "--feature-gates",
     callback=lambda _, __, text: None if text is None else parse_feature_gates(text),
@@ -135,7 +133,6 @@ _FALSE = ("0", "f", "F", "FALSE", "false", "False")
     help=f"Enable or disable features; a gate here takes precedence over the settings file. {gates_summary()}. "
     "See `bayplan features`.",
 )
-@_flag("log-level", click.Choice(["debug", "info", "warning", "error"]))
 @click.option(
     "-v",
     "--v",
@@ -145,8 +142,6 @@ _FALSE = ("0", "f", "F", "FALSE", "false", "False")
     metavar="LEVEL",
     help=f"{Settings.model_fields['verbosity'].description}  [default: 0]",
 )
-@_flag("log-format", click.Choice(["text", "json"]))
-@_flag("graceful-stop-seconds", str, metavar="SECONDS")
 def run(
     settings_file: Path | None,
     config_file: Path | None,

@@ -9,6 +9,8 @@ import click
 import pytest
 from bayplan import cli
 from bayplan.cli import bayplan
+from bayplan.cli.run import run
+from bayplan.settings.operator_settings import Settings
 from click.testing import CliRunner
 
 from scheduler_core.errors import ConfigError, Problem, RegistryError
@@ -98,3 +100,10 @@ def test_other_errors_are_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_exit_codes_differ() -> None:
     """Invalid input and other errors have different exit codes."""
     assert cli.EXIT_BAD_INPUT != cli.EXIT_ERROR
+
+
+def test_every_setting_has_a_flag() -> None:
+    """Every setting has a flag, except groups of settings; leader election is enabled by a flag of its own."""
+    flags = {str(parameter.name) for parameter in run.params}
+    assert set(Settings.model_fields) - flags == {"leader_election", "tracing"}
+    assert "leader_elect" in flags
