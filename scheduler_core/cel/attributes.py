@@ -6,21 +6,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from scheduler_core.cel.formatting import go_text, go_type
-from scheduler_core.cel.operators import Frame
+from scheduler_core.cel.overloads import Frame
 from scheduler_core.cel.problems import EvaluationError
-from scheduler_core.cel.values import MAX_INT, MISSING, NONE, Mapping, Optional, Uint
+from scheduler_core.cel.values import MAX_INT, MISSING, NONE, Mapping, Optional, Uint, go_text, go_type
 
 Run = Callable[[Frame], Any]
 _KEY_TYPES = frozenset({bool, int, float, str, Uint})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Qualifier:
     """One selection or index.
 
     Attributes:
-        key: The key; MISSING when it is computed.
+        key: The key; MISSING if it is computed.
         compute: Computes the key; None for a constant.
         optional: Whether an absent key yields ``optional.none()``.
         test_only: Whether only the presence counts, as in ``has()``.
@@ -32,44 +31,39 @@ class Qualifier:
     test_only: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Attribute:
-    """A value and the qualifiers applied to it; or a choice between two attributes.
+    """A value and the qualifiers applied to it in order; or a choice between two attributes.
 
     Attributes:
-        base: Computes the value.
-        qualifiers: The qualifiers, applied in order.
-        condition: Computes the condition of a choice; None for no choice.
-        choices: The attributes for true and false.
-        root: The name of the environment's variable that *base* reads, empty for others.
+        base: Computes the value, or the condition of the choice.
+        choices: The attributes for true and false; empty for no choice.
+        is_device: Whether the value is the variable ``device``.
     """
 
-    base: Run | None
+    base: Run
     qualifiers: tuple[Qualifier, ...] = ()
-    condition: Run | None = None
     choices: tuple[Attribute, ...] = ()
-    root: str = ""
+    is_device: bool = False
 
     def qualified(self, qualifier: Qualifier) -> Attribute:
         """Return the attribute with one more qualifier."""
-        if self.condition is not None:
-            return replace(self, choices=tuple(choice.qualified(qualifier) for choice in self.choices))
+        if self.choices:
+            return replace(self, choices=tuple([choice.qualified(qualifier) for choice in self.choices]))
         return replace(self, qualifiers=(*self.qualifiers, qualifier))
 
     def resolver(self) -> Run:
         """Return a function that resolves the attribute. The cost of qualifiers is counted, that of the base is not."""
-        if self.condition is not None:
-            return _choice(self.condition, self.choices[0].resolver(), self.choices[1].resolver())
-        assert self.base is not None
+        if self.choices:
+            return _choice(self.base, self.choices[0].resolver(), self.choices[1].resolver())
         if not self.qualifiers:
             return self.base
-        keys = tuple(q.key for q in self.qualifiers)
-        plain = all(q.compute is None and not q.optional and not q.test_only for q in self.qualifiers)
-        if plain and self.root and len(keys) == 3 and all(type(key) is str for key in keys):
-            return _device_path(_constant_path(self.base, keys), *keys)
-        if plain:
-            return _constant_path(self.base, keys)
-        return _path(self.base, self.qualifiers)
+        if any(q.compute is not None or q.optional or q.test_only for q in self.qualifiers):
+            return _path(self.base, self.qualifiers)
+        keys = tuple([q.key for q in self.qualifiers])
+        general = _constant_path(self.base, keys)
+        is_value = self.is_device and len(keys) == 3 and all(type(key) is str for key in keys)
+        return _device_path(general, *keys) if is_value else general
 
 
 def _choice(condition: Run, if_true: Run, if_false: Run) -> Run:
@@ -91,7 +85,7 @@ def _constant_path(base: Run, keys: tuple[Any, ...]) -> Run:
             return _optional_path(frame, value, keys)
         for key in keys:
             frame.cost += 1
-            value = qualify(value, key)
+            value = _qualify(value, key)
         return value
 
     return resolve
@@ -116,7 +110,7 @@ def _optional_path(frame: Frame, value: Optional, keys: tuple[Any, ...]) -> Opti
         return value
     inner = value.value
     for key in keys:
-        inner = find(inner, key)
+        inner = _find(inner, key)
         if inner is MISSING:
             return NONE
         frame.cost += 1
@@ -133,29 +127,18 @@ def _path(base: Run, qualifiers: tuple[Qualifier, ...]) -> Run:
             value = value.value
         for qualifier in qualifiers:
             optional = optional or qualifier.optional
-            if optional:
-                value = _present(frame, qualifier, value)
-                if value is MISSING:
-                    return NONE
+            frame.cost += not optional
+            key = qualifier.key if qualifier.compute is None else _computed(qualifier.compute(frame))
+            if not optional:
+                value = _find(value, key) is not MISSING if qualifier.test_only else _qualify(value, key)
                 continue
+            value = _find(value, key)
+            if value is MISSING:
+                return NONE
             frame.cost += 1
-            key = qualifier.key
-            if qualifier.compute is not None:
-                key = _computed(qualifier.compute(frame))
-            value = find(value, key) is not MISSING if qualifier.test_only else qualify(value, key)
         return Optional(value) if optional else value
 
     return resolve
-
-
-def _present(frame: Frame, qualifier: Qualifier, value: Any) -> Any:
-    key = qualifier.key
-    if qualifier.compute is not None:
-        key = _computed(qualifier.compute(frame))
-    found = find(value, key)
-    if found is not MISSING:
-        frame.cost += 1
-    return found
 
 
 def _computed(key: Any) -> Any:
@@ -164,12 +147,8 @@ def _computed(key: Any) -> Any:
     return key
 
 
-def qualify(value: Any, key: Any) -> Any:
-    """Return the field, entry or element *key* of *value*.
-
-    Raises:
-        EvaluationError: There is none.
-    """
+def _qualify(value: Any, key: Any) -> Any:
+    """Return the field, entry or element *key* of *value*. Raises EvaluationError: there is none."""
     if isinstance(value, Mapping):
         found = value.find(key)
         if found is not MISSING:
@@ -182,7 +161,7 @@ def qualify(value: Any, key: Any) -> Any:
     raise EvaluationError(f"no such key: {go_text(key)}")
 
 
-def find(value: Any, key: Any) -> Any:
+def _find(value: Any, key: Any) -> Any:
     """Return the field, entry or element *key* of *value*, MISSING if there is none."""
     if isinstance(value, Mapping):
         return value.find(key)

@@ -1,83 +1,90 @@
-"""Type checking of CEL expressions, as cel-go does it for device selectors.
+"""Type checking of CEL expressions over the variable ``device``, with cel-go's positions and texts of errors.
 
-Errors have the positions and texts of cel-go.
+Literals that types do not restrict, such as patterns, are validated afterwards.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import cast
 
-from scheduler_core.cel.checked_types import (
-    Substitutions,
-    assign,
-    assign_all,
-    is_dyn,
-    is_dyn_or_error,
-    most_general,
-    substitute,
-    unwrap_optional,
-)
-from scheduler_core.cel.declarations import FIELDS, TYPE_IDENTIFIERS, VARIABLES, Overload, functions
-from scheduler_core.cel.problems import Problems
-from scheduler_core.cel.syntax_tree import (
-    Call,
-    Comprehension,
-    Entry,
-    Ident,
-    ListLiteral,
-    Literal,
-    MapLiteral,
-    Node,
-    Select,
-    StructLiteral,
-    descendants,
-)
+from scheduler_core.cel import syntax_tree as ast
+from scheduler_core.cel.conversions import parse_duration, parse_timestamp
+from scheduler_core.cel.functions import FUNCTIONS
+from scheduler_core.cel.overloads import Overload
+from scheduler_core.cel.problems import EvaluationError, InvalidExpressionError, Problems
+from scheduler_core.cel.string_functions import check_format, compile_pattern
 from scheduler_core.cel.value_types import (
+    ANY,
     BOOL,
     BYTES,
+    CIDR,
     DOUBLE,
+    DURATION,
     DYN,
     ERROR,
     INT,
+    IP,
     NULL,
+    QUANTITY,
     STRING,
+    TIMESTAMP,
+    TYPE,
     UINT,
+    Substitutions,
     Type,
+    assign,
+    is_dyn,
+    is_dyn_or_error,
     list_of,
     map_of,
+    most_general,
     optional_of,
-    type_of,
-    type_param,
+    substitute,
+    unwrap_optional,
 )
 from scheduler_core.cel.values import TypeValue, Uint
 
-_LITERALS: dict[type, Type] = {
-    bool: BOOL,
-    bytes: BYTES,
-    float: DOUBLE,
-    int: INT,
-    str: STRING,
-    type(None): NULL,
-    Uint: UINT,
+_DEVICE = Type("struct", "kubernetes.DRADevice")
+_FIELDS: dict[str, Type] = {
+    "allowMultipleAllocations": BOOL,
+    "attributes": map_of(STRING, map_of(STRING, DYN)),
+    "capacity": map_of(STRING, map_of(STRING, QUANTITY)),
+    "driver": STRING,
 }
+# Types that are values; "google.protobuf.Any" and the like are their names.
+_TYPE_IDENTIFIERS: dict[str, Type] = {
+    **{
+        kind.name: kind
+        for kind in (ANY, BOOL, BYTES, CIDR, DOUBLE, DURATION, INT, IP, NULL, STRING, TIMESTAMP, TYPE, UINT)
+    },
+    "list": list_of(DYN),
+    "map": map_of(DYN, DYN),
+    "optional_type": optional_of(DYN),
+}
+_LITERALS: dict[type, Type] = {
+    bool: BOOL, bytes: BYTES, float: DOUBLE, int: INT, str: STRING, type(None): NULL, Uint: UINT,
+}  # fmt: skip
 
 
-def check(tree: Node, problems: Problems) -> Type:
+def check(tree: ast.Node, problems: Problems) -> Type:
     """Check *tree*, write types and overloads into it, and return its type."""
     checker = _Checker(problems)
     checker.check(tree)
-    for node in descendants(tree):
-        node.type = substitute(checker.substitutions, cast("Type", node.type), params_to_dyn=True)
+    for node in ast.descendants(tree):
+        # Entries of an undeclared message are not checked.
+        if node.type is not None:
+            node.type = substitute(checker.substitutions, node.type, params_to_dyn=True)
     return cast("Type", tree.type)
 
 
-def qualified_name(node: Node) -> str | None:
+def _qualified_name(node: ast.Node) -> str | None:
     """Return the dotted name that *node* spells, None if it is none."""
     names = []
-    while type(node) is Select and not node.test_only:
+    while type(node) is ast.Select and not node.test_only:
         names.append(node.field)
         node = node.operand
-    if type(node) is not Ident:
+    if type(node) is not ast.Ident:
         return None
     return ".".join([node.name, *reversed(names)])
 
@@ -89,38 +96,38 @@ class _Checker:
         self._scopes: list[dict[str, Type]] = []
         self._variables = 0
 
-    def check(self, node: Node) -> Type:
+    def check(self, node: ast.Node) -> Type:
         """Check a node and return its type."""
         # A node that occurs twice is checked once, else nested optMap calls would take exponential time.
         if node.type is not None:
             return node.type
-        if type(node) is Call:
-            node.type = self._call(node)
-        elif type(node) is Select:
-            node.type = self._select(node)
-        elif type(node) is Ident:
-            node.type = self._ident(node)
-        elif type(node) is Literal:
-            node.type = _LITERALS[type(node.value)]
-        elif type(node) is Comprehension:
-            node.type = self._comprehension(node)
-        elif type(node) is ListLiteral:
-            node.type = self._list(node)
-        elif type(node) is MapLiteral:
-            node.type = self._map(node)
-        else:
-            node.type = self._struct(cast("StructLiteral", node))
+        node.type = self._unchecked(node)
         return node.type
+
+    def _unchecked(self, node: ast.Node) -> Type:
+        if type(node) is ast.Call:
+            return self._call(node)
+        if type(node) is ast.Select:
+            return self._select(node)
+        if type(node) is ast.Ident:
+            return self._lookup(node.name, node) or self._undeclared(node.offset, node.name)
+        if type(node) is ast.Literal:
+            return _LITERALS[type(node.value)]
+        if type(node) is ast.Comprehension:
+            return self._comprehension(node)
+        if type(node) is ast.ListLiteral:
+            return self._list(node)
+        return self._map(node) if type(node) is ast.MapLiteral else self._struct(cast("ast.StructLiteral", node))
 
     def _new_variable(self) -> Type:
         self._variables += 1
-        return type_param(f"_var{self._variables - 1}")
+        return Type("param", f"_var{self._variables - 1}")
 
-    def _resolved(self, node: Node) -> Type:
+    def _resolved(self, node: ast.Node) -> Type:
         return substitute(self.substitutions, self.check(node))
 
     def _assignable(self, source: Type, target: Type) -> bool:
-        found = assign(self.substitutions, source, target)
+        found = assign(self.substitutions, (source,), (target,))
         if found is not None:
             self.substitutions = found
         return found is not None
@@ -132,27 +139,24 @@ class _Checker:
         self._problems.report(offset, f"undeclared reference to '{name}' (in container '')")
         return ERROR
 
-    def _lookup(self, name: str, into: Ident) -> Type | None:
+    def _lookup(self, name: str, into: ast.Ident) -> Type | None:
         if not name.startswith("."):
             for scope in reversed(self._scopes):
                 if name in scope:
                     return scope[name]
         bare = name.removeprefix(".")
-        if bare in VARIABLES:
+        if bare == "device":
             into.is_global = True
-            return VARIABLES[bare]
-        if bare in TYPE_IDENTIFIERS:
+            return _DEVICE
+        if bare in _TYPE_IDENTIFIERS:
             into.type_value = TypeValue(bare)
-            return type_of(TYPE_IDENTIFIERS[bare])
+            return Type("type", "type", (_TYPE_IDENTIFIERS[bare],))
         return None
 
-    def _ident(self, node: Ident) -> Type:
-        return self._lookup(node.name, node) or self._undeclared(node.offset, node.name)
-
-    def _select(self, node: Select) -> Type:
-        name = None if node.test_only else qualified_name(node)
-        if name is not None and not self._is_local(name.partition(".")[0]):
-            ident = Ident(node.offset, name)
+    def _select(self, node: ast.Select) -> Type:
+        name = None if node.test_only else _qualified_name(node)
+        if name is not None and not any(name.partition(".")[0] in scope for scope in self._scopes):
+            ident = ast.Ident(node.offset, name)
             found = self._lookup(name, ident)
             if found is not None:
                 node.resolved = ident
@@ -160,71 +164,62 @@ class _Checker:
         result = self._field(node.offset, node.operand, node.field, optional=False)
         return BOOL if node.test_only else substitute(self.substitutions, result)
 
-    def _is_local(self, name: str) -> bool:
-        return any(name in scope for scope in self._scopes)
-
-    def _field(self, offset: int, operand: Node, field: str, *, optional: bool) -> Type:
+    def _field(self, offset: int, operand: ast.Node, field: str, *, optional: bool) -> Type:
         target, was_optional = unwrap_optional(self._resolved(operand))
-        result = ERROR
+        result = DYN
         if target.kind == "map":
             result = target.params[1]
         elif target.kind == "struct":
-            fields = FIELDS.get(target.name, {})
-            if field in fields:
-                result = fields[field]
-            else:
+            found = _FIELDS.get(field) if target == _DEVICE else None
+            if found is None:
                 self._problems.report(offset, f"undefined field '{field}'")
+            result = found or ERROR
         elif target.kind == "param":
             self._assignable(DYN, target)
-            result = DYN
-        else:
-            if not is_dyn_or_error(target):
-                self._problems.report(offset, f"type '{target}' does not support field selection")
-            result = DYN
+        elif not is_dyn_or_error(target):
+            self._problems.report(offset, f"type '{target}' does not support field selection")
         return optional_of(result) if was_optional or optional else result
 
-    def _call(self, node: Call) -> Type:
+    def _call(self, node: ast.Call) -> Type:
         if node.function == "_?._":
-            field = cast("Literal", node.args[1])
+            field = cast("ast.Literal", node.args[1])
             self.check(field)
             result = self._field(node.offset, node.args[0], cast("str", field.value), optional=True)
-            node.overloads = ("select_optional_field",)
             return substitute(self.substitutions, result)
         for arg in node.args:
             self.check(arg)
         if node.target is not None:
-            prefix = qualified_name(node.target)
+            prefix = _qualified_name(node.target)
             if prefix is not None:
                 namespaced = f"{prefix.removeprefix('.')}.{node.function}"
-                if namespaced in functions():
+                if namespaced in FUNCTIONS:
                     node.function = namespaced
                     node.target = None
                     return self._resolve(node)
             self.check(node.target)
         name = node.function.removeprefix(".") if node.target is None else node.function
-        if name not in functions():
+        if name not in FUNCTIONS:
             return self._undeclared(node.offset, node.function)
         node.function = name
         return self._resolve(node)
 
-    def _resolve(self, node: Call) -> Type:
-        overloads = functions()[node.function]
-        arguments = [*([node.target] if node.target is not None else []), *node.args]
-        types = [cast("Type", arg.type) for arg in arguments]
+    def _resolve(self, node: ast.Call) -> Type:
+        overloads = FUNCTIONS[node.function].overloads
+        types = tuple([cast("Type", arg.type) for arg in node.operands])
         if node.function in ("_&&_", "_||_"):
             return self._logical(node, types, overloads[0])
         result: Type | None = None
-        found = []
+        found: list[Overload] = []
         for overload in overloads:
             if overload.member != (node.target is not None) or len(overload.args) != len(types):
                 continue
             fresh = {param: self._new_variable() for param in overload.params}
             args = tuple(substitute(fresh, arg) for arg in overload.args)
-            substitutions = assign_all(self.substitutions, types, args)
+            substitutions = assign(self.substitutions, types, args)
             if substitutions is None:
                 continue
             self.substitutions = substitutions
-            found.append(overload.identifier)
+            found.append(overload)
             current = substitute(self.substitutions, substitute(fresh, overload.result))
             if result is None:
                 result = current
@@ -235,20 +230,18 @@ class _Checker:
             return self._no_overload(node, types)
         return result
 
-    def _logical(self, node: Call, types: list[Type], overload: Overload) -> Type:
+    def _logical(self, node: ast.Call, types: tuple[Type, ...], overload: Overload) -> Type:
         failed = False
         for arg, kind in zip(node.args, types, strict=True):
             if not self._assignable(kind, BOOL):
                 self._mismatch(arg.offset, BOOL, kind)
                 failed = True
-        node.overloads = (overload.identifier,)
+        node.overloads = (overload,)
         return ERROR if failed else BOOL
 
-    def _no_overload(self, node: Call, types: list[Type]) -> Type:
+    def _no_overload(self, node: ast.Call, types: tuple[Type, ...]) -> Type:
         texts = [str(substitute(self.substitutions, kind, params_to_dyn=True)) for kind in types]
-        target = ""
-        if node.target is not None:
-            target = texts.pop(0) + "."
+        target = "" if node.target is None else f"{texts.pop(0)}."
         signature = f"{target}({', '.join(texts)})"
         self._problems.report(node.offset, f"found no matching overload for '{node.function}' applied to '{signature}'")
         return ERROR
@@ -260,7 +253,7 @@ class _Checker:
             return most_general(previous, current)
         return DYN
 
-    def _unwrapped(self, node: Node, kind: Type, *, optional: bool) -> Type:
+    def _unwrapped(self, node: ast.Node, kind: Type, *, optional: bool) -> Type:
         if not optional:
             return kind
         inner, was_optional = unwrap_optional(kind)
@@ -268,14 +261,14 @@ class _Checker:
             self._mismatch(node.offset, optional_of(inner), inner)
         return inner
 
-    def _list(self, node: ListLiteral) -> Type:
+    def _list(self, node: ast.ListLiteral) -> Type:
         element: Type | None = None
         for index, item in enumerate(node.elements):
             kind = self._unwrapped(item, self.check(item), optional=index in node.optional)
             element = self._join(element, kind)
         return list_of(element or self._new_variable())
 
-    def _map(self, node: MapLiteral) -> Type:
+    def _map(self, node: ast.MapLiteral) -> Type:
         key: Type | None = None
         value: Type | None = None
         for entry in node.entries:
@@ -286,24 +279,18 @@ class _Checker:
             return map_of(self._new_variable(), self._new_variable())
         return map_of(key, value)
 
-    def _struct(self, node: StructLiteral) -> Type:
+    def _struct(self, node: ast.StructLiteral) -> Type:
         # No type of this environment can be constructed by its name.
         name = node.name.removeprefix(".")
-        if name in TYPE_IDENTIFIERS or name in VARIABLES:
-            text = "is not a type" if name in VARIABLES else "is not a message type"
-            self._problems.report(node.offset, f"'{name}' {text}")
-        else:
-            self._undeclared(node.offset, node.name)
-            return ERROR
+        if name != "device" and name not in _TYPE_IDENTIFIERS:
+            return self._undeclared(node.offset, node.name)
+        self._problems.report(node.offset, f"'{name}' is not a {'type' if name == 'device' else 'message type'}")
         for entry in node.entries:
-            self._initializer(entry)
+            self._unwrapped(entry.value, self.check(entry.value), optional=entry.optional)
+            self._problems.report(entry.offset, f"undefined field '{cast('ast.Literal', entry.key).value}'")
         return ERROR
 
-    def _initializer(self, entry: Entry) -> None:
-        self._unwrapped(entry.value, self.check(entry.value), optional=entry.optional)
-        self._problems.report(entry.offset, f"undefined field '{cast('Literal', entry.key).value}'")
-
-    def _comprehension(self, node: Comprehension) -> Type:
+    def _comprehension(self, node: ast.Comprehension) -> Type:
         self.check(node.iter_range)
         accumulator = self.check(node.initial)
         iterated = self._resolved(node.iter_range)
@@ -318,12 +305,12 @@ class _Checker:
         self._scopes.pop()
         return self._resolved(node.result)
 
-    def _require(self, node: Node, kind: Type) -> None:
+    def _require(self, node: ast.Node, kind: Type) -> None:
         actual = cast("Type", node.type)
         if not self._assignable(kind, actual):
             self._mismatch(node.offset, kind, actual)
 
-    def _loop_variables(self, node: Comprehension, iterated: Type) -> dict[str, Type]:
+    def _loop_variables(self, node: ast.Comprehension, iterated: Type) -> dict[str, Type]:
         two = bool(node.iter_var2)
         if iterated.kind == "list":
             first, second = (INT, iterated.params[0]) if two else (iterated.params[0], DYN)
@@ -339,3 +326,88 @@ class _Checker:
             )
             first, second = ERROR, ERROR
         return {node.iter_var: first, node.iter_var2: second} if two else {node.iter_var: first}
+
+
+# -- validation of literals -----------------------------------------------------------------------------------------
+
+
+def validate_literals(tree: ast.Node, problems: Problems) -> None:
+    """Record literals in a checked tree that are invalid where they stand."""
+    exempt = _below_format(tree)
+    for node in ast.descendants(tree):
+        if type(node) is ast.Call:
+            _validate_call(node, problems)
+        elif type(node) is ast.ListLiteral and id(node) not in exempt:
+            _validate_list(node, problems)
+        elif type(node) is ast.MapLiteral and id(node) not in exempt:
+            _validate_map(node, problems)
+
+
+def _below_format(tree: ast.Node) -> set[int]:
+    """Return the identities of nodes in calls of ``format``, whose arguments may have different types."""
+    return {
+        id(inner)
+        for node in ast.descendants(tree)
+        if type(node) is ast.Call and node.function == "format"
+        for inner in ast.descendants(node)
+    }
+
+
+def _element_type(node: ast.Node, *, optional: bool) -> Type:
+    kind = cast("Type", node.type)
+    if optional and not kind.params:
+        # The reference panics here.
+        raise InvalidExpressionError("compilation failed: optional element or entry of unknown type")
+    return kind.params[0] if optional else kind
+
+
+def _validate_list(node: ast.ListLiteral, problems: Problems) -> None:
+    first: Type | None = None
+    for index, element in enumerate(node.elements):
+        kind = _element_type(element, optional=index in node.optional)
+        if first is not None and kind != first:
+            problems.report(element.offset, f"expected type '{first}' but found '{kind}'")
+            return
+        first = first or kind
+
+
+def _validate_map(node: ast.MapLiteral, problems: Problems) -> None:
+    first: tuple[Type, Type] | None = None
+    for entry in node.entries:
+        kinds = (_element_type(entry.key, optional=False), _element_type(entry.value, optional=entry.optional))
+        if first is not None:
+            for part, expected, kind in zip((entry.key, entry.value), first, kinds, strict=True):
+                if kind != expected:
+                    problems.report(part.offset, f"expected type '{expected}' but found '{kind}'")
+        first = first or kinds
+
+
+def _is_pattern(text: str) -> bool:
+    try:
+        compile_pattern(text)
+    except EvaluationError:
+        return False
+    return True
+
+
+_VALIDATORS: dict[str, Callable[[str], bool]] = {
+    "duration": lambda text: parse_duration(text) is not None,
+    "timestamp": lambda text: parse_timestamp(text) is not None,
+    "matches": _is_pattern,
+}
+
+
+def _validate_call(node: ast.Call, problems: Problems) -> None:
+    argument = node.args[0] if node.args else None
+    if node.function == "format" and type(node.target) is ast.Literal and type(argument) is ast.ListLiteral:
+        _validate_format(node, node.target.value, argument, problems)
+    valid = _VALIDATORS.get(node.function)
+    if valid and type(argument) is ast.Literal and type(argument.value) is str and not valid(argument.value):
+        problems.report(argument.offset, f"invalid {node.function} argument")
+
+
+def _validate_format(node: ast.Call, template: object, arguments: ast.ListLiteral, problems: Problems) -> None:
+    if type(template) is str:
+        message, index = check_format(template, [cast("Type", element.type).name for element in arguments.elements])
+        if message:
+            problems.report(arguments.elements[index].offset if index >= 0 else node.offset, message)

@@ -6,31 +6,37 @@ Nothing is cached here: a caller keeps its ``DeviceSelector`` by expression and 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Mapping as AbstractMapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
-from scheduler_core.cel.attribute_reads import Reads, attribute_reads
-from scheduler_core.cel.calls import charge
-from scheduler_core.cel.checker import check
+from scheduler_core.cel.attributes import Run
+from scheduler_core.cel.checker import check, validate_literals
 from scheduler_core.cel.evaluation import compile_tree
-from scheduler_core.cel.formatting import native_go_type
-from scheduler_core.cel.literal_validation import validate
-from scheduler_core.cel.operators import Frame
+from scheduler_core.cel.kubernetes_functions import parse_quantity, parse_semver
+from scheduler_core.cel.overloads import Frame
 from scheduler_core.cel.parser import parse
 from scheduler_core.cel.problems import (
     AbortedError,
     EvaluationError,
     InvalidExpressionError,
     Problems,
-    SourceText,
     TooComplexError,
 )
-from scheduler_core.cel.quantity_functions import parse_quantity, parse_semver
+from scheduler_core.cel.syntax_tree import Call, Node, Reads, attribute_reads
 from scheduler_core.cel.value_types import Type
-from scheduler_core.cel.values import MISSING, DomainMapping, Mapping, Optional, Semver, TypeValue, type_name
+from scheduler_core.cel.values import (
+    MISSING,
+    DomainMapping,
+    Mapping,
+    Optional,
+    Semver,
+    TypeValue,
+    native_go_type,
+    type_name,
+)
 from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.step_counter import StepCounter
 
@@ -85,14 +91,11 @@ class DeviceFacts:
     capacity: AbstractMapping[str, str] = field(default_factory=dict)
 
     def variable(self) -> Mapping:
-        """Return the variable ``device``.
-
-        Raises:
-            EvaluationError: A version or quantity is invalid.
-        """
+        """Return the variable ``device``; raise EvaluationError if a version or quantity is invalid."""
         known: Mapping | None = self.__dict__.get("_variable")
         if known is None:
-            known = Mapping(
+            # The facts are immutable, so the variable is built once.
+            known = self.__dict__["_variable"] = Mapping(
                 {
                     "driver": self.driver,
                     "allowMultipleAllocations": self.allow_multiple_allocations,
@@ -100,8 +103,6 @@ class DeviceFacts:
                     "capacity": self._domains({name: parse_quantity(text) for name, text in self.capacity.items()}),
                 }
             )
-            # The facts are immutable, so the variable is built once.
-            self.__dict__["_variable"] = known
         return known
 
     def _domains(self, values: dict[str, Any]) -> DomainMapping:
@@ -117,18 +118,17 @@ class DeviceFacts:
 def _attribute(name: str, value: AttributeValue) -> Any:
     if isinstance(value, tuple):
         return tuple([_attribute(name, element) for element in value])
-    return _version(name, value.text) if isinstance(value, Version) else value
-
-
-def _version(name: str, text: str) -> Semver:
+    if not isinstance(value, Version):
+        return value
     try:
-        return parse_semver(text)
+        return parse_semver(value.text)
     except EvaluationError as error:
         raise EvaluationError(f"attribute {name}: parse semantic version: {error}") from None
 
 
+@dataclass(frozen=True, slots=True)
 class _Expression:
-    """A compiled expression over a device.
+    """A compiled expression over a device; evaluations raise SelectorRuntimeError if they fail or cost too much.
 
     Attributes:
         expression: The expression.
@@ -136,24 +136,20 @@ class _Expression:
             cannot be known without a device. ``device.driver`` and ``allowMultipleAllocations`` are not among them.
     """
 
-    __slots__ = ("_deep", "_run", "_slots", "expression", "reads")
-
-    def __init__(self, expression: str, run: Any, slots: int, reads: Reads) -> None:
-        self.expression = expression
-        self.reads = reads
-        self._deep = _is_deep(expression)
-        self._run = run
-        self._slots = slots
+    expression: str
+    _run: Run
+    _slots: int
+    reads: Reads
 
     def _evaluate(self, facts: DeviceFacts, steps: StepCounter | None) -> tuple[Any, int]:
         """Return the value and the cost; errors have no advice."""
         result: Any = None
-        problem: str | None = None
+        problem = ""
         frame: Frame | None = None
         try:
             frame = Frame(facts.variable(), self._slots, steps)
-            result = self._result(frame)
-            charge(frame, 0)
+            result = self._run(frame)
+            frame.charge(0)
         except (EvaluationError, AbortedError) as error:
             problem = str(error)
         except RecursionError:
@@ -162,15 +158,9 @@ class _Expression:
             steps.spend(_STEPS_OF_EVALUATION)
             if frame is not None:
                 frame.count_steps(steps)
-        if problem is not None or frame is None:
-            raise SelectorRuntimeError(problem or "")
+        if problem or frame is None:
+            raise SelectorRuntimeError(problem)
         return result, frame.cost
-
-    def _result(self, frame: Frame) -> Any:
-        if not self._deep:
-            return self._run(frame)
-        with _deep_recursion():
-            return self._run(frame)
 
 
 class DeviceSelector(_Expression):
@@ -179,19 +169,11 @@ class DeviceSelector(_Expression):
     __slots__ = ()
 
     def matches(self, facts: DeviceFacts, steps: StepCounter | None = None) -> bool:
-        """Return whether the device matches.
-
-        Raises:
-            SelectorRuntimeError: The evaluation failed or exceeded the cost limit.
-        """
+        """Return whether the device matches."""
         return self.matches_with_cost(facts, steps)[0]
 
     def matches_with_cost(self, facts: DeviceFacts, steps: StepCounter | None = None) -> tuple[bool, int]:
-        """Return whether the device matches, and the cost of the evaluation.
-
-        Raises:
-            SelectorRuntimeError: The evaluation failed or exceeded the cost limit.
-        """
+        """Return whether the device matches, and the cost of the evaluation."""
         try:
             result, cost = self._evaluate(facts, steps)
         except SelectorRuntimeError as error:
@@ -211,19 +193,11 @@ class DerivedExpression(_Expression):
     __slots__ = ()
 
     def value(self, facts: DeviceFacts, steps: StepCounter | None = None) -> AttributeValue:
-        """Return the value for a device: a scalar, or a list of scalars of one type; versions in their normal form.
-
-        Raises:
-            SelectorRuntimeError: The evaluation failed or exceeded the cost limit, or the value has another type.
-        """
+        """Return the value for a device: a scalar, or a list of scalars of one type; versions in their normal form."""
         return self.value_with_cost(facts, steps)[0]
 
     def value_with_cost(self, facts: DeviceFacts, steps: StepCounter | None = None) -> tuple[AttributeValue, int]:
-        """Return the value for a device, and the cost of the evaluation.
-
-        Raises:
-            SelectorRuntimeError: As :meth:`value`.
-        """
+        """Return the value for a device, and the cost of the evaluation."""
         result, cost = self._evaluate(facts, steps)
         if type(result) is tuple:
             return self._list(result, facts), cost
@@ -239,10 +213,8 @@ class DerivedExpression(_Expression):
             if first not in _SCALAR_NAMES:
                 raise SelectorRuntimeError(f"unsupported list element type: {_go_type(values[0], facts)}")
             if scalar is None or type(_native(value)) is not first:
-                kind = _go_type(value, facts)
-                raise SelectorRuntimeError(
-                    f"expected list element at index {index} to be {_SCALAR_NAMES[first]}, got {kind}"
-                )
+                expected = f"expected list element at index {index} to be {_SCALAR_NAMES[first]}"
+                raise SelectorRuntimeError(f"{expected}, got {_go_type(value, facts)}")
             found.append(scalar)
         return tuple(found)
 
@@ -277,21 +249,28 @@ def _go_type(value: Any, facts: DeviceFacts) -> str:
     return native_go_type(native)
 
 
+_UNSUPPORTED = {
+    "string": "unsupported native conversion from string to 'bool'",
+    "type": "type conversion not supported for 'type'",
+    **{
+        name: f"type conversion error from {shown} to 'bool'"
+        for name, shown in {
+            "double": "Double",
+            "bytes": "Bytes",
+            "list": "list",
+            "map": "map",
+            "null_type": "'null_type'",
+            "kubernetes.Semver": "'Semver'",
+            "kubernetes.Quantity": "'Quantity'",
+            "google.protobuf.Duration": "'Duration'",
+            "google.protobuf.Timestamp": "'Timestamp'",
+        }.items()
+    },
+}
+
+
 def _unsupported_conversion(name: str) -> str:
-    texts = {
-        "double": "type conversion error from Double to 'bool'",
-        "string": "unsupported native conversion from string to 'bool'",
-        "bytes": "type conversion error from Bytes to 'bool'",
-        "list": "type conversion error from list to 'bool'",
-        "map": "type conversion error from map to 'bool'",
-        "null_type": "type conversion error from 'null_type' to 'bool'",
-        "kubernetes.Semver": "type conversion error from 'Semver' to 'bool'",
-        "kubernetes.Quantity": "type conversion error from 'Quantity' to 'bool'",
-        "google.protobuf.Duration": "type conversion error from 'Duration' to 'bool'",
-        "google.protobuf.Timestamp": "type conversion error from 'Timestamp' to 'bool'",
-        "type": "type conversion not supported for 'type'",
-    }
-    return texts.get(name, f"unsupported type conversion from '{name}' to bool")
+    return _UNSUPPORTED.get(name, f"unsupported type conversion from '{name}' to bool")
 
 
 def _require_bool(kind: Type) -> None:
@@ -309,41 +288,76 @@ def _require_attribute(kind: Type) -> None:
 
 
 def compile_selector(expression: str, steps: StepCounter | None = None) -> DeviceSelector:
-    """Compile a selector.
+    """Compile a selector; raise SelectorCompileError if it is invalid, too complex, or does not evaluate to bool."""
+    ((_, compiled),) = _compiled(expression, _require_bool, steps)
+    return DeviceSelector(expression, *compiled)
+
+
+def compile_conditions(expression: str) -> list[tuple[Node, DeviceSelector]]:
+    """Compile the operands of the top-level ``&&`` of a selector; return their checked trees, too.
 
     Raises:
-        SelectorCompileError: The expression is invalid, too long or too complex, or does not evaluate to bool.
+        SelectorCompileError: As :func:`compile_selector`.
     """
-    return DeviceSelector(expression, *_compiled(expression, _require_bool, steps))
+    parts = _compiled(expression, _require_bool, None, _conjuncts)
+    return [(tree, DeviceSelector(expression, *compiled)) for tree, compiled in parts]
 
 
 def compile_derived_attribute(expression: str, steps: StepCounter | None = None) -> DerivedExpression:
-    """Compile the expression of a derived attribute.
+    """Compile the expression of a derived attribute, whose value is a scalar or a list of scalars.
 
     Raises:
-        SelectorCompileError: The expression is invalid, too long or too complex, or evaluates to a type that attributes
-            do not have.
+        SelectorCompileError: The expression is invalid, too long or too complex, or evaluates to another type.
     """
-    return DerivedExpression(expression, *_compiled(expression, _require_attribute, steps))
+    ((_, compiled),) = _compiled(expression, _require_attribute, steps)
+    return DerivedExpression(expression, *compiled)
 
 
-def _compiled(expression: str, require: Callable[[Type], None], steps: StepCounter | None) -> tuple[Any, int, Reads]:
+def _conjuncts(tree: Node) -> Iterator[Node]:
+    if type(tree) is Call and tree.function == "_&&_":
+        for arg in tree.args:
+            yield from _conjuncts(arg)
+    else:
+        yield tree
+
+
+def _compiled(
+    expression: str,
+    require: Callable[[Type], None],
+    steps: StepCounter | None,
+    parts: Callable[[Node], Iterable[Node]] = lambda tree: (tree,),
+) -> list[tuple[Node, tuple[Run, int, Reads]]]:
+    """Return the parts of the tree that are compiled alone, and how each is evaluated."""
     if len(expression.encode(errors="surrogatepass")) > MAX_LENGTH:
         raise SelectorCompileError(f"expression exceeds the maximum length of {MAX_LENGTH} bytes")
+    deep = sum(map(expression.count, _NESTING)) > _MAX_SHALLOW
+
+    def count() -> None:
+        if steps is not None:
+            steps.spend(1 + len(expression) // _CHARACTERS_PER_STEP)
+
+    problems = Problems(expression)
+    found = []
     try:
-        if not _is_deep(expression):
-            return _checked(expression, require, steps)
-        with _deep_recursion():
-            return _checked(expression, require, steps)
+        with _deep_recursion() if deep else nullcontext():
+            count()
+            tree = parse(problems)
+            count()
+            result = check(tree, problems)
+            problems.raise_if_any()
+            count()
+            validate_literals(tree, problems)
+            problems.raise_if_any()
+            require(result)
+            count()
+            for part in parts(tree):
+                run, slots = compile_tree(part)
+                found.append((part, (_deep_recursion()(run) if deep else run, slots, attribute_reads(part))))
     except (InvalidExpressionError, TooComplexError) as error:
         raise SelectorCompileError(str(error)) from None
     except RecursionError:
         raise SelectorCompileError("compilation failed: max recursion depth exceeded") from None
-
-
-def _is_deep(expression: str) -> bool:
-    """Return whether the expression may recurse deeper than the interpreter's default limit."""
-    return sum(expression.count(char) for char in _NESTING) > _MAX_SHALLOW
+    return found
 
 
 @contextmanager
@@ -355,22 +369,3 @@ def _deep_recursion() -> Iterator[None]:
         yield
     finally:
         sys.setrecursionlimit(limit)
-
-
-def _checked(expression: str, require: Callable[[Type], None], steps: StepCounter | None) -> tuple[Any, int, Reads]:
-    def count() -> None:
-        if steps is not None:
-            steps.spend(1 + len(expression) // _CHARACTERS_PER_STEP)
-
-    problems = Problems(SourceText(expression))
-    count()
-    tree = parse(problems)
-    count()
-    result = check(tree, problems)
-    problems.raise_if_any()
-    count()
-    validate(tree, problems)
-    problems.raise_if_any()
-    require(result)
-    count()
-    return *compile_tree(tree), attribute_reads(tree)

@@ -1,33 +1,37 @@
 """Compile a checked syntax tree into closures.
 
 Follows the structure of cel-go's planner, because constants that it folds and attributes that it merges decide the cost
-of an evaluation and which error is reported.
+of an evaluation and which error is reported. An error in one argument does not stop the evaluation of the others of an
+operator, because they count towards the cost.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
+from scheduler_core.cel import syntax_tree as ast
 from scheduler_core.cel.attributes import Attribute, Qualifier, Run
-from scheduler_core.cel.calls import plan_call, plan_equality
-from scheduler_core.cel.constructors import list_builder, map_builder, require_hashable
-from scheduler_core.cel.cost import IDENTIFIER_COST
 from scheduler_core.cel.folds import ACCUMULATING, Fold, Slots, plan_fold
-from scheduler_core.cel.operators import Frame
-from scheduler_core.cel.problems import AbortedError, EvaluationError, InvalidExpressionError
-from scheduler_core.cel.regular_expressions import compile_pattern
-from scheduler_core.cel.syntax_tree import (
-    Call,
-    Comprehension,
-    Ident,
-    ListLiteral,
-    Literal,
-    MapLiteral,
-    Node,
-    Select,
+from scheduler_core.cel.functions import FUNCTIONS
+from scheduler_core.cel.operators import equal
+from scheduler_core.cel.overloads import (
+    ERROR_VALUE,
+    IDENTIFIER_COST,
+    LIST_COST,
+    MAP_COST,
+    CallCost,
+    Frame,
+    Implementation,
+    Overload,
+    equality_cost,
+    inequality_cost,
 )
-from scheduler_core.cel.values import MISSING, Mapping, Optional, Uint
+from scheduler_core.cel.problems import AbortedError, EvaluationError, InvalidExpressionError
+from scheduler_core.cel.string_functions import compile_pattern
+from scheduler_core.cel.value_types import Type
+from scheduler_core.cel.values import MISSING, Mapping, Optional, Semver, Uint, go_text, type_name
 
 _CONVERSIONS = frozenset({"bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"})
 _PARSERS = frozenset({"quantity", "semver"})
@@ -35,177 +39,127 @@ _SEARCHES = frozenset({"find", "findAll", "matches"})
 _PRIMITIVES = frozenset({bool, float, int, str, Uint})
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What a node compiles into.
-
-    Attributes:
-        run: Evaluates the node and counts its cost.
-        constant: The value if the node is constant, else MISSING.
-        attribute: The attribute if the node is one.
-    """
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What a node compiles into: how it is evaluated, and its value if constant or the attribute if it is one."""
 
     run: Run
     constant: Any = MISSING
     attribute: Attribute | None = None
 
+    @property
+    def base(self) -> Attribute:
+        """The attribute, or one that starts with the value."""
+        return self.attribute if self.attribute is not None else Attribute(self.run)
 
-def compile_tree(tree: Node) -> tuple[Run, int]:
+
+def compile_tree(tree: ast.Node) -> tuple[Run, int]:
     """Return a function that evaluates a checked tree, and the number of slots of its frame.
 
     Raises:
         InvalidExpressionError: A constant in the tree cannot be evaluated.
     """
-    compiler = _Compiler()
-    plan = compiler.plan(tree)
-    return plan.run, compiler.slots.count
+    planner = _Planner()
+    plan = planner.plan(tree)
+    return plan.run, planner.slots.count
 
 
-def constant(value: Any) -> Plan:
-    """Return the plan of a constant."""
-    return Plan(lambda _frame: value, constant=value)
-
-
-def _attribute(attribute: Attribute) -> Plan:
-    resolve = attribute.resolver()
-    if attribute.condition is not None:
-        return Plan(resolve, attribute=attribute)
-
-    def evaluate(frame: Frame) -> Any:
-        try:
-            return resolve(frame)
-        finally:
-            frame.cost += IDENTIFIER_COST
-
-    return Plan(evaluate, attribute=attribute)
-
-
-def _presence_test(attribute: Attribute) -> Plan:
-    resolve = attribute.resolver()
-    refund = attribute.condition is not None
-
-    def evaluate(frame: Frame) -> Any:
-        value = resolve(frame)
-        if refund:
-            frame.cost -= IDENTIFIER_COST
-        return value.value is not MISSING if type(value) is Optional else value
-
-    return Plan(evaluate, attribute=attribute)
-
-
-def _device(frame: Frame) -> Any:
-    return frame.device
-
-
-class _Compiler:
+class _Planner:
     def __init__(self) -> None:
         self.slots = Slots()
-        self._plans: dict[int, Plan] = {}
+        self._plans: dict[int, _Plan] = {}
 
-    def plan(self, node: Node) -> Plan:
+    def plan(self, node: ast.Node) -> _Plan:
         """Return the plan of a node."""
         known = self._plans.get(id(node))
         if known is None:
             known = self._plans[id(node)] = self._new_plan(node)
         return known
 
-    def _new_plan(self, node: Node) -> Plan:
-        if type(node) is Call:
+    def _new_plan(self, node: ast.Node) -> _Plan:
+        if type(node) is ast.Call:
             return self._call(node)
-        if type(node) is Select:
+        if type(node) is ast.Select:
             return self._select(node)
-        if type(node) is Ident:
+        if type(node) is ast.Ident:
             return self._ident(node)
-        if type(node) is Literal:
-            return constant(node.value)
-        if type(node) is ListLiteral:
+        if type(node) is ast.Literal:
+            return _constant(node.value)
+        if type(node) is ast.ListLiteral:
             return self._list(node)
-        if type(node) is MapLiteral:
-            return self._map(node)
-        return self._comprehension(cast("Comprehension", node))
+        return self._map(node) if type(node) is ast.MapLiteral else self._comprehension(cast("ast.Comprehension", node))
 
-    def _ident(self, node: Ident) -> Plan:
+    def _ident(self, node: ast.Ident) -> _Plan:
         if node.type_value is not None:
-            return constant(node.type_value)
+            return _constant(node.type_value)
         if node.is_global:
-            return _attribute(Attribute(_device, root=node.name.removeprefix(".")))
+            return _attribute(Attribute(lambda frame: frame.device, is_device=True))
         return _attribute(Attribute(self.slots.reader(node.name)))
 
-    def _base(self, plan: Plan) -> Attribute:
-        return plan.attribute if plan.attribute is not None else Attribute(plan.run)
-
-    def _select(self, node: Select) -> Plan:
+    def _select(self, node: ast.Select) -> _Plan:
         if node.resolved is not None:
             return self._ident(node.resolved)
-        base = self._base(self.plan(node.operand))
-        attribute = base.qualified(Qualifier(node.field, test_only=node.test_only))
+        attribute = self.plan(node.operand).base.qualified(Qualifier(node.field, test_only=node.test_only))
         return _presence_test(attribute) if node.test_only else _attribute(attribute)
 
-    def _index(self, operand: Plan, index: Plan, *, optional: bool) -> Plan:
-        if index.constant is not MISSING:
-            if type(index.constant) not in _PRIMITIVES:
-                raise InvalidExpressionError("program instantiation failed: invalid qualifier type")
-            qualifier = Qualifier(index.constant, optional=optional)
-        else:
+    def _index(self, operand: _Plan, index: _Plan, *, optional: bool) -> _Plan:
+        if index.constant is MISSING:
             compute = index.attribute.resolver() if index.attribute is not None else index.run
             qualifier = Qualifier(MISSING, compute, optional=optional)
-        return _attribute(self._base(operand).qualified(qualifier))
+        elif type(index.constant) in _PRIMITIVES:
+            qualifier = Qualifier(index.constant, optional=optional)
+        else:
+            raise InvalidExpressionError("program instantiation failed: invalid qualifier type")
+        return _attribute(operand.base.qualified(qualifier))
 
-    def _call(self, node: Call) -> Plan:
-        args = [self.plan(arg) for arg in ([node.target, *node.args] if node.target is not None else node.args)]
-        function = node.function
-        if function in ("_&&_", "_||_"):
-            return Plan(_logical(args[0].run, args[1].run, decisive=function == "_||_"))
-        if function == "_?_:_":
-            return _attribute(
-                Attribute(None, condition=args[0].run, choices=(self._base(args[1]), self._base(args[2])))
-            )
-        if function in ("_==_", "_!=_"):
-            return Plan(plan_equality(args[0].run, args[1].run, negated=function == "_!=_"))
-        if function in ("_[_]", "_[?_]", "_?._"):
-            return self._index(args[0], args[1], optional=function != "_[_]")
-        if function in ("or", "orValue") and len(args) == 2:
-            return Plan(_alternative(args[0].run, args[1].run, unwrap=function == "orValue"))
-        if function == "@in" and node.overloads == ("in_list",) and args[1].constant is not MISSING:
-            return _membership(args[0], args[1].constant)
-        constant_pattern = function in _SEARCHES and len(args) >= 2 and type(args[1].constant) is str
-        if constant_pattern:
-            _require_pattern(args[1].constant)
-        run = plan_call(function, node.overloads, [arg.run for arg in args], constant_pattern=constant_pattern)
-        if function in _PARSERS and all(arg.constant is not MISSING for arg in args):
-            return Plan(_evaluated_once(run))
-        if function in _CONVERSIONS and len(args) == 1 and args[0].constant is not MISSING:
-            return constant(_folded(run))
-        return Plan(run)
+    def _call(self, node: ast.Call) -> _Plan:
+        args = [self.plan(arg) for arg in node.operands]
+        name = node.function
+        if name in ("_&&_", "_||_"):
+            return _Plan(_logical(args[0].run, args[1].run, decisive=name == "_||_"))
+        if name == "_?_:_":
+            return _attribute(Attribute(args[0].run, choices=(args[1].base, args[2].base)))
+        if name in ("_==_", "_!=_"):
+            return _Plan(_equality(args[0].run, args[1].run, negated=name == "_!=_"))
+        if name in ast.SELECTIONS:
+            return self._index(args[0], args[1], optional=name != "_[_]")
+        if name in ("or", "orValue"):
+            return _Plan(_alternative(args[0].run, args[1].run, unwrap=name == "orValue"))
+        if name == "@in" and len(node.overloads) == 1 and type(args[1].constant) is tuple:
+            return _membership(args[0].run, args[1].constant, node.overloads)
+        pattern = args[1].constant if name in _SEARCHES and len(args) >= 2 else MISSING
+        if type(pattern) is str:
+            _at_compilation(lambda: compile_pattern(pattern))
+        run = _planned(name, node.overloads, [arg.run for arg in args], constant_pattern=type(pattern) is str)
+        if name in _PARSERS and all(arg.constant is not MISSING for arg in args):
+            return _Plan(_evaluated_once(run))
+        if name in _CONVERSIONS and len(args) == 1 and args[0].constant is not MISSING:
+            return _constant(_folded(run))
+        return _Plan(run)
 
-    def _list(self, node: ListLiteral) -> Plan:
+    def _list(self, node: ast.ListLiteral) -> _Plan:
         plans = [self.plan(element) for element in node.elements]
-        runs = [(plan.run, index in node.optional) for index, plan in enumerate(plans)]
-        run = list_builder(runs)
-        if all(plan.constant is not MISSING for plan in plans):
-            return constant(_folded(run))
-        return Plan(run)
+        run = _list_builder([(plan.run, index in node.optional) for index, plan in enumerate(plans)])
+        return _constant(_folded(run)) if all(plan.constant is not MISSING for plan in plans) else _Plan(run)
 
-    def _map(self, node: MapLiteral) -> Plan:
+    def _map(self, node: ast.MapLiteral) -> _Plan:
         entries = [(self.plan(entry.key), self.plan(entry.value), entry.optional) for entry in node.entries]
-        run = map_builder([(key.run, value.run, optional) for key, value, optional in entries])
-        if all(key.constant is not MISSING and value.constant is not MISSING for key, value, _ in entries):
-            return constant(_folded(run))
-        return Plan(run)
+        run = _map_builder([(key.run, value.run, optional) for key, value, optional in entries])
+        constant = all(key.constant is not MISSING and value.constant is not MISSING for key, value, _ in entries)
+        return _constant(_folded(run)) if constant else _Plan(run)
 
-    def _comprehension(self, node: Comprehension) -> Plan:
-        initial = self.plan(node.initial)
-        iter_range = self.plan(node.iter_range)
+    def _comprehension(self, node: ast.Comprehension) -> _Plan:
+        initial, iter_range = self.plan(node.initial), self.plan(node.iter_range)
         slots = self.slots
         accumulator = slots.open(node.accumulator)
         first = slots.open(node.iter_var)
         second = slots.open(node.iter_var2) if node.iter_var2 else None
         condition = self.plan(node.condition)
         step = self._step(node, accumulator)
-        slots.close(2 if second is not None else 1)
+        slots.close(1 if second is None else 2)
         result = self.plan(node.result)
         slots.close(1)
-        return Plan(
+        return _Plan(
             plan_fold(
                 Fold(
                     iter_range=iter_range.run,
@@ -214,54 +168,77 @@ class _Compiler:
                     second=second,
                     initial=initial.run,
                     initial_constant=initial.constant,
-                    condition=condition.run,
-                    condition_constant=condition.constant,
+                    condition=None if condition.constant is True else condition.run,
                     step=step,
                     result=result.run,
                 )
             )
         )
 
-    def _step(self, node: Comprehension, accumulator: int) -> Run:
+    def _step(self, node: ast.Comprehension, accumulator: int) -> Run:
         """Return the step; a list or map that it accumulates grows in place."""
         step = node.step
-        if type(step) is Call and step.function == "_?_:_" and self._accumulates(step.args[1], node):
-            condition = self.plan(step.args[0]).run
-            return _attribute(
-                Attribute(
-                    None,
-                    condition=condition,
-                    choices=(
-                        Attribute(self._accumulation(cast("Call", step.args[1]), accumulator)),
-                        self._base(self.plan(step.args[2])),
-                    ),
-                )
-            ).run
+        if type(step) is ast.Call and step.function == "_?_:_" and self._accumulates(step.args[1], node):
+            grown = Attribute(self._accumulation(cast("ast.Call", step.args[1]), accumulator))
+            condition, unchanged = self.plan(step.args[0]).run, self.plan(step.args[2]).base
+            return _attribute(Attribute(condition, choices=(grown, unchanged))).run
         if self._accumulates(step, node):
-            return self._accumulation(cast("Call", step), accumulator)
+            return self._accumulation(cast("ast.Call", step), accumulator)
         return self.plan(step).run
 
-    def _accumulates(self, step: Node, node: Comprehension) -> bool:
-        if type(step) is not Call or step.function not in ACCUMULATING or not step.args:
+    def _accumulates(self, step: ast.Node, node: ast.Comprehension) -> bool:
+        if type(step) is not ast.Call or step.function not in ACCUMULATING or not step.args:
             return False
-        target = step.args[0]
-        return (
-            type(target) is Ident
-            and target.name == node.accumulator
-            and type(node.initial) in (ListLiteral, MapLiteral)
-            and target.name.startswith("@")
-        )
+        target, initial = step.args[0], type(node.initial)
+        named = type(target) is ast.Ident and target.name == node.accumulator and target.name.startswith("@")
+        return named and initial in (ast.ListLiteral, ast.MapLiteral)
 
-    def _accumulation(self, step: Call, accumulator: int) -> Run:
-        args = [self.plan(arg).run for arg in step.args[1:]]
-        return ACCUMULATING[step.function](accumulator, args)
+    def _accumulation(self, step: ast.Call, accumulator: int) -> Run:
+        return ACCUMULATING[step.function](accumulator, [self.plan(arg).run for arg in step.args[1:]])
+
+
+# -- constants and attributes ---------------------------------------------------------------------------------------
+
+
+def _constant(value: Any) -> _Plan:
+    return _Plan(lambda _frame: value, constant=value)
+
+
+def _attribute(attribute: Attribute) -> _Plan:
+    resolve = attribute.resolver()
+    if attribute.choices:
+        return _Plan(resolve, attribute=attribute)
+
+    def evaluate(frame: Frame) -> Any:
+        try:
+            return resolve(frame)
+        finally:
+            frame.cost += IDENTIFIER_COST
+
+    return _Plan(evaluate, attribute=attribute)
+
+
+def _presence_test(attribute: Attribute) -> _Plan:
+    resolve = attribute.resolver()
+    refund = IDENTIFIER_COST if attribute.choices else 0
+
+    def evaluate(frame: Frame) -> Any:
+        value = resolve(frame)
+        frame.cost -= refund
+        return value.value is not MISSING if type(value) is Optional else value
+
+    return _Plan(evaluate, attribute=attribute)
+
+
+def _at_compilation(run: Callable[[], Any]) -> Any:
+    try:
+        return run()
+    except EvaluationError as error:
+        raise InvalidExpressionError(f"program instantiation failed: {error}") from None
 
 
 def _folded(run: Run) -> Any:
-    try:
-        return run(Frame(Mapping(), 0))
-    except EvaluationError as error:
-        raise InvalidExpressionError(f"program instantiation failed: {error}") from None
+    return _at_compilation(lambda: run(Frame(Mapping(), 0)))
 
 
 def _evaluated_once(run: Run) -> Run:
@@ -280,39 +257,213 @@ def _evaluated_once(run: Run) -> Run:
     return evaluate
 
 
-def _require_pattern(pattern: str) -> None:
+def _list_builder(elements: list[tuple[Run, bool]]) -> Run:
+    """Return a function that builds a list; each element has a flag for optional elements."""
+
+    def evaluate(frame: Frame) -> tuple[Any, ...]:
+        values = []
+        try:
+            for run, optional in elements:
+                value = run(frame)
+                if optional:
+                    if type(value) is not Optional:
+                        text = go_text(value)
+                        raise EvaluationError(f"cannot initialize optional list element from non-optional value {text}")
+                    value = value.value
+                if value is not MISSING:
+                    values.append(value)
+        finally:
+            frame.charge(LIST_COST)
+        return tuple(values)
+
+    return evaluate
+
+
+def _map_builder(entries: list[tuple[Run, Run, bool]]) -> Run:
+    """Return a function that builds a map; each entry has a flag for optional entries."""
+
+    def evaluate(frame: Frame) -> Mapping:
+        built = Mapping()
+        try:
+            for key_run, value_run, optional in entries:
+                key, value = key_run(frame), value_run(frame)
+                if optional:
+                    if type(value) is not Optional:
+                        entry = f"cannot initialize optional entry '{go_text(key)}'"
+                        raise EvaluationError(f"{entry} from non-optional value {go_text(value)}")
+                    value = value.value
+                if value is MISSING:
+                    built.remove(key)
+                    continue
+                _require_hashable(key)
+                try:
+                    built.insert(key, value)
+                except TypeError:
+                    raise EvaluationError(f"unsupported key type in map: {type_name(key)}") from None
+        finally:
+            frame.charge(MAP_COST)
+        return built
+
+    return evaluate
+
+
+def _require_hashable(value: Any) -> None:
+    """Abort where the reference fails because a value cannot be a key."""
+    name = {bytes: "types.Bytes", Semver: "cel.Semver"}.get(type(value))
+    if name is not None:
+        raise AbortedError(f"internal error: runtime error: hash of unhashable type {name}")
+
+
+# -- calls ----------------------------------------------------------------------------------------------------------
+
+
+def _planned(name: str, overloads: tuple[Overload, ...], args: list[Run], *, constant_pattern: bool = False) -> Run:
+    """Return a function that evaluates a call.
+
+    Args:
+        name: The resolved name.
+        overloads: The overloads that match by type.
+        args: Evaluate the arguments, the receiver first.
+        constant_pattern: Whether the call searches for a constant pattern, which the reference compiles beforehand.
+    """
+    function = FUNCTIONS[name]
+    one = overloads[0] if len(overloads) == 1 else None
+    cost = function.cost if one is None or one.cost is None else one.cost
+    candidates = [each for each in (function.overloads if one is None else overloads) if each.run is not None]
+    run = function.run
+    if run is None and len(candidates) == 1 and (constant_pattern or not function.guarded):
+        run = candidates[0].run
+    if run is None:
+        run = _dispatcher(name, candidates)
+    is_binary = len(args) == 2 and not constant_pattern and (one is not None or function.run is not None)
+    return _binary(args[0], args[1], run, cost) if is_binary else _sequence(args, run, cost)
+
+
+def _dispatcher(name: str, overloads: list[Overload]) -> Implementation:
+    """Return an implementation that calls the first overload whose types match."""
+
+    def dispatch(*args: Any) -> Any:
+        values = args[:-1]
+        for overload in overloads:
+            if len(overload.args) == len(values) and all(map(_matches_type, overload.args, values)):
+                return cast("Implementation", overload.run)(*args)
+        raise EvaluationError(f"no such overload: {name}({', '.join([type_name(value) for value in values])})")
+
+    return dispatch
+
+
+def _matches_type(kind: Type, value: Any) -> bool:
+    """Return whether a value is of a type; of a list or map the first element or entry decides."""
+    if kind.kind in ("param", "dyn", "any"):
+        return True
+    if kind.name != type_name(value):
+        return False
+    if kind.kind == "list" and value:
+        return _matches_type(kind.params[0], value[0])
+    if kind.kind == "map" and isinstance(value, Mapping) and len(value):
+        key = next(iter(value.iterate()))
+        return _matches_type(kind.params[0], key) and _matches_type(kind.params[1], value.find(key))
+    return True
+
+
+def _sequence(args: list[Run], run: Implementation, cost: CallCost) -> Run:
+    last = len(args) - 1
+
+    def evaluate(frame: Frame) -> Any:
+        values: list[Any] = []
+        try:
+            for arg in args:
+                values.append(arg(frame))  # noqa: PERF401 - what was evaluated before an error counts
+            result = run(*values, frame)
+        except EvaluationError:
+            # The reference counts a call only if it finds all arguments evaluated.
+            if len(values) == last:
+                values.append(ERROR_VALUE)
+            if len(values) > last:
+                frame.charge(cost if isinstance(cost, int) else cost(values, ERROR_VALUE))
+            raise
+        frame.cost += cost if isinstance(cost, int) else cost(values, result)
+        if frame.cost > frame.cost_to_check:
+            frame.check()
+        return result
+
+    return evaluate
+
+
+def _binary(left: Run, right: Run, run: Implementation, cost: CallCost) -> Run:
+    def evaluate(frame: Frame) -> Any:
+        one: Any = ERROR_VALUE
+        two: Any = ERROR_VALUE
+        try:
+            one = left(frame)
+            two = right(frame)
+            result = run(one, two, frame)
+        except EvaluationError:
+            if one is ERROR_VALUE:
+                two = _value_or_error(right, frame)
+            frame.charge(cost if isinstance(cost, int) else cost((one, two), ERROR_VALUE))
+            raise
+        frame.cost += cost if isinstance(cost, int) else cost((one, two), result)
+        if frame.cost > frame.cost_to_check:
+            frame.check()
+        return result
+
+    return evaluate
+
+
+def _value_or_error(run: Run, frame: Frame) -> Any:
     try:
-        compile_pattern(pattern)
-    except EvaluationError as error:
-        raise InvalidExpressionError(f"program instantiation failed: {error}") from None
+        return run(frame)
+    except EvaluationError:
+        return ERROR_VALUE
+
+
+def _equality(left: Run, right: Run, *, negated: bool) -> Run:
+    cost = inequality_cost if negated else equality_cost
+
+    def evaluate(frame: Frame) -> bool:
+        one: Any = ERROR_VALUE
+        two: Any = ERROR_VALUE
+        try:
+            one = left(frame)
+            two = right(frame)
+        except EvaluationError:
+            if one is ERROR_VALUE:
+                two = _value_or_error(right, frame)
+            frame.charge(cost(one, two))
+            raise
+        if type(one) is str and type(two) is str:
+            frame.cost += (min(len(one), len(two)) + 9) // 10
+            return bool(one != two) is negated
+        frame.charge(cost(one, two))
+        try:
+            return equal(one, two, frame) is not negated
+        except EvaluationError:
+            if negated:
+                return True
+            raise
+
+    return evaluate
 
 
 def _logical(left: Run, right: Run, *, decisive: bool) -> Run:
     def evaluate(frame: Frame) -> bool:
         error: EvaluationError | None = None
-        try:
-            if _decides(left(frame), decisive=decisive):
+        for side in (left, right):
+            try:
+                value = side(frame)
+            except EvaluationError as failure:
+                error = error or failure
+                continue
+            if value is decisive:
                 return decisive
-        except EvaluationError as failure:
-            error = failure
-        try:
-            if _decides(right(frame), decisive=decisive):
-                return decisive
-        except EvaluationError as failure:
-            raise (error or failure) from None
+            if type(value) is not bool:
+                error = error or EvaluationError("no such overload")
         if error is not None:
             raise error
         return not decisive
 
     return evaluate
-
-
-def _decides(value: Any, *, decisive: bool) -> bool:
-    if value is decisive:
-        return True
-    if type(value) is not bool:
-        raise EvaluationError("no such overload")
-    return False
 
 
 def _alternative(left: Run, right: Run, *, unwrap: bool) -> Run:
@@ -327,23 +478,22 @@ def _alternative(left: Run, right: Run, *, unwrap: bool) -> Run:
     return evaluate
 
 
-def _membership(value: Plan, elements: tuple[Any, ...]) -> Plan:
+def _membership(run: Run, elements: tuple[Any, ...], overloads: tuple[Overload, ...]) -> _Plan:
     """Return the plan of ``in`` with a constant list, which costs nothing."""
     if not elements:
-        return constant(False)
+        return _constant(False)
     if any(type(element) not in _PRIMITIVES for element in elements):
-        return Plan(plan_call("@in", ("in_list",), [value.run, constant(elements).run]))
-    run = value.run
+        return _Plan(_planned("@in", overloads, [run, lambda _frame: elements]))
     members = {_member(element) for element in elements}
 
     def evaluate(frame: Frame) -> bool:
         found = run(frame)
         if type(found) not in _PRIMITIVES:
-            require_hashable(found)
+            _require_hashable(found)
             return False
         return _member(found) in members
 
-    return Plan(evaluate)
+    return _Plan(evaluate)
 
 
 def _member(value: Any) -> Any:

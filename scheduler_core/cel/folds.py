@@ -6,43 +6,35 @@ The initial value of an accumulator is evaluated when the accumulator is first r
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from scheduler_core.cel.attributes import Run
-from scheduler_core.cel.calls import charge
-from scheduler_core.cel.cost import IDENTIFIER_COST
-from scheduler_core.cel.formatting import go_text, go_type
-from scheduler_core.cel.operators import Frame
+from scheduler_core.cel.overloads import IDENTIFIER_COST, Frame
 from scheduler_core.cel.problems import EvaluationError
-from scheduler_core.cel.values import MISSING, Mapping, type_name
+from scheduler_core.cel.values import MISSING, Mapping, go_text, go_type, type_name
 
 
+@dataclass(slots=True, eq=False)
 class _Unread:
     """An accumulator whose initial value has not been read yet."""
 
-    __slots__ = ("initial",)
-
-    def __init__(self, initial: Run) -> None:
-        self.initial = initial
+    initial: Run
 
 
+@dataclass(slots=True, eq=False)
 class _Growing:
     """A list that its comprehension still appends to."""
 
-    __slots__ = ("elements",)
-
-    def __init__(self) -> None:
-        self.elements: list[Any] = []
+    elements: list[Any]
 
 
+@dataclass(slots=True, eq=False)
 class _Failed:
     """An accumulator whose initial value failed, or whose last step did."""
 
-    __slots__ = ("error",)
-
-    def __init__(self, error: EvaluationError) -> None:
-        self.error = error
+    error: EvaluationError
 
 
 class Slots:
@@ -88,21 +80,15 @@ def _initialize(frame: Frame, slot: int, unread: _Unread) -> Any:
     return value
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Fold:
-    """The parts of a comprehension.
+    """The parts of a comprehension; variables are slots.
 
     Attributes:
-        iter_range: Evaluates the list or map.
-        accumulator: Slot of the accumulator.
-        first: Slot of the first variable.
-        second: Slot of the second variable; None if there is one variable.
-        initial: Evaluates the initial value.
+        second: The second variable; None if there is one variable.
         initial_constant: The initial value if it is constant, else MISSING.
-        condition: Evaluates whether to go on.
-        condition_constant: The condition if it is constant, else MISSING.
+        condition: Evaluates whether to go on; None for always.
         step: Evaluates the next value of the accumulator.
-        result: Evaluates the result.
     """
 
     iter_range: Run
@@ -111,8 +97,7 @@ class Fold:
     second: int | None
     initial: Run
     initial_constant: Any
-    condition: Run
-    condition_constant: Any
+    condition: Run | None
     step: Run
     result: Run
 
@@ -130,7 +115,7 @@ def plan_fold(fold: Fold) -> Run:
         if type(value) is _Growing:
             frame.add_work(len(value.elements))
             frame.slots[accumulator] = tuple(value.elements)
-        charge(frame, 0)
+        frame.charge(0)
         return result(frame)
 
     return evaluate
@@ -141,7 +126,7 @@ def _start(fold: Fold) -> Any:
     if initial is MISSING:
         return _Unread(fold.initial)
     if initial == ():
-        return _Growing()
+        return _Growing([])
     if type(initial) is Mapping and not len(initial):
         return Mapping()
     return initial
@@ -151,12 +136,11 @@ def _iterate(fold: Fold, frame: Frame, iterated: Any) -> None:
     slots = frame.slots
     accumulator, first, second = fold.accumulator, fold.first, fold.second
     condition, step = fold.condition, fold.step
-    always = fold.condition_constant is True
     for one, two in _entries(iterated, two=second is not None):
         slots[first] = one
         if second is not None:
             slots[second] = two
-        if not always:
+        if condition is not None:
             try:
                 if condition(frame) is False:
                     return
@@ -166,7 +150,7 @@ def _iterate(fold: Fold, frame: Frame, iterated: Any) -> None:
             slots[accumulator] = step(frame)
         except EvaluationError as error:
             slots[accumulator] = _Failed(error)
-        charge(frame, 0)
+        frame.charge(0)
 
 
 def _entries(iterated: Any, *, two: bool) -> Any:
@@ -191,7 +175,7 @@ def _append(accumulator: int, args: list[Run]) -> Run:
             elements = added(frame)
         except EvaluationError as failure:
             error = error or failure
-        charge(frame, 1)
+        frame.charge(1)
         if error is not None:
             raise error
         if type(current) is _Growing:
@@ -209,18 +193,19 @@ def _insert(accumulator: int, args: list[Run]) -> Run:
         frame.cost += IDENTIFIER_COST
         if type(current) is _Failed:
             if len(args) == 1:
-                _evaluate_for_cost(args[0], frame)
-                charge(frame, 1)
+                with suppress(EvaluationError):
+                    args[0](frame)
+                frame.charge(1)
             raise current.error
         values = []
-        for index, arg in enumerate(args):
-            try:
-                values.append(arg(frame))
-            except EvaluationError:
-                if index == len(args) - 1:
-                    charge(frame, 1)
-                raise
-        charge(frame, 1)
+        try:
+            for arg in args:
+                values.append(arg(frame))  # noqa: PERF401 - what was evaluated before an error counts
+        except EvaluationError:
+            if len(values) == len(args) - 1:
+                frame.charge(1)
+            raise
+        frame.charge(1)
         if len(values) == 2:
             _insert_new(current, values[0], values[1])
             return current
@@ -231,13 +216,6 @@ def _insert(accumulator: int, args: list[Run]) -> Run:
         return current
 
     return step
-
-
-def _evaluate_for_cost(run: Run, frame: Frame) -> None:
-    try:
-        run(frame)
-    except EvaluationError:
-        return
 
 
 def _insert_new(target: Mapping, key: Any, value: Any) -> None:

@@ -7,8 +7,21 @@ from functools import cmp_to_key
 from itertools import pairwise
 from typing import Any
 
-from scheduler_core.cel.cost import COST_LIMIT
-from scheduler_core.cel.operators import Frame, add, compare, contains, duration, equal, no_overload
+from scheduler_core.cel.operators import add, compare, contains, equal, no_overload
+from scheduler_core.cel.overloads import (
+    COST_LIMIT,
+    KINDS,
+    Frame,
+    Function,
+    Implementation,
+    flattened,
+    function,
+    operator,
+    result_list,
+    self_compared,
+    sets,
+    traversed,
+)
 from scheduler_core.cel.problems import CostLimitError, EvaluationError
 from scheduler_core.cel.values import MISSING, NONE, Duration, Optional, Timestamp, Uint, type_name
 
@@ -26,10 +39,10 @@ def _slice(elements: Any, start: int, end: int, _frame: Frame) -> Any:
 
 
 def _flatten(elements: Any, *rest: Any) -> Any:
-    depth, frame = (rest[0], rest[1]) if len(rest) > 1 else (1, rest[0])
+    depth, frame = rest if len(rest) > 1 else (1, rest[0])
     if type(elements) is not tuple or type(depth) is not int:
-        kind = type_name(elements)
-        raise EvaluationError(f"no such overload: {kind}.flatten({type_name(depth) if len(rest) > 1 else ''})")
+        text = f"{type_name(elements)}.flatten({type_name(depth) if len(rest) > 1 else ''})"
+        raise EvaluationError(f"no such overload: {text}")
     if depth < 0:
         raise EvaluationError("level must be non-negative")
     flat: list[Any] = []
@@ -53,10 +66,6 @@ def _range(count: int, _frame: Frame) -> Any:
     if count > COST_LIMIT:
         raise CostLimitError
     return tuple(range(count))
-
-
-def _reverse(elements: Any, _frame: Frame) -> Any:
-    return elements[::-1]
 
 
 def _distinct(elements: Any, frame: Frame) -> Any:
@@ -93,25 +102,13 @@ def _sort_by(elements: Any, keys: Any, _frame: Frame) -> Any:
         raise EvaluationError("list elements must have the same type")
 
     def order(one: int, two: int) -> int:
-        return _order(keys[one], keys[two])
+        try:
+            return compare(keys[one], keys[two], "sort")
+        except EvaluationError:
+            return 0
 
     ordered = sorted(range(len(keys)), key=cmp_to_key(order))
     return tuple(elements[index] for index in ordered)
-
-
-def _order(one: Any, two: Any) -> int:
-    try:
-        return compare(one, two, "sort")
-    except EvaluationError:
-        return 0
-
-
-def _first(elements: Any, _frame: Frame) -> Any:
-    return Optional(elements[0]) if elements else NONE
-
-
-def _last(elements: Any, _frame: Frame) -> Any:
-    return Optional(elements[-1]) if elements else NONE
 
 
 def _unwrap(elements: Any, frame: Frame) -> Any:
@@ -160,26 +157,22 @@ def _extreme(name: str, sign: int) -> Callable[[Any, Frame], Any]:
 
 
 def _index_of(elements: Any, value: Any, frame: Frame) -> int:
-    frame.add_work(len(elements))
-    for index, element in enumerate(elements):
-        if _same(element, value, frame):
-            return index
-    return -1
+    return _find(range(len(elements)), elements, value, frame)
 
 
 def _last_index_of(elements: Any, value: Any, frame: Frame) -> int:
+    return _find(range(len(elements) - 1, -1, -1), elements, value, frame)
+
+
+def _find(indices: range, elements: Any, value: Any, frame: Frame) -> int:
     frame.add_work(len(elements))
-    for index in range(len(elements) - 1, -1, -1):
-        if _same(elements[index], value, frame):
-            return index
+    for index in indices:
+        try:
+            if equal(elements[index], value, frame):
+                return index
+        except EvaluationError:
+            continue
     return -1
-
-
-def _same(one: Any, two: Any, frame: Frame) -> bool:
-    try:
-        return equal(one, two, frame)
-    except EvaluationError:
-        return False
 
 
 def _includes(container: Any, value: Any, frame: Frame) -> bool:
@@ -199,29 +192,44 @@ def _sets_equivalent(one: Any, two: Any, frame: Frame) -> bool:
     return _sets_contains(one, two, frame) and _sets_contains(two, one, frame)
 
 
-_KINDS = ("int", "uint", "double", "bool", "duration", "timestamp", "string", "bytes")
-_ZEROS = {"int": 0, "uint": Uint(0), "double": 0.0, "duration": duration(0)}
+def _by_kind(name: str, result: str, run: Implementation) -> Function:
+    signatures = "; ".join([f"list({kind}).() -> {result.format(kind)}" for kind in KINDS])
+    return function(name, signatures, run, traversed)
 
-IMPLEMENTATIONS: dict[str, Callable[..., Any]] = {
-    "list_slice": _slice,
-    "list_flatten": _flatten,
-    "list_flatten_int": _flatten,
-    "lists_range": _range,
-    "list_reverse": _reverse,
-    "list_distinct": _distinct,
-    "list_first": _first,
-    "list_last": _last,
-    "optional_unwrap": _unwrap,
-    "optional_unwrapOpt": _unwrap,
-    "list_a_index_of_int": _index_of,
-    "list_a_last_index_of_int": _last_index_of,
-    "list_includes_dyn_dyn": _includes,
-    "list_sets_contains_list": _sets_contains,
-    "list_sets_intersects_list": _sets_intersects,
-    "list_sets_equivalent_list": _sets_equivalent,
-    **{f"list_{kind}_is_sorted_bool": _is_sorted for kind in _KINDS},
-    **{f"list_{kind}_sum_{kind}": _sum(zero) for kind, zero in _ZEROS.items()},
-    **{f"list_{kind}_max_{kind}": _extreme("max", 1) for kind in _KINDS},
-    **{f"list_{kind}_min_{kind}": _extreme("min", -1) for kind in _KINDS},
-}
-SINGLETONS: dict[str, Callable[..., Any]] = {"sort": _sort, "@sortByAssociatedKeys": _sort_by}
+
+_SORTED = "; ".join([f"list({kind}).() -> list({kind})" for kind in KINDS])
+_SORTED_BY = " | ".join([f"list(T).(list({kind}))" for kind in KINDS])
+
+FUNCTIONS = [
+    operator("@sortByAssociatedKeys", f"{_SORTED_BY} -> list(T)", _sort_by, self_compared(1)),
+    function("distinct", "list(T).() -> list(T)", _distinct, self_compared(0)),
+    function("first", "list(V).() -> optional(V)", lambda items, _frame: Optional(items[0]) if items else NONE),
+    function(
+        "flatten", "list(list(T)).() -> list(T); list(dyn).(int) -> list(dyn)", _flatten, flattened, guarded=False
+    ),
+    function("includes", "dyn.(dyn) -> bool", _includes, traversed),
+    function("indexOf", "list(A).(A) -> int", _index_of, traversed),
+    _by_kind("isSorted", "bool", _is_sorted),
+    function("last", "list(V).() -> optional(V)", lambda items, _frame: Optional(items[-1]) if items else NONE),
+    function("lastIndexOf", "list(A).(A) -> int", _last_index_of, traversed),
+    function("lists.range", "(int) -> list(int)", _range, result_list),
+    _by_kind("max", "{}", _extreme("max", 1)),
+    _by_kind("min", "{}", _extreme("min", -1)),
+    function("optional.unwrap", "(list(optional(V))) -> list(V)", _unwrap),
+    function("reverse", "list(T).() -> list(T)", lambda elements, _frame: elements[::-1], result_list),
+    function("sets.contains", "(list(T), list(T)) -> bool", _sets_contains, sets(1)),
+    function("sets.equivalent", "(list(T), list(T)) -> bool", _sets_equivalent, sets(2)),
+    function(
+        "sets.intersects",
+        "(list(T), list(T)) -> bool",
+        lambda one, two, frame: any(contains(two, each, frame) for each in one),
+        sets(1),
+    ),
+    function("slice", "list(T).(int, int) -> list(T)", _slice, result_list),
+    operator("sort", _SORTED, _sort, self_compared(0)),
+    function("sum", "list(int).() -> int", _sum(0), traversed),
+    function("sum", "list(uint).() -> uint", _sum(Uint(0)), traversed),
+    function("sum", "list(double).() -> double", _sum(0.0), traversed),
+    function("sum", "list(duration).() -> duration", _sum(Duration(0)), traversed),
+    function("unwrapOpt", "list(optional(V)).() -> list(V)", _unwrap),
+]

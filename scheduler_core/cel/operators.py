@@ -1,21 +1,28 @@
-"""Equality, order and arithmetic of CEL values, with cel-go's error texts."""
+"""Operators: equality, order and arithmetic of CEL values, with cel-go's error texts."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
-from scheduler_core.cel.cost import COST_LIMIT
-from scheduler_core.cel.problems import CostLimitError, EvaluationError
+from scheduler_core.cel.overloads import (
+    Frame,
+    Function,
+    Implementation,
+    concatenated,
+    function,
+    operator,
+    second,
+    smaller,
+)
+from scheduler_core.cel.problems import EvaluationError
 from scheduler_core.cel.values import (
+    KUBERNETES_TYPES,
     MAX_INT,
     MAX_UINT,
     MIN_INT,
     MISSING,
-    Cidr,
     Duration,
-    IpAddress,
     Mapping,
     NamedFormat,
     Optional,
@@ -23,92 +30,32 @@ from scheduler_core.cel.values import (
     Semver,
     Timestamp,
     Uint,
-    Url,
 )
-from scheduler_core.step_counter import StepCounter
 
-_NUMBERS = frozenset({int, float, Uint})
-_TYPED_EQUALITY = frozenset({Cidr, IpAddress, NamedFormat, Url})
-_RECEIVERS = frozenset({str, Duration, Timestamp})
-MIN_UNIX, MAX_UNIX = -62_135_596_800, 253_402_300_799
 NANOS = 1_000_000_000
-# Steps that evaluation does beside those that the reference's cost counts, such as copies of lists.
-_MAX_WORK = 30_000_000
+"""Nanoseconds of a second."""
+_MIN_UNIX, _MAX_UNIX = -62_135_596_800, 253_402_300_799
+_NUMBERS = frozenset({int, float, Uint})
+_INTEGERS = frozenset({int, Uint})
+_ADDABLE = frozenset({int, float, Uint, str, bytes, tuple})
+_RECEIVERS = frozenset({str, Duration, Timestamp})
 _COMPARISON_WORK = 8
-_COST_PER_STEP, _WORK_PER_STEP = 32, 500
-_COST_BETWEEN_CHECKS, _WORK_BETWEEN_CHECKS = 8_000, 125_000
 
 
-class Frame:
-    """State of one evaluation.
-
-    Attributes:
-        cost: The cost so far, as the reference counts it.
-        cost_to_check: Cost beyond which :meth:`check` is called.
-        work: Elements and characters processed so far that the reference does not count.
-        device: The variable ``device``.
-        slots: Values of the variables of comprehensions.
-    """
-
-    __slots__ = ("_counted", "_steps", "_work_to_check", "cost", "cost_to_check", "device", "slots", "work")
-
-    def __init__(self, device: Mapping, slots: int, steps: StepCounter | None = None) -> None:
-        self.cost = 0
-        self.work = 0
-        self.device = device
-        self.slots: list[Any] = [MISSING] * slots
-        self._steps = steps
-        self._counted = 0
-        self.cost_to_check = COST_LIMIT if steps is None else _COST_BETWEEN_CHECKS
-        self._work_to_check = _MAX_WORK if steps is None else _WORK_BETWEEN_CHECKS
-
-    def add_work(self, amount: int) -> None:
-        """Count elements and characters.
-
-        Raises:
-            AttemptLimitError: The attempt took more steps than it may.
-            CostLimitError: The evaluation exceeds the bound on work.
-        """
-        self.work += amount
-        if self.work > self._work_to_check:
-            self.check()
-
-    def check(self) -> None:
-        """Count the steps since the last check.
-
-        Raises:
-            AttemptLimitError: The attempt took more steps than it may.
-            CostLimitError: The evaluation exceeds the limit.
-        """
-        if self.cost > COST_LIMIT or self.work > _MAX_WORK:
-            raise CostLimitError
-        if self._steps is not None:
-            self.cost_to_check = min(self.cost + _COST_BETWEEN_CHECKS, COST_LIMIT)
-            self._work_to_check = min(self.work + _WORK_BETWEEN_CHECKS, _MAX_WORK)
-            self.count_steps(self._steps)
-
-    def count_steps(self, steps: StepCounter) -> None:
-        """Count the steps that were not counted yet.
-
-        Raises:
-            AttemptLimitError: The attempt took more steps than it may.
-        """
-        total = self.cost // _COST_PER_STEP + self.work // _WORK_PER_STEP
-        # The reference takes the cost of a test of presence back.
-        if total > self._counted:
-            uncounted, self._counted = total - self._counted, total
-            steps.spend(uncounted)
-
-
-def no_overload(function: str, receiver: Any) -> EvaluationError:
+def no_overload(name: str, receiver: Any) -> EvaluationError:
     """Return the error of an operator that the type of *receiver* does not support."""
     if type(receiver) in _RECEIVERS:
         return EvaluationError("no such overload")
-    return EvaluationError(f"no such overload: {function}")
+    return EvaluationError(f"no such overload: {name}")
 
 
 def _mismatch() -> EvaluationError:
     return EvaluationError("no such overload")
+
+
+def _unsupported(name: str, left: Any, kinds: frozenset[type] = _NUMBERS) -> EvaluationError:
+    """Return the error of an operator of two operands of one of *kinds*."""
+    return _mismatch() if type(left) in kinds else no_overload(name, left)
 
 
 def equal(left: Any, right: Any, frame: Frame) -> bool:
@@ -132,18 +79,14 @@ def equal(left: Any, right: Any, frame: Frame) -> bool:
         if type(right) is not Optional or left.value is MISSING or right.value is MISSING:
             return type(right) is Optional and left.value is right.value
         return equal(left.value, right.value, frame)
-    if kind is Quantity:
-        if type(right) is not Quantity or right.computed:
+    if kind in KUBERNETES_TYPES:
+        if type(right) is not kind or (kind is Quantity and right.computed):
             raise _mismatch()
-        return bool(left.nano == right.nano)
-    if kind is Semver:
-        if type(right) is not Semver:
-            raise _mismatch()
-        return bool(left.compare(right) == 0)
-    if kind in _TYPED_EQUALITY and type(right) is not kind:
-        raise _mismatch()
-    if kind is NamedFormat:
-        return bool(left.name == right.name)
+        if kind is Quantity:
+            return bool(left.nano == right.nano)
+        if kind is Semver:
+            return bool(left.compare(right) == 0)
+        return bool(left.name == right.name if kind is NamedFormat else left == right)
     if kind is Timestamp:
         return type(right) is Timestamp and left.nanos == right.nanos
     return kind is type(right) and bool(left == right)
@@ -187,7 +130,7 @@ def contains(elements: tuple[Any, ...], value: Any, frame: Frame) -> bool:
     return False
 
 
-def compare(left: Any, right: Any, function: str) -> int:
+def compare(left: Any, right: Any, name: str) -> int:
     """Return -1, 0 or 1 by the order of two values.
 
     Raises:
@@ -195,12 +138,10 @@ def compare(left: Any, right: Any, function: str) -> int:
     """
     kind = type(left)
     if kind in _NUMBERS:
-        if kind is float and math.isnan(left):
+        if left != left or (type(right) is float and right != right):  # noqa: PLR0124
             raise EvaluationError("NaN values cannot be ordered")
         if type(right) not in _NUMBERS:
             raise _mismatch()
-        if type(right) is float and math.isnan(right):
-            raise EvaluationError("NaN values cannot be ordered")
         return int(left > right) - int(left < right)
     if kind in (bool, bytes, str):
         if type(right) is not kind:
@@ -212,7 +153,7 @@ def compare(left: Any, right: Any, function: str) -> int:
         if type(right) is not kind:
             raise _mismatch()
         return int(left.nanos > right.nanos) - int(left.nanos < right.nanos)
-    raise no_overload(function, left)
+    raise no_overload(name, left)
 
 
 def _less(left: Any, right: Any, _frame: Frame) -> bool:
@@ -232,11 +173,7 @@ def _greater_equal(left: Any, right: Any, _frame: Frame) -> bool:
 
 
 def checked(kind: type, number: int) -> Any:
-    """Return *number* as an int or Uint.
-
-    Raises:
-        EvaluationError: The number exceeds the type.
-    """
+    """Return *number* as an int or Uint. Raises EvaluationError: the number exceeds the type."""
     if kind is int:
         if MIN_INT <= number <= MAX_INT:
             return number
@@ -247,91 +184,62 @@ def checked(kind: type, number: int) -> Any:
 
 
 def duration(nanos: int) -> Duration:
-    """Return a duration.
-
-    Raises:
-        EvaluationError: It exceeds an int64 of nanoseconds.
-    """
+    """Return a duration; raise EvaluationError if it exceeds an int64 of nanoseconds."""
     if MIN_INT <= nanos <= MAX_INT:
         return Duration(nanos)
     raise EvaluationError("duration overflow")
 
 
 def timestamp(nanos: int, offset: int = 0) -> Timestamp:
-    """Return a timestamp.
-
-    Raises:
-        EvaluationError: It lies outside the years 1 to 9999.
-    """
-    if MIN_UNIX <= nanos // NANOS <= MAX_UNIX:
+    """Return a timestamp; raise EvaluationError if it lies outside the years 1 to 9999."""
+    if _MIN_UNIX <= nanos // NANOS <= _MAX_UNIX:
         return Timestamp(nanos, offset)
     raise EvaluationError("timestamp overflow")
 
 
 def add(left: Any, right: Any, frame: Frame) -> Any:
-    """Return the sum, or the concatenation of strings, bytes and lists."""
+    """Return the sum, or the concatenated of strings, bytes and lists."""
     kind = type(left)
-    if kind in (int, Uint):
-        if type(right) is not kind:
-            raise _mismatch()
-        return checked(kind, int(left) + int(right))
-    if kind in (str, bytes, tuple):
-        if type(right) is not kind:
-            raise _mismatch()
-        frame.add_work(len(left) + len(right))
-        return left + right
-    if kind is float:
-        if type(right) is not float:
-            raise _mismatch()
-        return left + right
-    if kind is Duration:
-        if type(right) is Duration:
-            return duration(left.nanos + right.nanos)
-        if type(right) is Timestamp:
+    if kind in (Duration, Timestamp):
+        other = type(right)
+        if other is Duration:
+            total = left.nanos + right.nanos
+            return duration(total) if kind is Duration else timestamp(total, left.offset)
+        if kind is Duration and other is Timestamp:
             return timestamp(left.nanos + right.nanos, right.offset)
         raise _mismatch()
-    if kind is Timestamp:
-        if type(right) is not Duration:
-            raise _mismatch()
-        return timestamp(left.nanos + right.nanos, left.offset)
-    raise no_overload("_+_", left)
+    if kind not in _ADDABLE or type(right) is not kind:
+        raise _unsupported("_+_", left, _ADDABLE)
+    if kind in _INTEGERS:
+        return checked(kind, int(left) + int(right))
+    if kind is not float:
+        frame.add_work(len(left) + len(right))
+    return left + right
 
 
 def _subtract(left: Any, right: Any, _frame: Frame) -> Any:
     kind = type(left)
-    if kind in (int, Uint, float, Duration):
-        if type(right) is not kind:
-            raise _mismatch()
-        if kind is float:
-            return left - right
-        if kind is Duration:
+    if kind in (Duration, Timestamp):
+        if type(right) is kind:
             return duration(left.nanos - right.nanos)
-        return checked(kind, int(left) - int(right))
-    if kind is Timestamp:
         if type(right) is Duration:
             return timestamp(left.nanos - right.nanos, left.offset)
-        if type(right) is Timestamp:
-            return duration(left.nanos - right.nanos)
         raise _mismatch()
-    raise no_overload("_-_", left)
+    if type(left) not in _NUMBERS or type(right) is not type(left):
+        raise _unsupported("_-_", left)
+    return left - right if kind is float else checked(kind, int(left) - int(right))
 
 
 def _multiply(left: Any, right: Any, _frame: Frame) -> Any:
-    kind = type(left)
-    if kind not in _NUMBERS:
-        raise no_overload("_*_", left)
-    if type(right) is not kind:
-        raise _mismatch()
-    return left * right if kind is float else checked(kind, int(left) * int(right))
+    if type(left) not in _NUMBERS or type(right) is not type(left):
+        raise _unsupported("_*_", left)
+    return left * right if type(left) is float else checked(type(left), int(left) * int(right))
 
 
 def _divide(left: Any, right: Any, _frame: Frame) -> Any:
-    kind = type(left)
-    if kind not in _NUMBERS:
-        raise no_overload("_/_", left)
-    if type(right) is not kind:
-        raise _mismatch()
-    if kind is float:
+    if type(left) not in _NUMBERS or type(right) is not type(left):
+        raise _unsupported("_/_", left)
+    if type(left) is float:
         if right == 0:
             sign = math.copysign(1, left) * math.copysign(1, right)
             return math.nan if left == 0 or math.isnan(left) else sign * math.inf
@@ -339,21 +247,18 @@ def _divide(left: Any, right: Any, _frame: Frame) -> Any:
     if right == 0:
         raise EvaluationError("division by zero")
     quotient = abs(int(left)) // abs(int(right))
-    return checked(kind, quotient if (left < 0) == (right < 0) else -quotient)
+    return checked(type(left), quotient if (left < 0) == (right < 0) else -quotient)
 
 
 def _modulo(left: Any, right: Any, _frame: Frame) -> Any:
-    kind = type(left)
-    if kind not in (int, Uint):
-        raise no_overload("_%_", left)
-    if type(right) is not kind:
-        raise _mismatch()
+    if type(left) not in _INTEGERS or type(right) is not type(left):
+        raise _unsupported("_%_", left, _INTEGERS)
     if right == 0:
         raise EvaluationError("modulus by zero")
     if left == MIN_INT and right == -1:
         raise EvaluationError("integer overflow")
     remainder = abs(int(left)) % abs(int(right))
-    return checked(kind, -remainder if left < 0 else remainder)
+    return checked(type(left), -remainder if left < 0 else remainder)
 
 
 def _negate(value: Any, _frame: Frame) -> Any:
@@ -363,9 +268,7 @@ def _negate(value: Any, _frame: Frame) -> Any:
         return -value
     if type(value) is Duration:
         return duration(-value.nanos)
-    if type(value) is bool:
-        raise _mismatch()
-    raise no_overload("-_", value)
+    raise _mismatch() if type(value) is bool else no_overload("-_", value)
 
 
 def _not(value: Any, _frame: Frame) -> bool:
@@ -382,17 +285,55 @@ def _in(value: Any, container: Any, frame: Frame) -> bool:
     raise _mismatch()
 
 
-OPERATORS: dict[str, Callable[..., Any]] = {
-    "!_": _not,
-    "-_": _negate,
-    "@in": _in,
-    "_%_": _modulo,
-    "_*_": _multiply,
-    "_+_": add,
-    "_-_": _subtract,
-    "_/_": _divide,
-    "_<=_": _less_equal,
-    "_<_": _less,
-    "_>=_": _greater_equal,
-    "_>_": _greater,
-}
+_NUMERIC = "(double, double) -> double; (int, int) -> int"
+_ORDERED = (
+    "(bool, bool) | (int, int) | (int, double) | (int, uint) | (uint, uint) | (uint, double) | (uint, int) "
+    "| (double, double) | (double, int) | (double, uint) -> bool"
+)
+
+
+def _order(name: str, run: Implementation) -> list[Function]:
+    return [
+        operator(name, _ORDERED, run),
+        operator(name, "(string, string) | (bytes, bytes) -> bool", run, smaller),
+        operator(name, "(timestamp, timestamp) | (duration, duration) -> bool", run),
+    ]
+
+
+# Operators without an implementation are compiled by the planner.
+FUNCTIONS = [
+    operator("!_", "(bool) -> bool", _not),
+    operator("-_", "(double) -> double; (int) -> int", _negate),
+    operator("@in", "(A, list(A)) -> bool", _in, second(1)),
+    operator("@in", "(A, map(A, B)) -> bool", _in),
+    operator("@not_strictly_false", "(bool) -> bool", lambda value, _frame: value is not False),
+    function("_!=_", "(A, A) -> bool"),
+    function("_==_", "(A, A) -> bool"),
+    function("_&&_", "(bool, bool) -> bool"),
+    function("_||_", "(bool, bool) -> bool"),
+    operator("_%_", "(int, int) -> int; (uint, uint) -> uint", _modulo),
+    operator("_*_", f"{_NUMERIC}; (uint, uint) -> uint", _multiply),
+    operator("_/_", f"{_NUMERIC}; (uint, uint) -> uint", _divide),
+    operator("_+_", "(bytes, bytes) -> bytes", add, concatenated),
+    operator("_+_", "(double, double) -> double; (duration, duration) -> duration", add),
+    operator("_+_", "(duration, timestamp) | (timestamp, duration) -> timestamp", add),
+    operator("_+_", "(int, int) -> int; (list(A), list(A)) -> list(A)", add),
+    operator("_+_", "(string, string) -> string", add, concatenated),
+    operator("_+_", "(uint, uint) -> uint", add),
+    operator("_-_", "(double, double) -> double; (duration, duration) -> duration", _subtract),
+    operator("_-_", "(int, int) -> int; (timestamp, duration) -> timestamp", _subtract),
+    operator("_-_", "(timestamp, timestamp) -> duration; (uint, uint) -> uint", _subtract),
+    *_order("_<=_", _less_equal),
+    *_order("_<_", _less),
+    *_order("_>=_", _greater_equal),
+    *_order("_>_", _greater),
+    function("_?_:_", "(bool, A, A) -> A"),
+    function("_?._", "(dyn, string) -> optional(V)"),
+    function(
+        "_[?_]", "(list(V), int) | (optional(list(V)), int) | (map(K, V), K) | (optional(map(K, V)), K) -> optional(V)"
+    ),
+    function(
+        "_[_]",
+        "(list(A), int) -> A; (map(A, B), A) -> B; (optional(list(V)), int) | (optional(map(K, V)), K) -> optional(V)",
+    ),
+]

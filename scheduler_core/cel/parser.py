@@ -1,28 +1,177 @@
 """Parse a CEL expression into a syntax tree, with macros expanded.
 
-Follows cel-go's grammar and positions. Nesting is limited per grammar rule as in cel-go, which makes deep nesting an
-error.
+Follows cel-go's grammar and positions; offsets count code points. Nesting is limited per grammar rule as in cel-go,
+which makes deep nesting an error.
 """
 
 from __future__ import annotations
 
-from typing import NoReturn
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple, NoReturn
 
-from scheduler_core.cel.lexer import Token, tokenize
-from scheduler_core.cel.literals import LiteralError, literal_value
+from scheduler_core.cel import syntax_tree as ast
 from scheduler_core.cel.macros import MacroError, expand
 from scheduler_core.cel.problems import Problems
-from scheduler_core.cel.syntax_tree import (
-    Call,
-    Entry,
-    Ident,
-    ListLiteral,
-    Literal,
-    MapLiteral,
-    Node,
-    Select,
-    StructLiteral,
+from scheduler_core.cel.values import MAX_INT, MAX_UINT, MIN_INT, Uint
+
+# -- tokens ---------------------------------------------------------------------------------------------------------
+
+_ESCAPE = r"""\\(?:[abfnrtv"'\\?`]|[0-3][0-7][0-7]|[xX][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8})"""
+_STRINGS = (
+    r'[rR]"""(?s:.*?)"""',
+    r"[rR]'''(?s:.*?)'''",
+    r'[rR]"[^"\n\r]*"',
+    r"[rR]'[^'\n\r]*'",
+    rf'"""(?:{_ESCAPE}|[^\\])*?"""',
+    rf"'''(?:{_ESCAPE}|[^\\])*?'''",
+    rf'"(?:{_ESCAPE}|[^\\"\n\r])*"',
+    rf"'(?:{_ESCAPE}|[^\\'\n\r])*'",
 )
+_ANY_STRING = "|".join(_STRINGS)
+_TOKEN = re.compile(
+    rf"""
+    (?P<blank>[\t \r\n\f]+|//[^\n]*)
+  | (?P<BYTES>[bB](?:{_ANY_STRING}))
+  | (?P<STRING>{_ANY_STRING})
+  | (?P<NUM_FLOAT>[0-9]+\.[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+|\.[0-9]+(?:[eE][+-]?[0-9]+)?)
+  | (?P<NUM_UINT>0x[0-9a-fA-F]+[uU]|[0-9]+[uU])
+  | (?P<NUM_INT>0x[0-9a-fA-F]+|[0-9]+)
+  | (?P<IDENTIFIER>[A-Za-z_][A-Za-z0-9_]*)
+  | (?P<ESC_IDENTIFIER>`[A-Za-z0-9_./\x20-]+`)
+  | (?P<op>==|!=|<=|>=|&&|\|\||[<>\[\]{{}}().,\-!?:+*/%])
+    """,
+    re.VERBOSE,
+)
+_KEYWORDS = {"in", "true", "false", "null"}
+
+
+class _Token(NamedTuple):
+    """A token; its kind is the rule's name for literals and identifiers, else the text, ``<EOF>`` at the end."""
+
+    kind: str
+    text: str
+    offset: int
+
+
+def _tokenize(problems: Problems) -> list[_Token]:
+    """Return the tokens of the expression, the last one ``<EOF>``; record text that is no token."""
+    text = problems.text
+    tokens = []
+    offset = 0
+    while offset < len(text):
+        match = _TOKEN.match(text, offset)
+        if match is None:
+            end = _unrecognized_end(text, offset)
+            problems.report(offset, f"Syntax error: token recognition error at: '{_shown(text[offset:end])}'")
+            offset = end
+            continue
+        kind = match.lastgroup or ""
+        value = match.group()
+        if kind == "op" or (kind == "IDENTIFIER" and value in _KEYWORDS):
+            kind = value
+        if kind != "blank":
+            tokens.append(_Token(kind, value, offset))
+        offset = match.end()
+    tokens.append(_Token("<EOF>", "<EOF>", len(text)))
+    return tokens
+
+
+def _unrecognized_end(text: str, offset: int) -> int:
+    """Return the end of the text that starts like a token and is none."""
+    char = text[offset]
+    if char in "\"'":
+        if text.startswith(char * 3, offset):
+            return len(text)
+        index = offset + 1
+        while index < len(text) and text[index] not in "\r\n":
+            if text[index] == "\\" and not re.compile(_ESCAPE).match(text, index):
+                return min(index + 2, len(text))
+            index += 2 if text[index] == "\\" else 1
+        return min(index + 1, len(text)) if index < len(text) else len(text)
+    # An operator of two characters that lacks its second one takes the character after it along.
+    return min(offset + (2 if char in "=|&" else 1), len(text))
+
+
+def _shown(text: str) -> str:
+    return text.replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
+
+
+# -- literals -------------------------------------------------------------------------------------------------------
+
+_SIMPLE_ESCAPES = {
+    "a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v",
+    '"': '"', "'": "'", "\\": "\\", "?": "?", "`": "`",
+}  # fmt: skip
+_MAX_CODE_POINT = 0x10FFFF
+_SURROGATES = range(0xD800, 0xE000)
+_ESCAPED = re.compile(r"\\(u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[xX][0-9a-fA-F]{2}|[0-3][0-7][0-7]|.)", re.DOTALL)
+
+
+_KEYWORD_VALUES = {"true": True, "false": False, "null": None}
+_MAX_DIGITS = 100
+
+
+class _LiteralError(Exception):
+    """A literal has no value."""
+
+
+def _literal_value(kind: str, text: str, sign: str) -> Any:
+    """Return the value of a literal token; *sign* is ``-`` if a minus sign precedes a number.
+
+    Raises:
+        _LiteralError: A number exceeds its type, or an escape is invalid.
+    """
+    if kind in ("NUM_INT", "NUM_UINT"):
+        unsigned = kind == "NUM_UINT"
+        number = _integer("", text[:-1]) if unsigned else _integer(sign, text)
+        if not (0 <= number <= MAX_UINT if unsigned else MIN_INT <= number <= MAX_INT):
+            raise _LiteralError(f"invalid {'uint' if unsigned else 'int'} literal")
+        return Uint(number) if unsigned else number
+    if kind == "NUM_FLOAT":
+        real = float(sign + text)
+        if real in (float("inf"), float("-inf")):
+            raise _LiteralError("invalid double literal")
+        return real
+    if kind in _KEYWORD_VALUES:
+        return _KEYWORD_VALUES[kind]
+    return _decoded(text, as_bytes=kind == "BYTES")
+
+
+def _integer(sign: str, text: str) -> int:
+    base = 16 if text.startswith("0x") else 10
+    digits = text.removeprefix("0x").lstrip("0") or "0"
+    # Longer numbers exceed both types. Python limits the length of text that it converts.
+    magnitude = MAX_UINT + 1 if len(digits) > _MAX_DIGITS else int(digits, base)
+    return -magnitude if sign else magnitude
+
+
+def _decoded(text: str, *, as_bytes: bool) -> str | bytes:
+    """Return the value of a STRING or BYTES token. Escapes of code points are invalid in bytes."""
+    text = text[as_bytes:]
+    raw = text[0] in "rR"
+    quoted = text[raw:].replace("\r\n", "\n").replace("\r", "\n")
+    width = 3 if len(quoted) >= 6 and quoted[:3] in ('"""', "'''") else 1
+    body = quoted[width:-width]
+    decoded: list[str | bytes] = []
+    end = 0
+    for match in () if raw else _ESCAPED.finditer(body):
+        decoded.append(body[end : match.start()])
+        code, end = match[1], match.end()
+        point = None if code in _SIMPLE_ESCAPES else int(code, 8) if code[0].isdigit() else int(code[1:], 16)
+        if point is None:
+            decoded.append(_SIMPLE_ESCAPES[code])
+        elif (as_bytes and code[0] in "uU") or point > _MAX_CODE_POINT or point in _SURROGATES:
+            raise _LiteralError("unable to unescape string")
+        else:
+            decoded.append(bytes([point]) if as_bytes else chr(point))
+    decoded.append(body[end:])
+    if not as_bytes:
+        return "".join(map(str, decoded))
+    return b"".join([part.encode(errors="surrogatepass") if isinstance(part, str) else part for part in decoded])
+
+
+# -- grammar --------------------------------------------------------------------------------------------------------
 
 _MAX_DEPTH = 250
 _RESERVED = frozenset({
@@ -34,24 +183,27 @@ _RELATIONS = {
 }  # fmt: skip
 _ADDITIONS = {"+": "_+_", "-": "_-_"}
 _MULTIPLICATIONS = {"*": "_*_", "/": "_/_", "%": "_%_"}
-_STARTS = (
-    "'[', '{{', '(', {extra}'.', '-', '!', 'true', 'false', 'null', "
-    "NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER"
-)
-_PRIMARY = "{" + _STARTS.format(extra="") + "}"
+_LITERALS = ("NUM_INT", "NUM_UINT", "NUM_FLOAT", "STRING", "BYTES", "true", "false", "null")
+_NO_STARTS = ("<EOF>", ")", "]", "}", ",", ":", "?", "*", "/", "%", "+", "in")
+
+
+def _starts(extra: str = "") -> str:
+    """Return what an expression starts with, as cel-go's parser lists it."""
+    literals = "'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES"
+    return f"{{'[', '{{', '(', {extra}'.', '-', '!', {literals}, IDENTIFIER}}"
 
 
 class _SyntaxError(Exception):
     pass
 
 
-def parse(problems: Problems) -> Node:
+def parse(problems: Problems) -> ast.Node:
     """Parse the expression of *problems*.
 
     Raises:
         InvalidExpressionError: The expression is not CEL, or is nested too deeply.
     """
-    parser = _Parser(problems, tokenize(problems))
+    parser = _Parser(problems, _tokenize(problems))
     try:
         tree = parser.parse()
     except _SyntaxError:
@@ -64,24 +216,21 @@ def parse(problems: Problems) -> Node:
 class _Parser:
     """Recursive descent over the tokens; the first syntax error ends it."""
 
-    def __init__(self, problems: Problems, tokens: list[Token]) -> None:
+    def __init__(self, problems: Problems, tokens: list[_Token]) -> None:
         self._problems = problems
         self._tokens = tokens
         self._index = 0
         self._token = tokens[0]
         self._depths = {"expr": 0, "relation": 0, "calc": 0, "member": 0}
 
-    def parse(self) -> Node:
+    def parse(self) -> ast.Node:
         tree = self._expr()
         if self._token.kind != "<EOF>":
-            adjective = "extraneous" if self._follows_alone() else "mismatched"
+            adjective = "extraneous" if self._tokens[self._index + 1].kind == "<EOF>" else "mismatched"
             raise self._error(f"{adjective} input '{self._token.text}' expecting <EOF>")
         return tree
 
-    def _follows_alone(self) -> bool:
-        return self._tokens[self._index + 1].kind == "<EOF>"
-
-    def _advance(self) -> Token:
+    def _advance(self) -> _Token:
         token = self._token
         self._index += 1
         self._token = self._tokens[self._index] if self._index < len(self._tokens) else token
@@ -91,7 +240,7 @@ class _Parser:
         self._problems.report(self._token.offset, f"Syntax error: {message}")
         return _SyntaxError(message)
 
-    def _expect(self, kind: str, expecting: str) -> Token:
+    def _expect(self, kind: str, expecting: str) -> _Token:
         if self._token.kind == kind:
             return self._advance()
         if expecting == f"'{kind}'" != "':'" and self._token.kind == "<EOF>":
@@ -100,9 +249,9 @@ class _Parser:
         adjective = "extraneous" if kind != ":" and f"'{following}'" in expecting else "mismatched"
         raise self._error(f"{adjective} input '{self._token.text}' expecting {expecting}")
 
-    def _no_alternative(self, dot: Token) -> _SyntaxError:
+    def _no_alternative(self, dot: _Token) -> _SyntaxError:
         end = self._token.offset + (0 if self._token.kind == "<EOF>" else len(self._token.text))
-        return self._error(f"no viable alternative at input '{self._problems.source.text[dot.offset : end]}'")
+        return self._error(f"no viable alternative at input '{self._problems.text[dot.offset : end]}'")
 
     def _enter(self, rule: str) -> None:
         self._depths[rule] += 1
@@ -113,7 +262,7 @@ class _Parser:
         self._problems.report(-1, message)
         raise _SyntaxError("too deep")
 
-    def _expr(self) -> Node:
+    def _expr(self) -> ast.Node:
         self._enter("expr")
         condition = self._logical("||", "_||_")
         if self._token.kind == "?":
@@ -122,11 +271,11 @@ class _Parser:
             self._expect(":", "':'")
             if_false = self._expr()
             parts = [condition, if_true, if_false]
-            condition = self._nested(Call(operator.offset, "_?_:_", parts), *parts)
+            condition = self._nested(ast.Call(operator.offset, "_?_:_", parts), *parts)
         self._depths["expr"] -= 1
         return condition
 
-    def _logical(self, symbol: str, function: str) -> Node:
+    def _logical(self, symbol: str, function: str) -> ast.Node:
         term = self._logical("&&", "_&&_") if symbol == "||" else self._relation()
         if self._token.kind != symbol:
             return term
@@ -136,69 +285,50 @@ class _Parser:
             terms.append(self._logical("&&", "_&&_") if symbol == "||" else self._relation())
         return _balanced(function, terms, offsets, 0, len(offsets) - 1)
 
-    def _relation(self) -> Node:
-        self._enter("relation")
-        left = self._calc()
-        while self._token.kind in _RELATIONS:
+    def _relation(self) -> ast.Node:
+        return self._chain(_RELATIONS, "relation", self._calc)
+
+    def _calc(self) -> ast.Node:
+        return self._chain(_ADDITIONS, "calc", self._product)
+
+    def _product(self) -> ast.Node:
+        return self._chain(_MULTIPLICATIONS, "calc", self._unary, counts=False)
+
+    def _chain(
+        self, operators: dict[str, str], rule: str, operand: Callable[[], ast.Node], *, counts: bool = True
+    ) -> ast.Node:
+        """Parse operands between operators of one precedence; *counts* if the rule itself is a level of nesting."""
+        if counts:
+            self._enter(rule)
+        left = operand()
+        while self._token.kind in operators:
             operator = self._advance()
-            self._enter("relation")
-            right = self._calc()
-            self._depths["relation"] -= 1
-            left = self._nested(Call(operator.offset, _RELATIONS[operator.kind], [left, right]), left, right)
-        self._depths["relation"] -= 1
+            self._enter(rule)
+            right = operand()
+            self._depths[rule] -= 1
+            left = self._nested(ast.Call(operator.offset, operators[operator.kind], [left, right]), left, right)
+        self._depths[rule] -= counts
         return left
 
-    def _calc(self) -> Node:
-        self._enter("calc")
-        left = self._product()
-        while self._token.kind in _ADDITIONS:
-            operator = self._advance()
-            self._enter("calc")
-            right = self._product()
-            self._depths["calc"] -= 1
-            left = self._nested(Call(operator.offset, _ADDITIONS[operator.kind], [left, right]), left, right)
-        self._depths["calc"] -= 1
-        return left
-
-    def _product(self) -> Node:
-        left = self._unary()
-        while self._token.kind in _MULTIPLICATIONS:
-            operator = self._advance()
-            self._enter("calc")
-            right = self._unary()
-            self._depths["calc"] -= 1
-            left = self._nested(Call(operator.offset, _MULTIPLICATIONS[operator.kind], [left, right]), left, right)
-        return left
-
-    def _nested(self, node: Node, *parts: Node) -> Node:
+    def _nested(self, node: ast.Node, *parts: ast.Node) -> ast.Node:
         """Return *node*, one level above its parts; the reference limits these levels, too."""
         node.depth = 1 + max(part.depth for part in parts)
         if node.depth > _MAX_DEPTH:
             self._too_deep("max recursion depth exceeded")
         return node
 
-    def _unary(self) -> Node:
-        first = self._token
-        if first.kind == "!":
-            count = self._repeated("!")
-            operand = self._member()
-            return operand if count % 2 == 0 else _above(Call(first.offset, "!_", [operand]), [operand])
-        if first.kind == "-":
-            following = self._tokens[self._index + 1].kind
-            if following in ("NUM_INT", "NUM_FLOAT"):
-                return self._member()
-            count = self._repeated("-")
-            operand = self._member()
-            return operand if count % 2 == 0 else _above(Call(first.offset, "-_", [operand]), [operand])
-        return self._member()
-
-    def _repeated(self, kind: str) -> int:
+    def _unary(self) -> ast.Node:
+        kind, _, offset = self._token
+        following = self._tokens[self._index + 1].kind if kind == "-" else ""
+        if kind not in ("!", "-") or following in ("NUM_INT", "NUM_FLOAT"):
+            return self._member()
         count = 0
         while self._accept(kind):
             count += 1
-        return count
+        operand = self._member()
+        return operand if count % 2 == 0 else _above(ast.Call(offset, f"{kind}_", [operand]), [operand])
 
-    def _member(self) -> Node:
+    def _member(self) -> ast.Node:
         self._enter("member")
         node = self._primary()
         while True:
@@ -210,19 +340,18 @@ class _Parser:
                 optional = self._accept("?")
                 index = self._expr()
                 self._expect("]", "']'")
-                node = self._nested(Call(operator.offset, "_[?_]" if optional else "_[_]", [node, index]), node, index)
+                node = self._nested(
+                    ast.Call(operator.offset, "_[?_]" if optional else "_[_]", [node, index]), node, index
+                )
             else:
                 break
         self._depths["member"] -= 1
         return node
 
     def _accept(self, kind: str) -> bool:
-        if self._token.kind != kind:
-            return False
-        self._advance()
-        return True
+        return self._token.kind == kind and bool(self._advance())
 
-    def _selection(self, operand: Node) -> Node:
+    def _selection(self, operand: ast.Node) -> ast.Node:
         dot = self._advance()
         optional = self._accept("?")
         if self._token.kind == "ESC_IDENTIFIER":
@@ -241,15 +370,15 @@ class _Parser:
                 args = self._arguments()
                 return self._nested(self._call(opening.offset, name, args, operand), operand, *args)
         if optional:
-            return self._nested(Call(dot.offset, "_?._", [operand, Literal(name_token.offset, name)]), operand)
-        return self._nested(Select(dot.offset, operand, name), operand)
+            return self._nested(ast.Call(dot.offset, "_?._", [operand, ast.Literal(name_token.offset, name)]), operand)
+        return self._nested(ast.Select(dot.offset, operand, name), operand)
 
-    def _arguments(self) -> list[Node]:
-        args: list[Node] = []
+    def _arguments(self) -> list[ast.Node]:
+        args: list[ast.Node] = []
         if self._accept(")"):
             return args
-        if not self._starts_expression():
-            expecting = "{" + _STARTS.format(extra="')', ").replace("{{", "{") + "}"
+        if self._token.kind in _NO_STARTS:
+            expecting = _starts("')', ")
             raise self._error(f"mismatched input '{self._token.text}' expecting {expecting}")
         while True:
             args.append(self._expr())
@@ -258,18 +387,15 @@ class _Parser:
             if not self._accept(","):
                 self._expect(")", "')'")
 
-    def _starts_expression(self) -> bool:
-        return self._token.kind not in ("<EOF>", ")", "]", "}", ",", ":", "?", "*", "/", "%", "+", "in")
-
-    def _call(self, offset: int, function: str, args: list[Node], target: Node | None) -> Node:
+    def _call(self, offset: int, function: str, args: list[ast.Node], target: ast.Node | None) -> ast.Node:
         try:
             expanded = expand(offset, function, args, target)
         except MacroError as error:
             self._problems.report(error.offset, str(error))
-            return Literal(offset, None)
-        return _above(Call(offset, function, args, target) if expanded is None else expanded, args)
+            return ast.Literal(offset, None)
+        return _above(ast.Call(offset, function, args, target) if expanded is None else expanded, args)
 
-    def _primary(self) -> Node:
+    def _primary(self) -> ast.Node:
         token = self._token
         kind = token.kind
         if kind == "(":
@@ -282,14 +408,14 @@ class _Parser:
         if kind == "{":
             self._advance()
             entries = self._entries(struct=False)
-            return _above(MapLiteral(token.offset, entries), [part for e in entries for part in (e.key, e.value)])
+            return _above(ast.MapLiteral(token.offset, entries), [part for e in entries for part in (e.key, e.value)])
         if kind in (".", "IDENTIFIER"):
             return self._named()
         return self._literal()
 
-    def _list(self) -> Node:
+    def _list(self) -> ast.Node:
         opening = self._advance()
-        elements: list[Node] = []
+        elements: list[ast.Node] = []
         optional: set[int] = set()
         while not self._accept("]"):
             if self._token.kind == "," and not elements:
@@ -302,18 +428,18 @@ class _Parser:
             if self._accept("]"):
                 break
             self._expect(",", "{']', ','}")
-        return _above(ListLiteral(opening.offset, elements, frozenset(optional)), elements)
+        return _above(ast.ListLiteral(opening.offset, elements, frozenset(optional)), elements)
 
-    def _field_name(self) -> Node:
+    def _field_name(self) -> ast.Node:
         token = self._token
         if token.kind == "ESC_IDENTIFIER":
             self._advance()
-            return Literal(token.offset, token.text[1:-1])
+            return ast.Literal(token.offset, token.text[1:-1])
         self._expect("IDENTIFIER", "{'}', ',', IDENTIFIER, ESC_IDENTIFIER}")
-        return Literal(token.offset, token.text)
+        return ast.Literal(token.offset, token.text)
 
-    def _entries(self, *, struct: bool) -> list[Entry]:
-        entries: list[Entry] = []
+    def _entries(self, *, struct: bool) -> list[ast.Entry]:
+        entries: list[ast.Entry] = []
         while not self._accept("}"):
             if self._token.kind == "," and not entries:
                 self._advance()
@@ -322,13 +448,13 @@ class _Parser:
             optional = self._accept("?")
             key = self._field_name() if struct else self._expr()
             colon = self._expect(":", "':'")
-            entries.append(Entry(colon.offset, key, self._expr(), optional=optional))
+            entries.append(ast.Entry(colon.offset, key, self._expr(), optional=optional))
             if self._accept("}"):
                 break
             self._expect(",", "{'}', ','}")
         return entries
 
-    def _named(self) -> Node:
+    def _named(self) -> ast.Node:
         dot = "." if self._accept(".") else ""
         if self._token.kind != "IDENTIFIER":
             raise self._no_alternative(self._tokens[self._index - 1])
@@ -342,9 +468,9 @@ class _Parser:
             opening = self._advance()
             args = self._arguments()
             return self._call(opening.offset, dot + token.text, args, None)
-        return Ident(token.offset, dot + token.text)
+        return ast.Ident(token.offset, dot + token.text)
 
-    def _struct(self, dot: str, first: Token) -> Node | None:
+    def _struct(self, dot: str, first: _Token) -> ast.Node | None:
         """Parse a message if the names that follow end in an opening brace."""
         index = self._index
         names = [first.text]
@@ -356,45 +482,41 @@ class _Parser:
         while self._index < index:
             self._advance()
         opening = self._advance()
-        return StructLiteral(opening.offset, dot + ".".join(names), self._entries(struct=True))
+        return ast.StructLiteral(opening.offset, dot + ".".join(names), self._entries(struct=True))
 
-    def _literal(self) -> Node:
+    def _literal(self) -> ast.Node:
         token = self._advance()
         kind, text, offset = token
         sign = ""
         if kind == "-":
             sign = "-"
             kind, text, _ = self._advance()
-        if kind in ("NUM_INT", "NUM_UINT", "NUM_FLOAT", "STRING", "BYTES", "true", "false", "null"):
+        if kind in _LITERALS:
             try:
-                return Literal(offset, literal_value(kind, text, sign))
-            except LiteralError as error:
+                return ast.Literal(offset, _literal_value(kind, text, sign))
+            except _LiteralError as error:
                 self._problems.report(offset, str(error))
-                return Literal(offset, None)
+                return ast.Literal(offset, None)
         self._index -= 1
         self._token = token
-        adjective = "extraneous" if self._after_unary() and token.kind == "<EOF>" else "mismatched"
-        if token.kind != "<EOF>" and self._would_start_after():
-            adjective = "extraneous"
-        raise self._error(f"{adjective} input '{token.text}' expecting {_PRIMARY.replace('{{', '{')}")
-
-    def _after_unary(self) -> bool:
-        return self._index > 0 and self._tokens[self._index - 1].kind == "!"
-
-    def _would_start_after(self) -> bool:
-        following = self._tokens[min(self._index + 1, len(self._tokens) - 1)].kind
-        return following not in ("<EOF>", ")", "]", "}", ",", ":", "?", "*", "/", "%", "+", "in", "&&", "||", "==")
+        if token.kind == "<EOF>":
+            extraneous = self._index > 0 and self._tokens[self._index - 1].kind == "!"
+        else:
+            following = self._tokens[min(self._index + 1, len(self._tokens) - 1)].kind
+            extraneous = following not in (*_NO_STARTS, "&&", "||", "==")
+        adjective = "extraneous" if extraneous else "mismatched"
+        raise self._error(f"{adjective} input '{token.text}' expecting {_starts()}")
 
 
-def _balanced(function: str, terms: list[Node], offsets: list[int], low: int, high: int) -> Node:
+def _balanced(function: str, terms: list[ast.Node], offsets: list[int], low: int, high: int) -> ast.Node:
     """Return a balanced tree of a chain of && or ||, so that its depth grows with the logarithm of its length."""
     middle = (low + high + 1) // 2
     left = terms[middle] if middle == low else _balanced(function, terms, offsets, low, middle - 1)
     right = terms[middle + 1] if middle == high else _balanced(function, terms, offsets, middle + 1, high)
-    return _above(Call(offsets[middle], function, [left, right]), [left, right])
+    return _above(ast.Call(offsets[middle], function, [left, right]), [left, right])
 
 
-def _above(node: Node, parts: list[Node]) -> Node:
+def _above(node: ast.Node, parts: list[ast.Node]) -> ast.Node:
     """Return *node* at the level of its deepest part."""
     node.depth = max([part.depth for part in parts], default=0)
     return node

@@ -5,11 +5,13 @@ The text of a compile error is cel-go's: position, message, the source line and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from bisect import bisect_right
+from typing import NamedTuple
 
 from scheduler_core.errors import SchedulerCoreError
 
 _MAX_SNIPPET = 16_384
+_MAX_REPORTS = 100
 
 
 class TooComplexError(SchedulerCoreError):
@@ -35,63 +37,34 @@ class InvalidExpressionError(SchedulerCoreError):
     """An expression does not compile."""
 
 
-@dataclass(frozen=True)
-class Position:
-    """A position in an expression.
-
-    Attributes:
-        line: The line, from 1; -1 for no position.
-        column: The column in code points, from 0.
-    """
+class _Position(NamedTuple):
+    """Line from 1, and column in code points from 0; line -1 for no position."""
 
     line: int
     column: int
 
 
-NO_POSITION = Position(-1, -1)
-
-
-class SourceText:
-    """An expression with its lines."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.lines = text.split("\n")
-        self._starts = [0]
-        for line in self.lines[:-1]:
-            self._starts.append(self._starts[-1] + len(line) + 1)
-
-    def position(self, offset: int) -> Position:
-        """Return the position of the code point at *offset*; negative for no position."""
-        if offset < 0:
-            return NO_POSITION
-        if not self.text:
-            return Position(1, -1)
-        low, high = 0, len(self._starts) - 1
-        while low < high:
-            middle = (low + high + 1) // 2
-            if self._starts[middle] <= offset:
-                low = middle
-            else:
-                high = middle - 1
-        return Position(low + 1, offset - self._starts[low])
-
-
 class Problems:
     """Compile errors of one expression, reported in the order of their positions."""
 
-    _LIMIT = 100
-
-    def __init__(self, source: SourceText) -> None:
-        self.source = source
-        self._reports: list[tuple[Position, str]] = []
-
-    def __bool__(self) -> bool:
-        return bool(self._reports)
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._lines = text.split("\n")
+        self._starts = [0]
+        for line in self._lines[:-1]:
+            self._starts.append(self._starts[-1] + len(line) + 1)
+        self._reports: list[tuple[_Position, str]] = []
 
     def report(self, offset: int, message: str) -> None:
         """Record a problem at a code point offset; negative for a problem without position."""
-        self._reports.append((self.source.position(offset), message))
+        if offset < 0:
+            position = _Position(-1, -1)
+        elif not self.text:
+            position = _Position(1, -1)
+        else:
+            line = bisect_right(self._starts, offset)
+            position = _Position(line, offset - self._starts[line - 1])
+        self._reports.append((position, message))
 
     def raise_if_any(self) -> None:
         """Raise the problems recorded before, if any.
@@ -101,20 +74,19 @@ class Problems:
         """
         if not self._reports:
             return
-        shown = sorted(self._reports[: self._LIMIT], key=lambda report: (report[0].line, report[0].column))
+        shown = sorted(self._reports[:_MAX_REPORTS], key=lambda report: report[0])
         texts = [self._text(position, message) for position, message in shown]
-        if len(self._reports) > self._LIMIT:
-            texts.append(f"{len(self._reports) - self._LIMIT} more errors were truncated")
+        if len(self._reports) > _MAX_REPORTS:
+            texts.append(f"{len(self._reports) - _MAX_REPORTS} more errors were truncated")
         raise InvalidExpressionError("compilation failed: " + "\n".join(texts))
 
-    def _text(self, position: Position, message: str) -> str:
+    def _text(self, position: _Position, message: str) -> str:
         report = f"ERROR: <input>:{position.line}:{position.column + 1}: {message}"
-        if not 1 <= position.line <= len(self.source.lines):
+        if not self.text or not 1 <= position.line <= len(self._lines):
             return report
-        line = self.source.lines[position.line - 1].replace("\t", " ")
-        if not self.source.text or len(line.encode()) > _MAX_SNIPPET:
+        line = self._lines[position.line - 1].replace("\t", " ")
+        if len(line.encode(errors="surrogatepass")) > _MAX_SNIPPET:
             return report
-        before = line[: position.column]
-        mark = "".join("." if char.isascii() else "\uff0e" for char in before)
+        mark = "".join("." if char.isascii() else "\uff0e" for char in line[: position.column])
         below = "^" if line[position.column : position.column + 1].isascii() else "\uff3e"
         return f"{report}\n | {line}\n | {mark}{below}"

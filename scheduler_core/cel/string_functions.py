@@ -1,34 +1,335 @@
-"""Functions on strings: cel-go's strings extension, version 2, and Kubernetes' regex library."""
+"""Functions on strings: cel-go's strings extension, version 2, and Kubernetes' regex library with RE2's syntax.
+
+``format`` formats in the locale en_US, as the reference does.
+"""
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
-from scheduler_core.cel import regular_expressions
-from scheduler_core.cel.operators import Frame
+import re2
+
+from scheduler_core.cel.conversions import to_string
+from scheduler_core.cel.operators import no_overload
+from scheduler_core.cel.overloads import (
+    REGEX,
+    TRAVERSAL,
+    Frame,
+    Implementation,
+    first,
+    function,
+    joined,
+    operator,
+    searched,
+    second,
+    traversed,
+)
 from scheduler_core.cel.problems import EvaluationError
-from scheduler_core.cel.string_format import format_string
-from scheduler_core.cel.values import type_name
+from scheduler_core.cel.values import Duration, Mapping, Timestamp, TypeValue, Uint, go_float, type_name
+
+# -- regular expressions, matched in time linear in the text --------------------------------------------------------
+
+_OPTIONS = re2.Options()
+_OPTIONS.log_errors = False
+_OPTIONS.max_mem = 8 << 20
+_COMPILATION_WORK = 20_000
+# Texts of Go's regexp/syntax by what RE2 reports.
+_GO_MESSAGES = (
+    ("missing )", "missing closing )"),
+    ("unexpected )", "unexpected )"),
+    ("missing ]", "missing closing ]"),
+    ("no argument for repetition operator", "missing argument to repetition operator"),
+    ("invalid repetition size", "invalid repeat count"),
+    ("bad repetition operator", "invalid nested repetition operator"),
+    ("invalid escape sequence", "invalid escape sequence"),
+    ("invalid character class range", "invalid character class range"),
+    ("invalid character class", "invalid character class"),
+    ("trailing \\", "trailing backslash at end of expression"),
+    ("invalid perl operator", "invalid or unsupported Perl syntax"),
+    ("invalid named capture group", "invalid named capture"),
+    ("invalid UTF-8", "invalid UTF-8"),
+)
+
+
+@lru_cache(maxsize=1024)
+def _compile(pattern: str) -> Any:
+    return re2.compile(pattern, _OPTIONS)
+
+
+def compile_pattern(pattern: str) -> Any:
+    """Return the compiled pattern. Raises EvaluationError: the pattern is invalid."""
+    try:
+        return _compile(pattern)
+    except re2.error as error:
+        raise EvaluationError(_message(pattern, error)) from None
+
+
+def _message(pattern: str, error: Exception) -> str:
+    raw = error.args[0] if error.args else ""
+    text = raw.decode(errors="replace") if isinstance(raw, bytes) else str(raw)
+    for prefix, message in _GO_MESSAGES:
+        if text.startswith(prefix):
+            _, separator, part = text.partition(": ")
+            if message == "trailing backslash at end of expression":
+                return f"error parsing regexp: {message}: ``"
+            shown = part if separator and message != "missing closing )" else pattern
+            return f"error parsing regexp: {message}: `{shown}`"
+    return f"error parsing regexp: {text}: `{pattern}`"
+
+
+def _is_cached(pattern: str) -> bool:
+    """Return whether the pattern does not have to be compiled; compile it."""
+    misses = _compile.cache_info().misses
+    try:
+        _compile(pattern)
+    except re2.error:
+        return False
+    return _compile.cache_info().misses == misses
+
+
+def _count_compilation(pattern: Any, frame: Frame) -> None:
+    """Count the steps of the compilation of a pattern that is not cached; the reference's cost leaves them out."""
+    if type(pattern) is str and not _is_cached(pattern):
+        frame.add_work(_COMPILATION_WORK)
+
+
+def _matches(text: Any, pattern: Any, frame: Frame) -> bool:
+    if type(text) is not str or type(pattern) is not str:
+        raise EvaluationError("no such overload")
+    _count_compilation(pattern, frame)
+    return compile_pattern(pattern).search(text) is not None
+
+
+def _searched(text: Any, pattern: str, frame: Frame) -> Any:
+    """Return the compiled pattern of a search in *text*."""
+    _count_compilation(pattern, frame)
+    if type(text) is not str:
+        raise EvaluationError("no such overload")
+    try:
+        return compile_pattern(pattern)
+    except EvaluationError as error:
+        raise EvaluationError(f"Illegal regex: {error}") from None
+
+
+def _find(text: Any, pattern: Any, frame: Frame) -> str:
+    match = _searched(text, pattern, frame).search(text)
+    return "" if match is None else str(match.group())
+
+
+def _find_all(text: Any, pattern: Any, *rest: Any) -> tuple[str, ...]:
+    """Return the first matches, all if the limit is negative. An empty match beside a match does not count."""
+    limit = rest[0] if len(rest) > 1 else -1
+    found: list[str] = []
+    end_of_last = -1
+    for match in _searched(text, pattern, rest[-1]).finditer(text):
+        if 0 <= limit <= len(found):
+            break
+        if match.start() == match.end() == end_of_last:
+            continue
+        end_of_last = match.end()
+        found.append(str(match.group()))
+    return tuple(found)
+
+
+# -- format ---------------------------------------------------------------------------------------------------------
+
+_CLAUSE = re.compile(r"(?:\.([0-9]*))?(.)?", re.DOTALL)
+_DEFAULT_PRECISION = 6
+_MAX_PRECISION = 1_000
+_MAX_DIGITS = 20
+_SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_INTEGERS = ("int", "uint")
+_STRING_RULE = (
+    "string clause can only be used on strings, bools, bytes, ints, doubles, maps, lists, types, durations, and "
+    "timestamps"
+)
+_HEX_RULE = "only integers, byte buffers, and strings can be formatted as hex"
+_HEX_TYPES = (*_INTEGERS, "string", "bytes")
+_TEXT_TYPES = (
+    *_INTEGERS, "list", "map", "double", "bool", "string", "bytes", "type", "null_type",
+    "google.protobuf.Timestamp", "google.protobuf.Duration",
+)  # fmt: skip
+# By clause: the types that it supports, and the error for others.
+_CLAUSES: dict[str, tuple[tuple[str, ...], str]] = {
+    "s": (_TEXT_TYPES, _STRING_RULE),
+    "d": (_INTEGERS, "decimal clause can only be used on integers"),
+    "f": (("double", "string"), "fixed-point clause can only be used on doubles"),
+    "e": (("double", "string"), "scientific clause can only be used on doubles"),
+    "b": ((*_INTEGERS, "bool"), "only integers and bools can be formatted as binary"),
+    "x": (_HEX_TYPES, _HEX_RULE),
+    "X": (_HEX_TYPES, _HEX_RULE),
+    "o": (_INTEGERS, "octal clause can only be used on integers"),
+}
+_SUPERSCRIPT = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
+_TEXTUAL = (int, Uint, float, bool, str, bytes, Timestamp, Duration, TypeValue)
+
+
+def _format(template: str, args: tuple[Any, ...], frame: Frame) -> str:
+    def formatted(verb: str, precision: int, index: int) -> str:
+        text = _formatted(verb, precision, args[index], frame)
+        frame.add_work(len(text))
+        return text
+
+    return _walk(template, len(args), formatted)[0]
+
+
+def check_format(template: str, kinds: list[str]) -> tuple[str, int]:
+    """Check the types of the arguments of a constant template.
+
+    Args:
+        template: The template.
+        kinds: Names of the types of the arguments; ``dyn`` is checked only when it is evaluated.
+
+    Returns:
+        What is wrong, empty for nothing, and the index of the argument that is wrong, -1 for none.
+    """
+    failed = -1
+
+    def checked(verb: str, _precision: int, index: int) -> str:
+        nonlocal failed
+        if kinds[index] not in ("dyn", *_CLAUSES[verb][0]):
+            failed = index
+            raise EvaluationError(f"{_CLAUSES[verb][1]}, was given {kinds[index]}")
+        return ""
+
+    try:
+        used = _walk(template, len(kinds), checked)[1]
+    except EvaluationError as error:
+        return str(error), failed
+    if len(kinds) > used:
+        return f"too many arguments supplied to string.format (expected {used}, got {len(kinds)})", -1
+    return "", -1
+
+
+def _walk(template: str, count: int, formatted: Callable[[str, int, int], str]) -> tuple[str, int]:
+    """Return the template with its clauses replaced, and how many there are."""
+    parts = []
+    position = used = 0
+    while position < len(template):
+        start = template.find("%", position)
+        if start < 0:
+            parts.append(template[position:])
+            break
+        parts.append(template[position:start])
+        if template[start + 1 : start + 2] == "%":
+            parts.append("%")
+            position = start + 2
+            continue
+        if used >= count:
+            raise EvaluationError(f"index {used} out of range")
+        if start + 1 >= len(template):
+            raise EvaluationError("unexpected end of string")
+        verb, precision, position = _clause(template, start + 1)
+        try:
+            parts.append(formatted(verb, precision, used))
+        except EvaluationError as error:
+            raise EvaluationError(f"error during formatting: {error}") from None
+        used += 1
+    return "".join(parts), used
+
+
+def _clause(template: str, start: int) -> tuple[str, int, int]:
+    match = _CLAUSE.match(template, start)
+    assert match is not None
+    digits, verb = match[1], match[2]
+    prefix = "could not parse formatting clause: "
+    if verb is None:
+        raise EvaluationError(f"{prefix}error while parsing precision: could not find end of precision specifier")
+    if digits == "":
+        reason = 'strconv.Atoi: parsing "": invalid syntax'
+        raise EvaluationError(
+            f"{prefix}error while parsing precision: error while converting precision to integer: {reason}"
+        )
+    precision = _DEFAULT_PRECISION if digits is None else int(digits[:_MAX_DIGITS])
+    if precision > _MAX_PRECISION:
+        raise EvaluationError(f"{prefix}precision {precision} exceeds maximum allowed precision {_MAX_PRECISION}")
+    if verb not in _CLAUSES:
+        raise EvaluationError(f'{prefix}unrecognized formatting clause "{verb}"')
+    return verb, precision, match.end()
+
+
+def _formatted(verb: str, precision: int, arg: Any, frame: Frame) -> str:
+    if verb == "s":
+        return _display(arg, frame)
+    if verb in "fe":
+        return _real(verb, precision, arg)
+    if verb in "xX" and type(arg) in (str, bytes):
+        text: str = (arg if type(arg) is bytes else arg.encode(errors="surrogatepass")).hex()
+        return text.upper() if verb == "X" else text
+    if type(arg) not in (int, Uint) and (verb != "b" or type(arg) is not bool):
+        raise EvaluationError(f"{_CLAUSES[verb][1]}, was given {type_name(arg)}")
+    return format(int(arg), verb)
+
+
+def _real(verb: str, precision: int, arg: Any) -> str:
+    number = _SPECIAL.get(arg) if type(arg) is str else arg
+    if type(number) is not float:
+        raise EvaluationError(f"{_CLAUSES[verb][1]}, was given {type_name(arg)}")
+    if math.isnan(number):
+        return "NaN"
+    if math.isinf(number):
+        return "∞" if number > 0 else "-∞"
+    if verb == "f":
+        return f"{number:,.{precision}f}"
+    mantissa, _, exponent = f"{number:.{precision}e}".partition("e")
+    # Python prints a sign and at least two digits; the reference leaves out a positive sign.
+    return f"{mantissa}\u202f\u00d7\u202f10{exponent.removeprefix('+').translate(_SUPERSCRIPT)}"
+
+
+def _display(arg: Any, frame: Frame) -> str:
+    """Return a value as the clause ``%s`` shows it."""
+    if type(arg) is tuple:
+        return "[" + ", ".join([_element(element, frame) for element in arg]) + "]"
+    if isinstance(arg, Mapping):
+        entries = sorted([(_key(key, frame), _element(arg.find(key), frame)) for key in arg.iterate()])
+        return "{" + ", ".join([f"{key}: {value}" for key, value in entries]) + "}"
+    if arg is None:
+        return "null"
+    if type(arg) in _TEXTUAL:
+        return to_string(arg, frame)
+    raise EvaluationError(f"{_STRING_RULE}, was given {type_name(arg)}")
+
+
+def _key(key: Any, frame: Frame) -> str:
+    if type(key) not in (str, int, Uint, bool):
+        raise EvaluationError(f"no formatting function for map key of type {type_name(key)}")
+    return _element(key, frame)
+
+
+def _element(arg: Any, frame: Frame) -> str:
+    if type(arg) is str:
+        return f'"{arg}"'
+    if type(arg) is float:
+        return go_float(arg, positional=True) if math.isfinite(arg) else f'"{arg}"'
+    if type(arg) is Timestamp:
+        return f'timestamp("{to_string(arg, frame)}")'
+    if type(arg) is Duration:
+        return f'duration("{to_string(arg, frame)}")'
+    return _display(arg, frame)
+
+
+# -- strings --------------------------------------------------------------------------------------------------------
 
 _SPACE = (
     " \t\n\v\f\r\x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
     "\u2028\u2029\u202f\u205f\u3000"
 )
-_COMPILATION_WORK = 20_000
 _LOWER = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
 _UPPER = str.maketrans("abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ")
-_QUOTED = {
-    "\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v", "\\": "\\\\",
-    '"': '\\"',
-}  # fmt: skip
+_QUOTED = str.maketrans(
+    dict(zip('\a\b\f\n\r\t\v\\"', ("\\a", "\\b", "\\f", "\\n", "\\r", "\\t", "\\v", "\\\\", '\\"'), strict=True))
+)
 
 
-def _strings_only(function: Callable[..., Any]) -> Callable[..., Any]:
-    def call(text: Any, other: Any, _frame: Frame) -> Any:
+def _strings_only(run: Callable[[str, str], bool]) -> Implementation:
+    def call(text: Any, other: Any, _frame: Frame) -> bool:
         if type(text) is not str or type(other) is not str:
             raise EvaluationError("no such overload")
-        return function(text, other)
+        return run(text, other)
 
     return call
 
@@ -43,24 +344,23 @@ def _char_at(text: str, index: int, _frame: Frame) -> str:
     return text[index : index + 1]
 
 
-def _index_of(text: str, wanted: str, *rest: Any) -> int:
-    offset = rest[0] if len(rest) > 1 else 0
+def _position(text: str, wanted: str, offset: int, find: Callable[[], int]) -> int:
     if offset < 0:
         raise _out_of_range(offset)
     if not wanted:
-        return int(min(offset, len(text)))
-    return -1 if offset >= len(text) else text.find(wanted, offset)
+        return min(offset, len(text))
+    return -1 if offset >= len(text) else find()
+
+
+def _index_of(text: str, wanted: str, *rest: Any) -> int:
+    offset = rest[0] if len(rest) > 1 else 0
+    return _position(text, wanted, offset, lambda: text.find(wanted, offset))
 
 
 def _last_index_of(text: str, wanted: str, *rest: Any) -> int:
     if len(rest) == 1:
         return text.rfind(wanted)
-    offset = rest[0]
-    if offset < 0:
-        raise _out_of_range(offset)
-    if not wanted:
-        return int(min(offset, len(text)))
-    return -1 if offset >= len(text) else text.rfind(wanted, 0, offset + len(wanted))
+    return _position(text, wanted, rest[0], lambda: text.rfind(wanted, 0, rest[0] + len(wanted)))
 
 
 def _substring(text: str, start: int, *rest: Any) -> str:
@@ -105,76 +405,49 @@ def _join(elements: tuple[Any, ...], *rest: Any) -> str:
 
 
 def _quote(text: str, _frame: Frame) -> str:
-    return '"' + "".join([_QUOTED.get(char, char) for char in text]) + '"'
-
-
-def _count_compilation(pattern: Any, frame: Frame) -> None:
-    """Count the steps of the compilation of a pattern that is not cached; the reference's cost leaves them out."""
-    if type(pattern) is str and not regular_expressions.is_cached(pattern):
-        frame.add_work(_COMPILATION_WORK)
-
-
-def _matches(text: Any, pattern: Any, frame: Frame) -> bool:
-    if type(text) is not str or type(pattern) is not str:
-        raise EvaluationError("no such overload")
-    _count_compilation(pattern, frame)
-    return regular_expressions.matches(text, pattern)
-
-
-def _find(text: Any, pattern: Any, frame: Frame) -> str:
-    _count_compilation(pattern, frame)
-    return str(_illegal(regular_expressions.find, text, pattern))
-
-
-def _find_all(text: Any, pattern: Any, *rest: Any) -> Any:
-    _count_compilation(pattern, rest[-1])
-    return _illegal(regular_expressions.find_all, text, pattern, rest[0] if len(rest) > 1 else -1)
-
-
-def _illegal(function: Callable[..., Any], text: Any, pattern: str, *rest: Any) -> Any:
-    if type(text) is not str:
-        raise EvaluationError("no such overload")
-    try:
-        return function(text, pattern, *rest)
-    except EvaluationError as error:
-        raise EvaluationError(f"Illegal regex: {error}") from None
+    return f'"{text.translate(_QUOTED)}"'
 
 
 def _size(value: Any, _frame: Frame) -> int:
-    if type_name(value) not in ("string", "bytes", "list", "map"):
-        raise EvaluationError(
-            "no such overload" if type_name(value).startswith("google.") else "no such overload: size"
-        )
-    return len(value)
+    if type(value) in (str, bytes, tuple) or isinstance(value, Mapping):
+        return len(value)
+    raise no_overload("size", value)
 
 
-IMPLEMENTATIONS: dict[str, Callable[..., Any]] = {
-    "contains_string": _strings_only(lambda text, other: other in text),
-    "ends_with_string": _strings_only(lambda text, other: text.endswith(other)),
-    "starts_with_string": _strings_only(lambda text, other: text.startswith(other)),
-    "matches": _matches,
-    "matches_string": _matches,
-    "string_char_at_int": _char_at,
-    "string_index_of_string": _index_of,
-    "string_index_of_string_int": _index_of,
-    "string_last_index_of_string": _last_index_of,
-    "string_last_index_of_string_int": _last_index_of,
-    "string_lower_ascii": lambda text, _frame: text.translate(_LOWER),
-    "string_upper_ascii": lambda text, _frame: text.translate(_UPPER),
-    "string_replace_string_string": _replace,
-    "string_replace_string_string_int": _replace,
-    "string_split_string": _split,
-    "string_split_string_int": _split,
-    "string_substring_int": _substring,
-    "string_substring_int_int": _substring,
-    "string_trim": lambda text, _frame: text.strip(_SPACE),
-    "string_format": format_string,
-    "list_join": _join,
-    "list_join_string": _join,
-    "strings_quote": _quote,
-    "string_find_string": _find,
-    "string_find_all_string": _find_all,
-    "string_find_all_string_int": _find_all,
-}
-SINGLETONS: dict[str, Callable[..., Any]] = {"size": _size}
-UNGUARDED = frozenset({"contains", "endsWith", "startsWith", "matches", "flatten"})
+FUNCTIONS = [
+    function("charAt", "string.(int) -> string", _char_at),
+    function(
+        "contains",
+        "string.(string) -> bool",
+        _strings_only(str.__contains__),
+        exact=searched(0.0, TRAVERSAL),
+        guarded=False,
+    ),
+    function(
+        "endsWith", "string.(string) -> bool", _strings_only(str.endswith), exact=second(TRAVERSAL), guarded=False
+    ),
+    function("find", "string.(string) -> string", _find, REGEX),
+    function("findAll", "string.(string) | string.(string, int) -> list(string)", _find_all, REGEX),
+    function("format", "string.(list(dyn)) -> string", _format, exact=first(TRAVERSAL)),
+    function("indexOf", "string.(string) | string.(string, int) -> int", _index_of, traversed),
+    function("join", "list(string).() | list(string).(string) -> string", _join, joined),
+    function("lastIndexOf", "string.(string) | string.(string, int) -> int", _last_index_of, traversed),
+    function("lowerAscii", "string.() -> string", lambda text, _frame: text.translate(_LOWER), first(TRAVERSAL)),
+    function("matches", "(string, string) | string.(string) -> bool", _matches, exact=REGEX, guarded=False),
+    function(
+        "replace", "string.(string, string) | string.(string, string, int) -> string", _replace, first(2 * TRAVERSAL)
+    ),
+    operator(
+        "size",
+        "(bytes) | bytes.() | (list(A)) | list(A).() | (map(A, B)) | map(A, B).() | (string) | string.() -> int",
+        _size,
+    ),
+    function("split", "string.(string) | string.(string, int) -> list(string)", _split, first(2 * TRAVERSAL)),
+    function(
+        "startsWith", "string.(string) -> bool", _strings_only(str.startswith), exact=second(TRAVERSAL), guarded=False
+    ),
+    function("strings.quote", "(string) -> string", _quote, exact=first(TRAVERSAL)),
+    function("substring", "string.(int) | string.(int, int) -> string", _substring, first(TRAVERSAL)),
+    function("trim", "string.() -> string", lambda text, _frame: text.strip(_SPACE), first(TRAVERSAL)),
+    function("upperAscii", "string.() -> string", lambda text, _frame: text.translate(_UPPER), first(TRAVERSAL)),
+]

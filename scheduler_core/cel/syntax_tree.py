@@ -6,11 +6,19 @@ The type checker writes ``type`` and the resolved names into the nodes. A node m
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
+from dataclasses import field as slot
+from typing import TYPE_CHECKING
 
 from scheduler_core.cel.value_types import Type
 
+if TYPE_CHECKING:
+    from scheduler_core.cel.overloads import Overload
 
+
+@dataclass(slots=True, eq=False)
 class Node:
     """A node.
 
@@ -20,143 +28,108 @@ class Node:
         depth: Levels of operators, selections and member calls in the source text below and at this node.
     """
 
-    __slots__ = ("depth", "offset", "type")
-
-    def __init__(self, offset: int) -> None:
-        self.offset = offset
-        self.type: Type | None = None
-        self.depth = 0
+    offset: int
+    type: Type | None = slot(default=None, init=False)
+    depth: int = slot(default=0, init=False)
 
 
+@dataclass(slots=True, eq=False)
 class Literal(Node):
     """A constant: bool, int, ``Uint``, float, str, bytes or None."""
 
-    __slots__ = ("value",)
-
-    def __init__(self, offset: int, value: object) -> None:
-        super().__init__(offset)
-        self.value = value
+    value: object
 
 
+@dataclass(slots=True, eq=False)
 class Ident(Node):
     """A name. The checker sets ``type_value`` for names of types, ``is_global`` for variables of the environment."""
 
-    __slots__ = ("is_global", "name", "type_value")
-
-    def __init__(self, offset: int, name: str) -> None:
-        super().__init__(offset)
-        self.name = name
-        self.type_value: object = None
-        self.is_global = False
+    name: str
+    type_value: object = slot(default=None, init=False)
+    is_global: bool = slot(default=False, init=False)
 
 
+@dataclass(slots=True, eq=False)
 class Select(Node):
     """A field selection, or a presence test of a field. The checker sets ``resolved`` when it is a qualified name."""
 
-    __slots__ = ("field", "operand", "resolved", "test_only")
-
-    def __init__(self, offset: int, operand: Node, field: str, *, test_only: bool = False) -> None:
-        super().__init__(offset)
-        self.operand = operand
-        self.field = field
-        self.test_only = test_only
-        self.resolved: Ident | None = None
+    operand: Node
+    field: str
+    test_only: bool = slot(default=False, kw_only=True)
+    resolved: Ident | None = slot(default=None, init=False)
 
 
+@dataclass(slots=True, eq=False)
 class Call(Node):
-    """A call or an operator. ``overloads`` holds the identifiers of the overloads that match by type."""
+    """A call or an operator. ``overloads`` are those that match by type."""
 
-    __slots__ = ("args", "function", "overloads", "target")
+    function: str
+    args: list[Node]
+    target: Node | None = None
+    overloads: tuple[Overload, ...] = slot(default=(), init=False)
 
-    def __init__(self, offset: int, function: str, args: list[Node], target: Node | None = None) -> None:
-        super().__init__(offset)
-        self.function = function
-        self.args = args
-        self.target = target
-        self.overloads: tuple[str, ...] = ()
+    @property
+    def operands(self) -> list[Node]:
+        """The target, if any, and the arguments."""
+        return self.args if self.target is None else [self.target, *self.args]
 
 
+@dataclass(slots=True, eq=False)
 class ListLiteral(Node):
     """A list. ``optional`` holds the indices of elements written ``?e``."""
 
-    __slots__ = ("elements", "optional")
-
-    def __init__(self, offset: int, elements: list[Node], optional: frozenset[int] = frozenset()) -> None:
-        super().__init__(offset)
-        self.elements = elements
-        self.optional = optional
+    elements: list[Node]
+    optional: frozenset[int] = frozenset()
 
 
+@dataclass(slots=True, eq=False)
 class Entry:
     """An entry of a map or struct literal."""
 
-    __slots__ = ("key", "offset", "optional", "value")
-
-    def __init__(self, offset: int, key: Node, value: Node, *, optional: bool) -> None:
-        self.offset = offset
-        self.key = key
-        self.value = value
-        self.optional = optional
+    offset: int
+    key: Node
+    value: Node
+    optional: bool
 
 
+@dataclass(slots=True, eq=False)
 class MapLiteral(Node):
     """A map."""
 
-    __slots__ = ("entries",)
-
-    def __init__(self, offset: int, entries: list[Entry]) -> None:
-        super().__init__(offset)
-        self.entries = entries
+    entries: list[Entry]
 
 
+@dataclass(slots=True, eq=False)
 class StructLiteral(Node):
     """A message of a named type; keys of entries are string literals."""
 
-    __slots__ = ("entries", "name")
-
-    def __init__(self, offset: int, name: str, entries: list[Entry]) -> None:
-        super().__init__(offset)
-        self.name = name
-        self.entries = entries
+    name: str
+    entries: list[Entry]
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
 class Comprehension(Node):
-    """A fold over a list or map, into which the macros expand."""
+    """A fold over a list or map, into which the macros expand; ``iter_var2`` is empty if there is one variable."""
 
-    __slots__ = ("accumulator", "condition", "initial", "iter_range", "iter_var", "iter_var2", "result", "step")
-
-    def __init__(
-        self,
-        offset: int,
-        *,
-        iter_range: Node,
-        iter_var: str,
-        accumulator: str,
-        initial: Node,
-        condition: Node,
-        step: Node,
-        result: Node,
-        iter_var2: str = "",
-    ) -> None:
-        super().__init__(offset)
-        self.iter_range = iter_range
-        self.iter_var = iter_var
-        self.iter_var2 = iter_var2
-        self.accumulator = accumulator
-        self.initial = initial
-        self.condition = condition
-        self.step = step
-        self.result = result
+    offset: int
+    iter_range: Node
+    iter_var: str
+    iter_var2: str = ""
+    accumulator: str
+    initial: Node
+    condition: Node
+    step: Node
+    result: Node
 
 
 def children(node: Node) -> list[Node]:
     """Return the nodes directly below *node*."""
     if type(node) is Call:
-        return [*([node.target] if node.target is not None else []), *node.args]
+        return node.operands
     if type(node) is Select:
         return [] if node.resolved is not None else [node.operand]
     if type(node) is ListLiteral:
-        return list(node.elements)
+        return node.elements
     if type(node) is MapLiteral or type(node) is StructLiteral:
         return [part for entry in node.entries for part in (entry.key, entry.value)]
     if type(node) is Comprehension:
@@ -170,8 +143,101 @@ def descendants(tree: Node) -> Iterator[Node]:
     seen: set[int] = set()
     while pending:
         node = pending.pop()
-        if id(node) in seen:
+        if id(node) not in seen:
+            seen.add(id(node))
+            yield node
+            pending.extend(reversed(children(node)))
+
+
+# -- reads of the device --------------------------------------------------------------------------------------------
+
+Reads = frozenset[tuple[str, str]] | None
+_FIELDS = {"attributes", "capacity"}
+_WHOLE = {"driver", "allowMultipleAllocations"}
+SELECTIONS = ("_[_]", "_[?_]", "_?._")
+
+
+def attribute_reads(tree: Node) -> Reads:
+    """Return the pairs of domain and name that a checked tree reads, None if they depend on the device.
+
+    Each occurrence of ``device`` must select a field, and each selection from a map a constant domain and name. A
+    variable of ``cel.bind`` stands for its value.
+    """
+    usage = _Usage(tree)
+    reads: set[tuple[str, str]] = set()
+    for node in descendants(tree):
+        if type(node) is Ident and node.is_global and not _collect(node, usage, reads):
+            return None
+    return frozenset(reads)
+
+
+class _Usage:
+    """What selects from each node."""
+
+    def __init__(self, tree: Node) -> None:
+        self._selections: dict[int, list[Node]] = {}
+        bound: dict[int, str] = {}
+        idents: dict[str, list[Ident]] = {}
+        names: Counter[str] = Counter()
+        unread: set[int] = set()
+        for node in descendants(tree):
+            if type(node) is Select:
+                self._selections.setdefault(id(node.operand), []).append(node)
+            elif type(node) is Call and node.function in SELECTIONS:
+                self._selections.setdefault(id(node.args[0]), []).append(node)
+            elif type(node) is Comprehension:
+                names.update([node.accumulator, node.iter_var, node.iter_var2])
+                if type(node.iter_range) is ListLiteral and not node.iter_range.elements:
+                    bound[id(node.initial)] = node.accumulator
+                    unread.add(id(node.step))
+            elif type(node) is Ident and not node.is_global:
+                idents.setdefault(node.name, []).append(node)
+        # A name that is bound twice may stand for either value.
+        self._bound = {key: name for key, name in bound.items() if names[name] == 1}
+        self._idents = {name: [one for one in found if id(one) not in unread] for name, found in idents.items()}
+
+    def selections(self, node: Node) -> list[Node] | None:
+        """Return the nodes that select from *node*; None if it is used in another way, too."""
+        name = self._bound.get(id(node))
+        if name is None:
+            return self._selections.get(id(node))
+        found: list[Node] = []
+        for ident in self._idents.get(name, []):
+            selections = self.selections(ident)
+            if selections is None:
+                return None
+            found += selections
+        return found
+
+
+def constant_key(node: Node) -> str | None:
+    """Return the key that a selection reads, None if it is computed."""
+    if type(node) is Select:
+        return node.field
+    if type(node) is Call and type(node.args[1]) is Literal and type(node.args[1].value) is str:
+        return node.args[1].value
+    return None
+
+
+def _collect(device: Node, usage: _Usage, reads: set[tuple[str, str]]) -> bool:
+    """Add what is read through one occurrence of the device; return False if that is not known."""
+    fields = usage.selections(device)
+    if fields is None:
+        return False
+    for field_node in fields:
+        key = constant_key(field_node)
+        if key in _WHOLE:
             continue
-        seen.add(id(node))
-        yield node
-        pending.extend(reversed(children(node)))
+        domains = usage.selections(field_node) if key in _FIELDS else None
+        if domains is None:
+            return False
+        for domain_node in domains:
+            domain, names = constant_key(domain_node), usage.selections(domain_node)
+            if domain is None or names is None:
+                return False
+            for name_node in names:
+                name = constant_key(name_node)
+                if name is None:
+                    return False
+                reads.add((domain, name))
+    return True

@@ -1,4 +1,4 @@
-"""Types of CEL expressions, as the type checker uses them.
+"""Types of CEL expressions, and their assignability as cel-go's type checker defines it.
 
 A type counts its own nodes. Nested literals can double a type at every level, so that a type that exceeds the bound is
 a compile error before anything traverses it.
@@ -17,10 +17,11 @@ class Type:
     """A CEL type.
 
     Attributes:
-        kind: The kind: a primitive's name, or ``list``, ``map``, ``type``, ``struct``, ``opaque``, ``param``, ``dyn``,
-            ``any``, ``error``.
+        kind: A primitive's name, or ``list``, ``map``, ``type``, ``struct``, ``opaque``, ``param``, ``dyn``, ``any``,
+            ``error``.
         name: The name that CEL itself uses, such as ``google.protobuf.Duration``.
         params: Types of elements, of keys and values, or of an opaque type's parameters.
+        size: Number of types in it.
     """
 
     __slots__ = ("_hash", "kind", "name", "params", "size")
@@ -35,14 +36,10 @@ class Type:
         self._hash = hash((kind, name, params))
 
     def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
         return isinstance(other, Type) and (
-            self is other
-            or (
-                self._hash == other._hash
-                and self.kind == other.kind
-                and self.name == other.name
-                and self.params == other.params
-            )
+            (self._hash, self.kind, self.name, self.params) == (other._hash, other.kind, other.name, other.params)
         )
 
     def __hash__(self) -> int:
@@ -52,24 +49,14 @@ class Type:
         """Return the type as errors of the type checker show it."""
         if self.kind in _DISPLAY_NAMES:
             return _DISPLAY_NAMES[self.kind]
-        if not self.params:
-            return self.name
-        return f"{self.name}({', '.join(str(param) for param in self.params)})"
+        return f"{self.name}({', '.join(map(str, self.params))})" if self.params else self.name
 
     def native_text(self) -> str:
         """Return the type with the names that CEL itself uses, as the reference reports a result of another type."""
-        if not self.params:
-            return self.name
-        return f"{self.name}({', '.join(param.native_text() for param in self.params)})"
+        return f"{self.name}({', '.join(p.native_text() for p in self.params)})" if self.params else self.name
 
 
-_DISPLAY_NAMES = {
-    "any": "any",
-    "duration": "duration",
-    "error": "!error!",
-    "null": "null",
-    "timestamp": "timestamp",
-}
+_DISPLAY_NAMES = {"any": "any", "duration": "duration", "error": "!error!", "null": "null", "timestamp": "timestamp"}
 
 ANY = Type("any", "google.protobuf.Any")
 BOOL = Type("bool", "bool")
@@ -84,22 +71,21 @@ STRING = Type("string", "string")
 TIMESTAMP = Type("timestamp", "google.protobuf.Timestamp")
 TYPE = Type("type", "type")
 UINT = Type("uint", "uint")
+IP = Type("opaque", "net.IP")
+CIDR = Type("opaque", "net.CIDR")
 
+_PRIMITIVES = (ANY, BOOL, BYTES, DOUBLE, DURATION, DYN, INT, NULL, STRING, TIMESTAMP, TYPE, UINT)
 _BY_NAME = {
-    "any": ANY,
-    "bool": BOOL,
-    "bytes": BYTES,
-    "double": DOUBLE,
-    "duration": DURATION,
-    "dyn": DYN,
-    "int": INT,
-    "null": NULL,
-    "string": STRING,
-    "timestamp": TIMESTAMP,
-    "type": TYPE,
-    "uint": UINT,
+    **{kind.kind: kind for kind in _PRIMITIVES},
+    **{name: Type("struct", f"kubernetes.{name}") for name in ("Quantity", "Semver", "URL", "NamedFormat")},
+    **{
+        name: Type("struct", f"kubernetes.authorization.{name}")
+        for name in ("Authorizer", "Decision", "GroupCheck", "PathCheck", "ResourceCheck")
+    },
+    "IP": IP,
+    "CIDR": CIDR,
 }
-_OPAQUE = {"optional_type", "net.IP", "net.CIDR"}
+QUANTITY = _BY_NAME["Quantity"]
 
 
 def list_of(element: Type) -> Type:
@@ -117,19 +103,12 @@ def optional_of(value: Type) -> Type:
     return Type("opaque", "optional_type", (value,))
 
 
-def type_of(value: Type) -> Type:
-    """Return the type of the type *value*."""
-    return Type("type", "type", (value,))
-
-
-def type_param(name: str) -> Type:
-    """Return a type parameter."""
-    return Type("param", name)
-
-
 @cache
 def parse_type(text: str) -> Type:
-    """Parse a type from a signature, such as ``map(string, list(A))``; single capitals are type parameters."""
+    """Parse a type of a signature, such as ``map(string, list(A))``.
+
+    Single capitals are type parameters, ``optional`` is the optional type, and Kubernetes' types stand without prefix.
+    """
     parsed, rest = _parse(text)
     if rest:
         raise ValueError(f"type {text!r}: trailing text {rest!r}")
@@ -137,7 +116,7 @@ def parse_type(text: str) -> Type:
 
 
 def _parse(text: str) -> tuple[Type, str]:
-    end = min((index for index in (text.find(char) for char in "(),") if index >= 0), default=len(text))
+    end = min((index for index in map(text.find, "(),") if index >= 0), default=len(text))
     name, rest = text[:end].strip(), text[end:]
     params: list[Type] = []
     if rest.startswith("("):
@@ -147,16 +126,129 @@ def _parse(text: str) -> tuple[Type, str]:
             params.append(param)
             rest = rest.removeprefix(",").lstrip()
         rest = rest[1:]
-    return _named(name, tuple(params)), rest
-
-
-def _named(name: str, params: tuple[Type, ...]) -> Type:
     if name in ("list", "map", "type") and params:
-        return Type(name, name, params)
-    if name in _BY_NAME:
-        return _BY_NAME[name]
-    if name in _OPAQUE:
-        return Type("opaque", name, params)
+        return Type(name, name, tuple(params)), rest
+    if name == "optional":
+        return optional_of(params[0]), rest
     if len(name) == 1 and name.isupper():
-        return type_param(name)
-    return Type("struct", name, params)
+        return Type("param", name), rest
+    return _BY_NAME.get(name) or Type("struct", name, tuple(params)), rest
+
+
+# -- assignability --------------------------------------------------------------------------------------------------
+
+Substitutions = dict[Type, Type]
+_DYNAMIC = frozenset({"dyn", "any"})
+_DYNAMIC_OR_ERROR = frozenset({"dyn", "any", "error"})
+_NULLABLE = frozenset({"opaque", "struct", "any", "duration", "timestamp"})
+_STRUCTURAL = frozenset({"opaque", "list", "map"})
+
+
+def is_dyn(kind: Type) -> bool:
+    """Return whether the type is dynamic."""
+    return kind.kind in _DYNAMIC
+
+
+def is_dyn_or_error(kind: Type) -> bool:
+    """Return whether the type is dynamic or the result of an error."""
+    return kind.kind in _DYNAMIC_OR_ERROR
+
+
+def unwrap_optional(kind: Type) -> tuple[Type, bool]:
+    """Return the type in an optional type, and whether it is one."""
+    return (kind.params[0], True) if kind.name == "optional_type" and kind.kind == "opaque" else (kind, False)
+
+
+def assign(substitutions: Substitutions, sources: tuple[Type, ...], targets: tuple[Type, ...]) -> Substitutions | None:
+    """Return the substitutions under which *sources* are assignable to *targets*, None if there are none."""
+    copied = dict(substitutions)
+    return copied if _assignable_all(copied, sources, targets) else None
+
+
+def _assignable_all(known: Substitutions, sources: tuple[Type, ...], targets: tuple[Type, ...]) -> bool:
+    if len(sources) != len(targets):
+        return False
+    return all(_assignable(known, source, target) for source, target in zip(sources, targets, strict=True))
+
+
+def _assignable(known: Substitutions, source: Type, target: Type) -> bool:
+    if target.kind == "param":
+        valid, substituted = _substitutable(known, source, target)
+        if valid or substituted:
+            return valid
+    if source.kind == "param":
+        return _substitutable(known, target, source)[0]
+    if source.kind in _DYNAMIC_OR_ERROR or target.kind in _DYNAMIC_OR_ERROR:
+        return True
+    if source.kind == "null":
+        return target.kind in _NULLABLE or target.kind == "null"
+    if target.kind == "null":
+        return source.kind in _NULLABLE
+    if source.kind == "type" or source.kind != target.kind:
+        return source.kind == target.kind
+    return source.name == target.name and (
+        source.kind not in _STRUCTURAL or _assignable_all(known, source.params, target.params)
+    )
+
+
+def _substitutable(known: Substitutions, source: Type, param: Type) -> tuple[bool, bool]:
+    """Return whether *param* stands for *source*, and whether *param* had a substitution before."""
+    if source == param:
+        return True, True
+    current = known.get(param)
+    if current is not None:
+        if source == current:
+            return True, True
+        if not _assignable(known, source, current):
+            return False, True
+        general = most_general(source, current)
+        if _absent(known, param, general):
+            known[param] = general
+        return True, True
+    if _absent(known, param, source):
+        known[param] = source
+        return True, False
+    return False, False
+
+
+def _absent(known: Substitutions, param: Type, within: Type) -> bool:
+    if param == within:
+        return False
+    if within.kind == "param":
+        current = known.get(within)
+        return current is None or _absent(known, param, current)
+    return all(_absent(known, param, inner) for inner in within.params)
+
+
+def most_general(one: Type, two: Type) -> Type:
+    """Return the more general of two types that agree."""
+    return one if _less_specific(one, two) else two
+
+
+def _less_specific(one: Type, two: Type) -> bool:
+    if one.kind in _DYNAMIC or one.kind == "param":
+        return True
+    if two.kind in _DYNAMIC or two.kind == "param" or one.kind != two.kind:
+        return False
+    if one.kind in _STRUCTURAL:
+        if one.name != two.name or len(one.params) != len(two.params):
+            return False
+        return all(_less_specific(left, right) for left, right in zip(one.params, two.params, strict=True))
+    return one.kind == "type" or one == two
+
+
+def substitute(known: Substitutions, kind: Type, *, params_to_dyn: bool = False) -> Type:
+    """Return *kind* with all type parameters replaced that have a substitution, the others by dyn if requested."""
+    current = known.get(kind)
+    if current is not None:
+        return substitute(known, current, params_to_dyn=params_to_dyn)
+    if kind.kind == "param":
+        return DYN if params_to_dyn else kind
+    if not kind.params:
+        return kind
+    params = tuple([substitute(known, param, params_to_dyn=params_to_dyn) for param in kind.params])
+    return (
+        kind
+        if all(one is two for one, two in zip(params, kind.params, strict=True))
+        else Type(kind.kind, kind.name, params)
+    )

@@ -1,10 +1,11 @@
-"""Runtime values of CEL and their types.
+"""Runtime values of CEL, and their types and texts as cel-go's messages show them.
 
 bool, int, float, str, bytes and None stand for themselves, a tuple is a list. The classes here are the other types.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
@@ -38,43 +39,34 @@ class Duration:
 
 @dataclass(frozen=True, slots=True)
 class Timestamp:
-    """A point in time.
-
-    Attributes:
-        nanos: Nanoseconds since the epoch.
-        offset: Offset of the time zone in which the text of the timestamp was written, in seconds.
-    """
+    """A point in time: nanoseconds since the epoch, and the offset of the zone in which it was written, in seconds."""
 
     nanos: int
     offset: int = 0
 
 
+@dataclass(slots=True, eq=False)
 class Optional:
     """An optional value; ``MISSING`` for none."""
 
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
+    value: Any
 
 
 NONE = Optional(MISSING)
 
 
+@dataclass(slots=True, eq=False)
 class _BoolKey:
     """A bool as the key of a map, which must not equal the numbers 0 and 1."""
 
-    __slots__ = ("value",)
-
-    def __init__(self, *, value: bool) -> None:
-        self.value = value
+    value: bool
 
 
-_BOOL_KEYS = {True: _BoolKey(value=True), False: _BoolKey(value=False)}
+_BOOL_KEYS = {True: _BoolKey(True), False: _BoolKey(False)}
 
 
 class Mapping:
-    """A CEL map, in the order of insertion."""
+    """A CEL map, in the order of insertion. Numbers of different types are one key."""
 
     __slots__ = ("entries",)
 
@@ -82,7 +74,7 @@ class Mapping:
         self.entries: dict[Any, Any] = {} if entries is None else entries
 
     def find(self, key: Any) -> Any:
-        """Return the value of *key*, ``MISSING`` if there is none. Numbers of different types are one key."""
+        """Return the value of *key*, ``MISSING`` if there is none."""
         try:
             return self.entries.get(_BOOL_KEYS[key] if type(key) is bool else key, MISSING)
         except TypeError:
@@ -123,17 +115,15 @@ class DomainMapping(Mapping):
         return _EMPTY if found is MISSING else found
 
 
+@dataclass(slots=True, eq=False)
 class Semver:
     """A semantic version."""
 
-    __slots__ = ("build", "major", "minor", "patch", "prerelease")
-
-    def __init__(self, major: int, minor: int, patch: int, prerelease: tuple[int | str, ...], build: str) -> None:
-        self.major = major
-        self.minor = minor
-        self.patch = patch
-        self.prerelease = prerelease
-        self.build = build
+    major: int
+    minor: int
+    patch: int
+    prerelease: tuple[int | str, ...]
+    build: str
 
     @property
     def text(self) -> str:
@@ -150,38 +140,30 @@ class Semver:
             return -1 if left < right else 1
         if not self.prerelease or not other.prerelease:
             return bool(other.prerelease) - bool(self.prerelease) if self.prerelease != other.prerelease else 0
-        for one, two in zip(self.prerelease, other.prerelease, strict=False):
-            if one == two and type(one) is type(two):
-                continue
-            if type(one) is not type(two):
-                return -1 if type(one) is int else 1
-            if isinstance(one, int) and isinstance(two, int):
-                return -1 if one < two else 1
-            return -1 if str(one) < str(two) else 1
-        return (len(self.prerelease) > len(other.prerelease)) - (len(self.prerelease) < len(other.prerelease))
+        # Numeric identifiers precede others, of which upper case precedes lower case.
+        own, others = ([(type(x) is str, x) for x in version.prerelease] for version in (self, other))
+        return (own > others) - (own < others)
 
 
+@dataclass(slots=True, eq=False)
 class Quantity:
     """A resource quantity.
 
     Attributes:
         nano: The amount in nano-units.
-        integer: The amount if the reference represents it as a whole int64, else None.
+        scaled: Value and power of ten if the reference represents the amount as a scaled int64, else None.
         computed: Whether the quantity is the result of ``add`` or ``sub``, which the reference's ``==`` rejects on its
             right side.
     """
 
-    __slots__ = ("computed", "nano", "scaled")
-
-    def __init__(self, nano: int, scaled: tuple[int, int] | None, *, computed: bool = False) -> None:
-        self.nano = nano
-        self.scaled = scaled
-        self.computed = computed
+    nano: int
+    scaled: tuple[int, int] | None
+    computed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class IpAddress:
-    """An IP address."""
+    """An IP address; its size is its number of bytes."""
 
     address: IPv4Address | IPv6Address
 
@@ -217,37 +199,100 @@ class Url:
 
 @dataclass(frozen=True, slots=True)
 class NamedFormat:
-    """A format by which strings are validated."""
+    """A format by which strings are validated; *validate* returns the problems of a string."""
 
     name: str
     max_pattern_size: int
     validate: Callable[[str], tuple[str, ...]]
 
 
-TYPE_NAMES: dict[type, str] = {
-    bool: "bool",
-    int: "int",
-    Uint: "uint",
-    float: "double",
-    str: "string",
-    bytes: "bytes",
-    type(None): "null_type",
-    tuple: "list",
-    Mapping: "map",
-    DomainMapping: "map",
-    TypeValue: "type",
-    Duration: "google.protobuf.Duration",
-    Timestamp: "google.protobuf.Timestamp",
-    Optional: "optional_type",
-    Quantity: "kubernetes.Quantity",
-    Semver: "kubernetes.Semver",
-    IpAddress: "net.IP",
-    Cidr: "net.CIDR",
-    Url: "kubernetes.URL",
-    NamedFormat: "kubernetes.NamedFormat",
+# By type: CEL's name, the Go type in cel-go's internal errors, and the native Go type in errors of derived attributes.
+_NAMES: dict[type, tuple[str, str, str]] = {
+    bool: ("bool", "types.Bool", "bool"),
+    int: ("int", "types.Int", "int64"),
+    Uint: ("uint", "types.Uint", "uint64"),
+    float: ("double", "types.Double", "float64"),
+    str: ("string", "types.String", "string"),
+    bytes: ("bytes", "types.Bytes", "[]uint8"),
+    type(None): ("null_type", "types.Null", "structpb.NullValue"),
+    tuple: ("list", "*types.baseList", "[]ref.Val"),
+    Mapping: ("map", "*types.baseMap", "map[ref.Val]ref.Val"),
+    DomainMapping: ("map", "dra.mapper", "map[string]interface {}"),
+    TypeValue: ("type", "*types.Type", "string"),
+    Duration: ("google.protobuf.Duration", "types.Duration", "time.Duration"),
+    Timestamp: ("google.protobuf.Timestamp", "types.Timestamp", "time.Time"),
+    Optional: ("optional_type", "*types.Optional", "<nil>"),
+    Quantity: ("kubernetes.Quantity", "cel.Quantity", "*resource.Quantity"),
+    Semver: ("kubernetes.Semver", "cel.Semver", "semver.Version"),
+    IpAddress: ("net.IP", "cel.IP", "netip.Addr"),
+    Cidr: ("net.CIDR", "cel.CIDR", "netip.Prefix"),
+    Url: ("kubernetes.URL", "cel.URL", "*url.URL"),
+    NamedFormat: ("kubernetes.NamedFormat", "cel.Format", "cel.Format"),
 }
+KUBERNETES_TYPES = (Cidr, IpAddress, NamedFormat, Quantity, Semver, Url)
+_TYPE_NAMES = {kind: names[0] for kind, names in _NAMES.items()}
 
 
 def type_name(value: Any) -> str:
     """Return CEL's name of the type of *value*."""
-    return TYPE_NAMES[type(value)]
+    return _TYPE_NAMES[type(value)]
+
+
+def go_type(value: Any) -> str:
+    """Return the name of the Go type that represents *value* in the reference, as its internal errors show it."""
+    name = _NAMES[type(value)][1]
+    return f"*{name}" if isinstance(value, Quantity) and value.computed else name
+
+
+def native_go_type(value: Any) -> str:
+    """Return the name of the native Go type of *value* in the reference, as errors of derived attributes show it."""
+    return _NAMES[type(value)][2]
+
+
+# -- Go's notation --------------------------------------------------------------------------------------------------
+
+
+def go_float(number: float, *, positional: bool = False) -> str:
+    """Return the shortest text that reads back as *number*, as Go's ``%g`` prints it; without exponent if requested."""
+    if math.isnan(number):
+        return "NaN"
+    if math.isinf(number):
+        return "+Inf" if number > 0 else "-Inf"
+    digits, exponent = _shortest(number)
+    sign = "-" if math.copysign(1, number) < 0 else ""
+    if not positional and (exponent < -4 or exponent >= 6):
+        fraction = f".{digits[1:]}" if len(digits) > 1 else ""
+        return f"{sign}{digits[0]}{fraction}e{'-' if exponent < 0 else '+'}{abs(exponent):02d}"
+    if exponent < 0:
+        return f"{sign}0.{'0' * (-exponent - 1)}{digits}"
+    whole, fraction = digits[: exponent + 1].ljust(exponent + 1, "0"), digits[exponent + 1 :]
+    return f"{sign}{whole}.{fraction}" if fraction else sign + whole
+
+
+def _shortest(number: float) -> tuple[str, int]:
+    """Return the digits, and the power of ten that the first one counts."""
+    mantissa, _, exponent = f"{abs(number)!r}".partition("e")
+    whole, _, fraction = mantissa.partition(".")
+    digits = whole + ("" if fraction == "0" else fraction)
+    stripped = digits.lstrip("0")
+    power = int(exponent or "0") + len(whole) - 1 - (len(digits) - len(stripped))
+    return (stripped.rstrip("0"), power) if stripped else ("0", 0)
+
+
+def go_text(value: Any) -> str:
+    """Return a scalar as Go's ``%v`` prints it."""
+    if type(value) is bool:
+        return "true" if value else "false"
+    if type(value) is float:
+        return go_float(value)
+    if type(value) in (int, Uint):
+        return str(int(value))
+    return "null" if value is None else str(value)
+
+
+_QUOTED = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"})
+
+
+def go_quoted(text: str) -> str:
+    """Return *text* in double quotes, as Go's ``%q`` prints it."""
+    return f'"{text.translate(_QUOTED)}"'

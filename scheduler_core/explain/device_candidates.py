@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from msgspec.structs import replace
 
 from scheduler_core.cel.device_selector import Version
-from scheduler_core.cel.unmet_conditions import ATTRIBUTES, CAPACITY, DRIVER, Constant
 from scheduler_core.explain.candidate_events import Candidate
 from scheduler_core.explain.device_findings import DeviceFindings, NearestDevice
 from scheduler_core.explain.nearest_nodes import NearMiss
+from scheduler_core.explain.unmet_conditions import ATTRIBUTES, CAPACITY, DRIVER, Constant
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, Resource
 from scheduler_core.model.devices import (
     ClaimMeta,

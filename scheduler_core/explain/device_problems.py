@@ -12,7 +12,6 @@ from collections.abc import Hashable, Iterable, Iterator
 from msgspec import Struct
 
 from scheduler_core.cel.device_selector import SelectorRuntimeError
-from scheduler_core.cel.unmet_conditions import Constant, Property, selector_reads, unmet_conditions
 from scheduler_core.devices.behaviours import DeviceKnowledge
 from scheduler_core.devices.device_state import CounterBalance
 from scheduler_core.devices.pools import PoolUsage, PoolView
@@ -20,6 +19,7 @@ from scheduler_core.devices.records import Amount, CapacityError, DeviceRecord, 
 from scheduler_core.devices.requests import RequestTerms
 from scheduler_core.devices.selector_cache import Expressions, Reads, device_facts
 from scheduler_core.explain.candidate_events import taint_text
+from scheduler_core.explain.unmet_conditions import Constant, Property, selector_reads, unmet_conditions
 from scheduler_core.model.devices import OPTIONAL_NODE_OPERATIONS
 from scheduler_core.model.quantity import BINARY_SI, DECIMAL_SI, NANO, canonical_text
 

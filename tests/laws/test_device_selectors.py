@@ -1,11 +1,13 @@
-"""Laws of device selectors: any text compiles or raises a compile error, and the cost of its evaluation is bounded."""
+"""Laws of device selectors: any text compiles or raises a compile error, and the cost of its evaluation is bounded.
+
+Explanations describe any text.
+"""
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from scheduler_core.cel.cost import COST_LIMIT
 from scheduler_core.cel.device_selector import (
     DeviceFacts,
     SelectorCompileError,
@@ -13,6 +15,8 @@ from scheduler_core.cel.device_selector import (
     Version,
     compile_selector,
 )
+from scheduler_core.cel.overloads import COST_LIMIT
+from scheduler_core.explain.unmet_conditions import unmet_conditions
 from tests.parity.oracle.generation.selectors import selector_case
 from tests.parity.oracle.selector_parity import device_facts
 
@@ -82,11 +86,14 @@ FRAGMENTS = st.sampled_from(
         "\n",
         " ",
         "é",
+        "x{",
+        "x.x{x: x}",
     ]
 )
 
 
 def evaluate(expression: str, facts: DeviceFacts) -> None:
+    assert unmet_conditions(expression, facts)
     try:
         selector = compile_selector(expression)
     except SelectorCompileError:
@@ -104,6 +111,8 @@ def test_any_text_compiles_or_fails_as_documented(expression: str) -> None:
     evaluate(expression, FACTS)
 
 
+@example("x{x: x}")
+@example("(" * 240 + "device.driver" + ")" * 240 + ' == "x" && true')
 @given(st.lists(FRAGMENTS, max_size=30).map(" ".join) | st.lists(FRAGMENTS, max_size=30).map("".join))
 def test_any_tokens_compile_or_fail_as_documented(expression: str) -> None:
     evaluate(expression, FACTS)

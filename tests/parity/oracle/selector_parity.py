@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from hack.controlplane.binaries import resolve
-from scheduler_core.cel.declarations import functions
 from scheduler_core.cel.device_selector import (
     AttributeValue,
     DeviceFacts,
@@ -25,6 +24,7 @@ from scheduler_core.cel.device_selector import (
     Version,
     compile_selector,
 )
+from scheduler_core.cel.functions import FUNCTIONS
 from tests.parity.oracle.generation.selectors import selector_case
 
 COMPILE_DIFFERENCES = frozenset({"later compile errors", "compile error", "compile error position"})
@@ -93,12 +93,12 @@ def differing_overloads(binary: str) -> set[tuple[str, ...]]:
     reference = set()
     for line in done.stdout.splitlines():
         one = json.loads(line)
-        reference.add((one["function"], one["id"], str(one["member"]), one["result"], *(one["args"] or [])))
+        reference.add((one["function"], str(one["member"]), one["result"], *(one["args"] or [])))
     reference = {one for one in reference if one[0] not in ("in", "_in_", "__not_strictly_false__")}
     own = {
-        (name, one.identifier, str(one.member), str(one.result), *[str(arg) for arg in one.args])
-        for name, overloads in functions().items()
-        for one in overloads
+        (name, str(one.member), str(one.result), *[str(arg) for arg in one.args])
+        for name, function in FUNCTIONS.items()
+        for one in function.overloads
     }
     return reference ^ own
 

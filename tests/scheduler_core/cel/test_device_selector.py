@@ -120,6 +120,11 @@ def test_runtime_error(expression: str, message: str) -> None:
     ("expression", "message"),
     [
         ("foo == 1", "1:1: undeclared reference to 'foo' (in container '')\n | foo == 1\n | ^"),
+        ("foo{a: 1} == 1", "1:4: undeclared reference to 'foo' (in container '')\n | foo{a: 1} == 1\n | ...^"),
+        (
+            "x.y{a: bar, ?b: 2}.c",
+            "1:4: undeclared reference to 'x.y' (in container '')\n | x.y{a: bar, ?b: 2}.c\n | ...^",
+        ),
         ("device.foo == 1", "1:7: undefined field 'foo'\n | device.foo == 1\n | ......^"),
         ("true\n && foo", "2:5: undeclared reference to 'foo' (in container '')\n |  && foo\n | ....^"),
         ("'é' == foo", "1:8: undeclared reference to 'foo' (in container '')\n | 'é' == foo\n | .\uff0e.....^"),

@@ -6,12 +6,11 @@ its value and the required one; any other part by the values that it reads. Only
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from scheduler_core.cel.attribute_reads import Reads, attribute_reads
-from scheduler_core.cel.checker import check
+from scheduler_core.cel import syntax_tree as ast
 from scheduler_core.cel.device_selector import (
     AttributeValue,
     DeviceFacts,
@@ -19,12 +18,9 @@ from scheduler_core.cel.device_selector import (
     SelectorCompileError,
     SelectorRuntimeError,
     Version,
+    compile_conditions,
     compile_selector,
 )
-from scheduler_core.cel.evaluation import compile_tree
-from scheduler_core.cel.parser import parse
-from scheduler_core.cel.problems import Problems, SourceText
-from scheduler_core.cel.syntax_tree import Call, Ident, ListLiteral, Literal, Node, Select
 
 ATTRIBUTES, CAPACITY, DRIVER, MULTIPLE = "attributes", "capacity", "driver", "allowMultipleAllocations"
 _WORDS = {
@@ -123,7 +119,7 @@ def unmet_conditions(expression: str, facts: DeviceFacts) -> tuple[UnmetConditio
     return tuple(found) or (UnmetCondition("the selector does not match"),)
 
 
-def selector_reads(expressions: Sequence[str]) -> Reads:
+def selector_reads(expressions: Sequence[str]) -> ast.Reads:
     """Return the pairs of domain and name that selectors read; None if they are not known."""
     found: frozenset[tuple[str, str]] = frozenset()
     for expression in expressions:
@@ -139,46 +135,23 @@ def selector_reads(expressions: Sequence[str]) -> Reads:
 
 @lru_cache(maxsize=256)
 def _parts(expression: str) -> tuple[_Part, ...]:
-    """Return the parts of a selector.
-
-    Raises:
-        SelectorCompileError: The selector does not compile.
-    """
-    whole = compile_selector(expression)
-    problems = Problems(SourceText(expression))
-    tree = parse(problems)
-    check(tree, problems)
-    parts = list(_conjuncts(tree))
-    if len(parts) == 1:
-        return (_Part(whole, _comparison(tree)),)
-    return tuple(
-        _Part(DeviceSelector(expression, *compile_tree(part), attribute_reads(part)), _comparison(part))
-        for part in parts
-    )
-
-
-def _conjuncts(tree: Node) -> Iterator[Node]:
-    if type(tree) is Call and tree.function == "_&&_":
-        for arg in tree.args:
-            yield from _conjuncts(arg)
-    else:
-        yield tree
+    return tuple([_Part(selector, _comparison(tree)) for tree, selector in compile_conditions(expression)])
 
 
 # -- comparisons ----------------------------------------------------------------------------------------------------
 
 
-def _comparison(tree: Node) -> _Comparison | None:
+def _comparison(tree: ast.Node) -> _Comparison | None:
     """Return the comparison of one property with a constant that a part is; None for anything else."""
-    if type(tree) is Call and tree.function == "!_":
+    if type(tree) is ast.Call and tree.function == "!_":
         return _negated(tree.args[0])
     read = _property(tree)
     if read is not None:
         return _Comparison(read, "must be true", suitable=True)
-    if type(tree) is Select and tree.test_only:
-        read = _property(Select(tree.offset, tree.operand, tree.field))
+    if type(tree) is ast.Select and tree.test_only:
+        read = _property(ast.Select(tree.offset, tree.operand, tree.field))
         return None if read is None else _Comparison(read, "", suitable=None)
-    if type(tree) is not Call:
+    if type(tree) is not ast.Call:
         return None
     if tree.target is not None and len(tree.args) == 1 and tree.function in _WORDS:
         return _compared(tree.function, tree.target, tree.args[0])
@@ -196,32 +169,32 @@ def _comparison(tree: Node) -> _Comparison | None:
     return found
 
 
-def _negated(tree: Node) -> _Comparison | None:
+def _negated(tree: ast.Node) -> _Comparison | None:
     read = _property(tree)
     if read is not None:
         return _Comparison(read, "must be false", suitable=False)
-    if type(tree) is Call and tree.function in _OPPOSITE:
-        return _comparison(Call(tree.offset, _OPPOSITE[tree.function], tree.args, tree.target))
+    if type(tree) is ast.Call and tree.function in _OPPOSITE:
+        return _comparison(ast.Call(tree.offset, _OPPOSITE[tree.function], tree.args, tree.target))
     return None
 
 
-def _membership(left: Node, right: Node) -> _Comparison | None:
+def _membership(left: ast.Node, right: ast.Node) -> _Comparison | None:
     found = _compared("@in", left, right)
-    if found is None and type(left) is Literal and type(left.value) is str:
+    if found is None and type(left) is ast.Literal and type(left.value) is str:
         # "name" in device.attributes["domain"]
-        read = _property(Call(left.offset, "_[_]", [right, left]))
+        read = _property(ast.Call(left.offset, "_[_]", [right, left]))
         return None if read is None else _Comparison(read, "", suitable=None)
     return found
 
 
-def _ordered(tree: Node) -> tuple[Node, Node] | None:
+def _ordered(tree: ast.Node) -> tuple[ast.Node, ast.Node] | None:
     """Return both sides of ``x.compareTo(y)``."""
-    if type(tree) is Call and tree.function == "compareTo" and tree.target is not None and len(tree.args) == 1:
+    if type(tree) is ast.Call and tree.function == "compareTo" and tree.target is not None and len(tree.args) == 1:
         return tree.target, tree.args[0]
     return None
 
 
-def _compared(function: str, left: Node, right: Node) -> _Comparison | None:
+def _compared(function: str, left: ast.Node, right: ast.Node) -> _Comparison | None:
     read, value = _property(left), _constant(right)
     if read is None or value is None or function not in _WORDS:
         return None
@@ -231,23 +204,28 @@ def _compared(function: str, left: Node, right: Node) -> _Comparison | None:
     return _Comparison(read, _WORDS[function].format(_text(value)), suitable)
 
 
-def _constant(tree: Node) -> Constant | None:
-    if type(tree) is Literal and isinstance(tree.value, bool | int | str):
+def _constant(tree: ast.Node) -> Constant | None:
+    if type(tree) is ast.Literal and isinstance(tree.value, bool | int | str):
         return tree.value
-    if type(tree) is Call and tree.function in ("quantity", "semver") and tree.target is None and len(tree.args) == 1:
+    if (
+        type(tree) is ast.Call
+        and tree.function in ("quantity", "semver")
+        and tree.target is None
+        and len(tree.args) == 1
+    ):
         inner = _constant(tree.args[0])
         return Version(inner) if tree.function == "semver" and isinstance(inner, str) else inner
-    if type(tree) is ListLiteral and tree.elements:
+    if type(tree) is ast.ListLiteral and tree.elements:
         values = [_constant(element) for element in tree.elements]
         known = tuple(value for value in values if value is not None)
         return known if len(known) == len(values) else None
     return None
 
 
-def _property(tree: Node) -> Property | None:
+def _property(tree: ast.Node) -> Property | None:
     """Return the property that a path of selections from ``device`` reads."""
     path: list[str] = []
-    while type(tree) is not Ident:
+    while type(tree) is not ast.Ident:
         step = _step(tree)
         if step is None:
             return None
@@ -263,13 +241,13 @@ def _property(tree: Node) -> Property | None:
     return None
 
 
-def _step(tree: Node) -> tuple[Node, str] | None:
-    if type(tree) is Select and not tree.test_only:
+def _step(tree: ast.Node) -> tuple[ast.Node, str] | None:
+    if type(tree) is ast.Select and not tree.test_only:
         return tree.operand, tree.field
-    if type(tree) is Call and tree.function in ("_[_]", "_[?_]", "_?._") and len(tree.args) == 2:
-        key = tree.args[1]
-        return (tree.args[0], key.value) if type(key) is Literal and type(key.value) is str else None
-    if type(tree) is Call and tree.function == "orValue" and tree.target is not None:
+    if type(tree) is ast.Call and tree.function in ast.SELECTIONS:
+        key = ast.constant_key(tree)
+        return None if key is None else (tree.args[0], key)
+    if type(tree) is ast.Call and tree.function == "orValue" and tree.target is not None:
         return _step(tree.target)
     return None
 

@@ -1,0 +1,312 @@
+"""Rows of the table of CEL's functions: name, overloads, implementation and cost; and the frame of an evaluation.
+
+The overloads are those of Kubernetes' environment for stored expressions (k8s.io/apiserver/pkg/cel, which extends
+cel-go's), in the order in which cel-go tries them; the parity program compares them with the reference's. Costs are
+those of cel-go's tracker and Kubernetes' estimator (pkg/cel/library). An error has size 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+
+from scheduler_core.cel.problems import AbortedError, CostLimitError
+from scheduler_core.cel.value_types import Type, parse_type
+from scheduler_core.cel.values import KUBERNETES_TYPES, MISSING, Duration, Mapping, Optional, Timestamp, go_type
+from scheduler_core.step_counter import StepCounter
+
+COST_LIMIT = 1_000_000
+IDENTIFIER_COST, LIST_COST, MAP_COST = 1, 10, 30
+TRAVERSAL = 0.1
+# Steps that evaluation does beside those that the reference's cost counts, such as copies of lists.
+_MAX_WORK = 30_000_000
+_COST_PER_STEP, _WORK_PER_STEP = 32, 500
+_COST_BETWEEN_CHECKS, _WORK_BETWEEN_CHECKS = 8_000, 125_000
+
+
+class Frame:
+    """State of one evaluation.
+
+    Attributes:
+        cost: The cost so far, as the reference counts it.
+        cost_to_check: Cost beyond which :meth:`check` is called.
+        work: Elements and characters processed so far that the reference does not count.
+        device: The variable ``device``.
+        slots: Values of the variables of comprehensions.
+    """
+
+    __slots__ = ("_counted", "_steps", "_work_to_check", "cost", "cost_to_check", "device", "slots", "work")
+
+    def __init__(self, device: Mapping, slots: int, steps: StepCounter | None = None) -> None:
+        self.cost = 0
+        self.work = 0
+        self.device = device
+        self.slots: list[Any] = [MISSING] * slots
+        self._steps = steps
+        self._counted = 0
+        self.cost_to_check = COST_LIMIT if steps is None else _COST_BETWEEN_CHECKS
+        self._work_to_check = _MAX_WORK if steps is None else _WORK_BETWEEN_CHECKS
+
+    def charge(self, amount: int) -> None:
+        """Add to the cost.
+
+        Raises:
+            AttemptLimitError: The attempt took more steps than it may.
+            CostLimitError: The evaluation exceeds the limit.
+        """
+        self.cost += amount
+        if self.cost > self.cost_to_check:
+            self.check()
+
+    def add_work(self, amount: int) -> None:
+        """Count elements and characters; raise as :meth:`charge`."""
+        self.work += amount
+        if self.work > self._work_to_check:
+            self.check()
+
+    def check(self) -> None:
+        """Count the steps since the last check; raise as :meth:`charge`."""
+        if self.cost > COST_LIMIT or self.work > _MAX_WORK:
+            raise CostLimitError
+        if self._steps is not None:
+            self.cost_to_check = min(self.cost + _COST_BETWEEN_CHECKS, COST_LIMIT)
+            self._work_to_check = min(self.work + _WORK_BETWEEN_CHECKS, _MAX_WORK)
+            self.count_steps(self._steps)
+
+    def count_steps(self, steps: StepCounter) -> None:
+        """Count the steps that were not counted yet; raise AttemptLimitError if the attempt took too many."""
+        total = self.cost // _COST_PER_STEP + self.work // _WORK_PER_STEP
+        # The reference takes the cost of a test of presence back.
+        if total > self._counted:
+            uncounted, self._counted = total - self._counted, total
+            steps.spend(uncounted)
+
+
+# -- costs ----------------------------------------------------------------------------------------------------------
+
+CallCost = int | Callable[[Sequence[Any], Any], int]
+"""The cost of a call, or a function of its arguments and result."""
+
+
+class ErrorValue:
+    """Stands for an argument or result whose evaluation failed."""
+
+
+ERROR_VALUE = ErrorValue()
+
+
+def _size(value: Any) -> int:
+    """Return the size of a value: characters, bytes, elements or entries, 1 for all other types."""
+    return len(value) if isinstance(value, (str, bytes, tuple, Mapping)) else getattr(value, "cel_size", 1)
+
+
+def _inner_size(value: Any) -> int:
+    while type(value) is Optional and value.value is not MISSING:
+        value = value.value
+    return _size(value)
+
+
+def _allocated(elements: float) -> int:
+    return int(elements) + 1 + LIST_COST
+
+
+def equality_cost(left: Any, right: Any) -> int:
+    """Return the cost of ``==``."""
+    return 1 if isinstance(left, KUBERNETES_TYPES) else inequality_cost(left, right)
+
+
+def inequality_cost(left: Any, right: Any) -> int:
+    """Return the cost of ``!=``."""
+    return ceil(min(_inner_size(left), _inner_size(right)) * TRAVERSAL)
+
+
+def first(factor: float) -> CallCost:
+    """Return the cost of passes over the first argument."""
+    return lambda args, _result: ceil(_size(args[0]) * factor)
+
+
+def second(factor: float) -> CallCost:
+    """Return the cost of passes over the second argument."""
+    return lambda args, _result: ceil(_inner_size(args[1]) * factor)
+
+
+def searched(added: float, factor: float) -> CallCost:
+    """Return the cost of a search in a text, whose size is increased by *added*, for a text or pattern."""
+    return lambda args, _result: ceil((added + _inner_size(args[0])) * TRAVERSAL) * ceil(_inner_size(args[1]) * factor)
+
+
+REGEX = searched(1.0, 0.25)
+
+
+def smaller(args: Sequence[Any], _result: Any) -> int:
+    """Return the cost of a comparison up to the end of the smaller argument."""
+    return inequality_cost(args[0], args[1])
+
+
+def concatenated(args: Sequence[Any], _result: Any) -> int:
+    """Return the cost of a pass over both arguments."""
+    return ceil((_inner_size(args[0]) + _inner_size(args[1])) * TRAVERSAL)
+
+
+def joined(_args: Sequence[Any], result: Any) -> int:
+    """Return the cost of two passes over the result."""
+    return ceil(_size(result) * 2 * TRAVERSAL)
+
+
+def traversed(args: Sequence[Any], _result: Any) -> int:
+    """Return the cost of a pass over the first argument and its elements."""
+    return _traversal(args[0])
+
+
+def _traversal(value: Any) -> int:
+    if isinstance(value, (str, bytes)):
+        encoded = value.encode(errors="surrogatepass") if isinstance(value, str) else value
+        return int(len(encoded) * TRAVERSAL)
+    if type(value) is tuple:
+        return sum([_traversal(element) for element in value])
+    if isinstance(value, Mapping):
+        return sum([_traversal(key) + _traversal(value.find(key)) for key in value.iterate()])
+    return 1
+
+
+def cidr_contains(*, parsed: bool, masked: bool) -> CallCost:
+    """Return the cost of a test if a CIDR contains an address, or a CIDR (*masked*), which may be *parsed* first."""
+
+    def cost(args: Sequence[Any], _result: Any) -> int:
+        width = _size(args[0])
+        total = ceil((width + width) * TRAVERSAL)
+        if masked:
+            total += ceil(width * TRAVERSAL) + 1
+        return total + ceil(_size(args[1]) * TRAVERSAL) if parsed else total
+
+    return cost
+
+
+def validation(args: Sequence[Any], _result: Any) -> int:
+    """Return the cost of a match of a named format."""
+    pattern_size: int | None = getattr(args[0], "max_pattern_size", None)
+    return 1 if pattern_size is None else ceil((1.0 + _size(args[1])) * TRAVERSAL) * ceil(pattern_size * 0.25)
+
+
+def result_list(_args: Sequence[Any], result: Any) -> int:
+    """Return the cost of a list that is the result."""
+    return _allocated(_size(result))
+
+
+def flattened(args: Sequence[Any], _result: Any) -> int:
+    """Return the cost of a list that is flattened by a number of levels."""
+    depth = args[1] if len(args) > 1 and type(args[1]) is int else 1
+    return _allocated(_size(args[0]) * float(depth if depth >= 0 else 1))
+
+
+def sets(factor: int) -> CallCost:
+    """Return the cost of comparisons of all elements of two lists."""
+    return lambda args, _result: 1 + int(_size(args[0]) * _size(args[1]) * factor)
+
+
+def self_compared(index: int) -> CallCost:
+    """Return the cost of the comparison of all elements of the list that is argument *index* with each other."""
+
+    def cost(args: Sequence[Any], _result: Any) -> int:
+        elements = args[index]
+        if type(elements) is not tuple:
+            name = "*types.Err" if isinstance(elements, ErrorValue) else go_type(elements)
+            addable = isinstance(elements, (int, float, str, bytes, Duration, Timestamp)) and type(elements) is not bool
+            text = f"{name} is not traits.Lister: missing method {'Contains' if addable else 'Add'}"
+            raise AbortedError(f"internal error: interface conversion: {text}")
+        count = len(elements)
+        return _allocated(count * count * (2.0 + TRAVERSAL if elements and type(elements[0]) in (str, bytes) else 2.0))
+
+    return cost
+
+
+# -- rows -----------------------------------------------------------------------------------------------------------
+
+Implementation = Callable[..., Any]
+"""Takes the evaluated arguments and the frame."""
+KINDS = ("int", "uint", "double", "bool", "duration", "timestamp", "string", "bytes")
+"""Types with an order, as elements of lists."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Overload:
+    """One signature of a function.
+
+    Attributes:
+        member: Whether the first argument is written before the name.
+        params: Type parameters in the signature.
+        run: The implementation; None if calls fail, or if that of the function serves all overloads.
+        cost: The cost if this is the only overload that matches by type, None for that of the function.
+    """
+
+    member: bool
+    args: tuple[Type, ...]
+    result: Type
+    params: tuple[Type, ...]
+    run: Implementation | None
+    cost: CallCost | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Function:
+    """A function or operator.
+
+    Attributes:
+        run: Implementation for all overloads, which checks types itself; None if the overloads have one each.
+        cost: The cost if no overload has its own.
+        guarded: Whether the types of arguments are checked before an overload is called.
+    """
+
+    name: str
+    overloads: tuple[Overload, ...]
+    run: Implementation | None = None
+    cost: CallCost = 1
+    guarded: bool = True
+
+
+def function(
+    name: str,
+    signatures: str,
+    run: Implementation | None = None,
+    cost: CallCost = 1,
+    *,
+    exact: CallCost | None = None,
+    guarded: bool = True,
+) -> Function:
+    """Return a row of the table; rows of one name follow each other.
+
+    Args:
+        name: The name; operators have cel-go's.
+        signatures: Signatures such as ``(int) -> bool; string.(int) | string.() -> string``.
+        run: The implementation of these overloads.
+        cost: The cost of a call, whichever overload is called.
+        exact: The cost of a call if one of these overloads is the only one that matches by type.
+        guarded: Whether types are checked before *run* is called.
+    """
+    return Function(name, _overloads(signatures, run, exact), cost=cost, guarded=guarded)
+
+
+def operator(name: str, signatures: str, run: Implementation, exact: CallCost | None = None) -> Function:
+    """Return a row of an operator or function whose implementation serves all overloads and checks types itself."""
+    return Function(name, _overloads(signatures, None, exact), run)
+
+
+def _overloads(signatures: str, run: Implementation | None, cost: CallCost | None) -> tuple[Overload, ...]:
+    overloads = []
+    for signature in signatures.split(";"):
+        forms, _, result_text = signature.partition(" -> ")
+        result = parse_type(result_text)
+        for form in forms.split("|"):
+            target, dot, arguments = form.strip().rpartition(".(")
+            args = parse_type(f"arguments{'(' if dot else ''}{arguments}").params
+            if target:
+                args = (parse_type(target), *args)
+            params = tuple(dict.fromkeys(_params((*args, result))))
+            overloads.append(Overload(bool(target), args, result, params, run, cost))
+    return tuple(overloads)
+
+
+def _params(kinds: tuple[Type, ...]) -> list[Type]:
+    return [param for kind in kinds for param in ([kind] if kind.kind == "param" else _params(kind.params))]
