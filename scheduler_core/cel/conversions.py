@@ -297,7 +297,7 @@ def _to_timestamp(value: Any, _frame: Frame) -> Timestamp:
 
 
 def _of_non_zero(value: Any, _frame: Frame) -> Optional:
-    if value is None or value == _NO_TIME or (type(value) is Optional and value.value is MISSING):
+    if value is None or value == _NO_TIME:
         return NONE
     if type(value) in (bool, int, Uint, float, str, bytes, tuple) or isinstance(value, Mapping):
         return Optional(value) if value else NONE

@@ -179,12 +179,11 @@ class DeviceSelector(_Expression):
         except SelectorRuntimeError as error:
             text = str(error)
             raise SelectorRuntimeError(text + _ADVICE if "no such key:" in text else text) from None
-        if type(result) is not bool:
-            name = type_name(result)
-            raise SelectorRuntimeError(
-                f"CEL result of type {name} could not be converted to bool: {_unsupported_conversion(name)}"
-            )
-        return result, cost
+        value = _native(result)
+        if type(value) is bool:
+            return value, cost
+        problem = _unsupported_conversion(type_name(result) if type(result) is TypeValue else type_name(value))
+        raise SelectorRuntimeError(f"CEL result of type {type_name(result)} could not be converted to bool: {problem}")
 
 
 class DerivedExpression(_Expression):
@@ -251,6 +250,7 @@ def _go_type(value: Any, facts: DeviceFacts) -> str:
 
 _UNSUPPORTED = {
     "string": "unsupported native conversion from string to 'bool'",
+    "optional_type": "optional.none() dereference",
     "type": "type conversion not supported for 'type'",
     **{
         name: f"type conversion error from {shown} to 'bool'"
@@ -261,7 +261,11 @@ _UNSUPPORTED = {
             "map": "map",
             "null_type": "'null_type'",
             "kubernetes.Semver": "'Semver'",
+            "kubernetes.NamedFormat": "'Format'",
             "kubernetes.Quantity": "'Quantity'",
+            "kubernetes.URL": "'URL'",
+            "net.CIDR": "'CIDR'",
+            "net.IP": "'IP'",
             "google.protobuf.Duration": "'Duration'",
             "google.protobuf.Timestamp": "'Timestamp'",
         }.items()

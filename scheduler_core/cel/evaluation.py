@@ -92,6 +92,9 @@ class _Planner:
     def _ident(self, node: ast.Ident) -> _Plan:
         if node.type_value is not None:
             return _constant(node.type_value)
+        if node.type is not None and node.type.kind == "type":
+            # cel-go takes any name of this type for that of a type.
+            raise InvalidExpressionError(f"program instantiation failed: reference to undefined type: {node.name}")
         if node.is_global:
             return _attribute(Attribute(lambda frame: frame.device, is_device=True))
         return _attribute(Attribute(self.slots.reader(node.name)))
@@ -434,7 +437,7 @@ def _equality(left: Run, right: Run, *, negated: bool) -> Run:
             raise
         if type(one) is str and type(two) is str:
             frame.cost += (min(len(one), len(two)) + 9) // 10
-            return bool(one != two) is negated
+            return bool(one == two) is not negated
         frame.charge(cost(one, two))
         try:
             return equal(one, two, frame) is not negated

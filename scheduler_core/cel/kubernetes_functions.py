@@ -294,7 +294,7 @@ def _reason(text: str) -> str:
     """Return why Go's ``netip.ParseAddr`` rejects a text; for IPv6 without detail."""
     first = next((char for char in text if char in ".:%"), "")
     if first == "%":
-        return f"missing IPv6 address (at {go_quoted(text)})"
+        return "missing IPv6 address"
     return _ipv4_reason(text) if first == "." else "unable to parse IP"
 
 

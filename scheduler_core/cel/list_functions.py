@@ -25,6 +25,7 @@ from scheduler_core.cel.overloads import (
 from scheduler_core.cel.problems import CostLimitError, EvaluationError
 from scheduler_core.cel.values import MISSING, NONE, Duration, Optional, Timestamp, Uint, type_name
 
+_MAX_RANGE = 1_000_000
 _COMPARABLE = frozenset({bool, bytes, float, int, str, Duration, Timestamp, Uint})
 
 
@@ -62,9 +63,8 @@ def _flatten_into(flat: list[Any], elements: tuple[Any, ...], depth: int, frame:
 def _range(count: int, _frame: Frame) -> Any:
     if count < 0:
         raise EvaluationError(f"lists.range: size must be non-negative, got {count}")
-    # The cost of the result alone exceeds the limit.
-    if count > COST_LIMIT:
-        raise CostLimitError
+    if count > _MAX_RANGE:
+        raise EvaluationError(f"lists.range: size {count} exceeds maximum allowed ({_MAX_RANGE})")
     return tuple(range(count))
 
 

@@ -123,6 +123,8 @@ def _find(text: Any, pattern: Any, frame: Frame) -> str:
 def _find_all(text: Any, pattern: Any, *rest: Any) -> tuple[str, ...]:
     """Return the first matches, all if the limit is negative. An empty match beside a match does not count."""
     limit = rest[0] if len(rest) > 1 else -1
+    if type(limit) is not int:
+        raise EvaluationError("no such overload")
     found: list[str] = []
     end_of_last = -1
     for match in _searched(text, pattern, rest[-1]).finditer(text):

@@ -14,13 +14,17 @@ import pytest
 
 from tests.parity.oracle.selector_parity import COMPILE_DIFFERENCES, SelectorTally, difference, evaluate
 
-CASES = Path(__file__).with_name("cases") / "selectors.jsonl.gz"
+CASES = Path(__file__).with_name("cases")
 
 
 @pytest.fixture(scope="module")
 def cases() -> list[dict[str, Any]]:
-    with gzip.open(CASES, "rt") as lines:
-        return [json.loads(line) for line in lines]
+    """Return random selectors, and calls of each function on values of each type."""
+    found = []
+    for name in ("selectors", "functions"):
+        with gzip.open(CASES / f"{name}.jsonl.gz", "rt") as lines:
+            found += [json.loads(line) for line in lines]
+    return found
 
 
 def test_outcomes_errors_and_costs_are_those_of_the_reference(cases: list[dict[str, Any]]) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from scheduler_core.cel.functions import FUNCTIONS
 
 AUTHORIZATION = frozenset({
-    "allowed", "check", "error", "errored", "fieldSelector", "group", "labelSelector", "name", "namespace", "path", "reason",
-    "resource", "serviceAccount", "subresource",
+    "allowed", "check", "error", "errored", "fieldSelector", "group", "labelSelector", "name", "namespace", "path",
+    "reason", "resource", "serviceAccount", "subresource",
 })  # fmt: skip
 PLANNED = frozenset({
     "_!=_", "_==_", "_&&_", "_||_", "_?_:_", "_?._", "_[?_]", "_[_]", "or", "orValue", "cel.@mapInsert",
@@ -14,7 +14,7 @@ PLANNED = frozenset({
 
 
 def test_all_other_functions_are_implemented() -> None:
-    """An overload has an implementation, unless its function has one, the planner compiles it, or it is authorization."""
+    """An overload has an implementation unless its function has, the planner compiles it, or it is authorization."""
     missing = {
         name
         for name, function in FUNCTIONS.items()
