@@ -1,9 +1,15 @@
-"""Builds recorded schedulers, and schedulers that replay a record."""
+"""Builds recorded schedulers; replays records: drives a scheduler by the recorded input, and compares every decision.
+
+No time passes in a replay. The event loop has nothing to wait for but the record, so that a replay in which the core
+waits for something that was not recorded ends at once instead of hanging.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from uuid import uuid4
 
@@ -11,20 +17,31 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from scheduler_core.config.plugin_set_types import Plugins
+from scheduler_core.config.profile_config import ProfileConfig
+from scheduler_core.errors import ConfigError
 from scheduler_core.framework.registry import Registry
+from scheduler_core.model.pod import Pod
 from scheduler_core.ports import Clock
+from scheduler_core.recording import record_entries as entries
 from scheduler_core.recording.object_types import ObjectTypes
-from scheduler_core.recording.record_entries import Entry
 from scheduler_core.recording.record_file import RecordError, RecordHeader
-from scheduler_core.recording.recorded_ports import RecordedPort, record_feed, recorded_extenders
+from scheduler_core.recording.recorded_ports import (
+    DEVICES,
+    GROUPS,
+    PODS,
+    STORAGE,
+    WORKLOADS,
+    LastDelivered,
+    RecordedPort,
+    RecordedWriter,
+    record_feed,
+    recorded_extenders,
+)
 from scheduler_core.recording.recorder import Recorder
-from scheduler_core.recording.replay import Replay, ReplayLoop, feeds_of
-from scheduler_core.recording.replayed_input import Difference, RecordedInput
-from scheduler_core.recording.replayed_ports import ReplayedPort, ReplayedTiming, ReplayedWriter, replayed_extenders
+from scheduler_core.recording.replayed_input import RecordedInput, ReplayedTiming
+from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.scheduler import Scheduler
 from scheduler_core.scheduler_options import SchedulerOptions, SchedulerPorts
-
-__all__ = ["Difference", "ReplayLoop"]
 
 _INFINITE = "inf"
 
@@ -34,8 +51,6 @@ def recorded_ports(recorder: Recorder, clock: Clock, ports: SchedulerPorts) -> S
 
     Args:
         recorder: The recorder; the scheduler has its clock.
-        clock: The clock behind it, which measures durations for the metrics.
-        ports: The ports.
     """
     made: Any = {"journal": recorder, "timing": clock}
     for name in ("storage", "claims"):
@@ -90,15 +105,9 @@ def options_of(header: RecordHeader) -> SchedulerOptions:
 
 
 def replay_of(
-    header: RecordHeader, entries: Iterable[Entry], registry: Registry, defaults: Plugins | None = None
+    header: RecordHeader, record: Iterable[entries.Entry], registry: Registry, defaults: Plugins | None = None
 ) -> tuple[RecordedInput, Scheduler, Replay]:
     """Return a replay that has not begun, with its scheduler.
-
-    Args:
-        header: The header of the record.
-        entries: All entries.
-        registry: Registry of plugins.
-        defaults: Default plugin set of profiles.
 
     Raises:
         RecordError: The record cannot be replayed.
@@ -108,18 +117,216 @@ def replay_of(
         raise RecordError(
             f"the record was written with plugins that are not installed: {', '.join(missing)}; install them"
         )
-    recorded = RecordedInput(entries)
+    recorded = RecordedInput(record)
     ports: Any = {"journal": recorded, "timing": ReplayedTiming(recorded)}
     if header.has_storage:
-        ports["storage"] = ReplayedPort(recorded)
+        ports["storage"] = RecordedPort(None, recorded)
     if header.has_claims:
-        ports["claims"] = ReplayedPort(recorded)
+        ports["claims"] = RecordedPort(None, recorded)
     if header.has_extenders:
-        ports["make_extender"] = replayed_extenders(recorded)
-    options = options_of(header)
-    scheduler = Scheduler(
-        recorded, ReplayedWriter(recorded), options, registry, defaults, ports=SchedulerPorts(**ports)
-    )
+        ports["make_extender"] = recorded_extenders(lambda _, __: None, recorded)
+    writer, options = RecordedWriter(None, recorded), options_of(header)
+    scheduler = Scheduler(recorded, writer, options, registry, defaults, ports=SchedulerPorts(**ports))
     recorded.objects = ObjectTypes(scheduler.decoded)
     recorded.move = scheduler.cycles.assumed.move
     return recorded, scheduler, Replay(recorded, scheduler)
+
+
+def feeds_of(scheduler: Scheduler) -> Mapping[str, Any]:
+    """Return the feeds of a scheduler by their names in records."""
+    feeds = {
+        PODS: scheduler.feed,
+        GROUPS: scheduler.group_feed,
+        STORAGE: scheduler.storage_feed,
+        DEVICES: scheduler.device_feed,
+        WORKLOADS: scheduler.workload_feed,
+    }
+    return feeds | scheduler.declared_feeds
+
+
+# -- replays --------------------------------------------------------------------------------------------------------
+
+
+class ReplayLoop(asyncio.BaseEventLoop):
+    """Event loop without files and timers; it calls a function when nothing is left to do.
+
+    Attributes:
+        on_idle: Called when no callback is ready; must make one ready.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.on_idle: Callable[[], None] = self.stop
+        self._selector = self
+        self.slow_callback_duration = float("inf")
+
+    def select(self, timeout: float | None) -> list[object]:
+        """Return no event; called by the base class to wait for one."""
+        if timeout is None:
+            self.call_soon(self.on_idle)
+        return []
+
+    def _process_events(self, event_list: list[object]) -> None:
+        """Do nothing: without files there are no events."""
+
+    def _write_to_self(self) -> None:
+        """Do nothing: no thread waits in a selector."""
+
+
+class Replay:
+    """A replay under way.
+
+    Args:
+        recorded: The record; the scheduler has its clock, ports and journal.
+    """
+
+    def __init__(self, recorded: RecordedInput, scheduler: Scheduler) -> None:
+        self._recorded = recorded
+        self._scheduler = scheduler
+        self._feeds = feeds_of(scheduler)
+        self._last = {name: LastDelivered() for name in self._feeds}
+        self._instances: dict[int, FrameworkInstance] = {}
+        self._is_due = False
+        self._running: asyncio.Task[None] | None = None
+        self._over: asyncio.Future[None] | None = None
+        self._fault: BaseException | None = None
+
+    async def run(self) -> None:
+        """Replay to the end of the record or to the first difference; see :attr:`RecordedInput.difference`.
+
+        Call it on a :class:`ReplayLoop`.
+
+        Raises:
+            RecordError: The record cannot be replayed.
+        """
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, ReplayLoop), "a replay needs its own event loop"
+        self._over = loop.create_future()
+        self._recorded.on_input, loop.on_idle = self._input_is_due, self._stalled
+        self._input_is_due()
+        await self._over
+        self._recorded.on_input, self._recorded.is_closed = (lambda: None), True
+        await self._end(loop)
+        if self._fault is not None:
+            raise self._fault
+
+    def pod(self, namespace: str, name: str) -> Pod | None:
+        """Return a pod as it was delivered last; None if there is none now."""
+        found: Pod | None = self._last[PODS].named(Pod.__name__, namespace, name)
+        return found
+
+    async def _end(self, loop: ReplayLoop) -> None:
+        own = asyncio.current_task()
+
+        def cancel() -> None:
+            for task in asyncio.all_tasks(loop):
+                if task is not own:
+                    task.cancel()
+
+        # A task may catch its cancellation, and what is cancelled may start other tasks.
+        loop.on_idle = cancel
+        cancel()
+        while left := [each for each in asyncio.all_tasks() if each is not own]:
+            await asyncio.wait(left)
+
+    def _input_is_due(self) -> None:
+        if not self._is_due:
+            self._is_due = True
+            asyncio.get_running_loop().call_soon(self._apply_input)
+
+    def _apply_input(self) -> None:
+        """Apply input until the next entry is something else."""
+        self._is_due = False
+        recorded = self._recorded
+        try:
+            while not (recorded.is_over or recorded.is_paused) and self._apply(recorded.head):
+                pass
+        except Exception as fault:  # noqa: BLE001 - raised by run()
+            self._fault = fault
+            self._finish()
+        if recorded.is_over:
+            self._finish()
+
+    def _finish(self) -> None:
+        if self._over is not None and not self._over.done():
+            self._over.set_result(None)
+
+    def _stalled(self) -> None:
+        """End the replay: nothing runs, and the next entry does not follow."""
+        if not self._recorded.is_over:
+            self._recorded.differ(None)
+        self._finish()
+
+    def _apply(self, entry: entries.Entry | None) -> bool:
+        """Apply an entry; return False if it is for a task to consume."""
+        if isinstance(entry, (entries.Step, entries.Answered, entries.SliceOver, *entries.DECISIONS)):
+            return False
+        self._recorded.take()
+        match entry:
+            case entries.Fed():
+                self._feed(entry)
+            case entries.TimerFired():
+                callback = self._recorded.timers.pop(entry.timer, None)
+                if callback is None:
+                    self._recorded.differ(entry)
+                else:
+                    callback()
+            case entries.Deleted():
+                done = self._recorded.deletions.pop(entry.call, None)
+                if done is None:
+                    self._recorded.differ(entry)
+                else:
+                    outcome = entries.error_of(entry.error, entry.content) if entry.error else None
+                    done(outcome if isinstance(outcome, Exception) else None)
+            case entries.Begun():
+                self._running = asyncio.get_running_loop().create_task(self._scheduler.run())
+            case entries.Ended():
+                self._finish()
+            case entries.Suspended():
+                self._scheduler.context.suspension.begin()
+            case entries.Resumed():
+                self._scheduler.context.suspension.end()
+            case _:
+                self._change_profiles(entry)
+        return True
+
+    def _change_profiles(self, entry: entries.Entry | None) -> None:
+        # A refused profile was refused when it was recorded, too; the live ones show it.
+        with contextlib.suppress(ConfigError):
+            match entry:
+                case entries.Building():
+                    config = ProfileConfig.model_validate_json(entry.config)
+                    self._instances[entry.instance] = self._scheduler.build(config)
+                case entries.Activating():
+                    self._scheduler.activate([self._instance(number) for number in entry.instances])
+                case entries.Withdrawing():
+                    self._scheduler.withdraw(entry.name)
+
+    def _instance(self, number: int) -> FrameworkInstance:
+        try:
+            return self._instances[number]
+        except KeyError:
+            raise RecordError(
+                "a profile of the record cannot be built; install the plugins that were installed when the record was "
+                "written"
+            ) from None
+
+    def _feed(self, entry: entries.Fed) -> None:
+        feed, last = self._feeds.get(entry.feed), self._last.get(entry.feed)
+        if feed is None or last is None:
+            raise RecordError(
+                f'the record contains events of "{entry.feed}", which no installed plugin declares; install the '
+                "plugins that were installed when the record was written"
+            )
+        args = self._arguments(entry, last)
+        last.delivered(entry.method, args[-1])
+        getattr(feed, entry.method)(*args)
+
+    def _arguments(self, entry: entries.Fed, last: LastDelivered) -> list[Any]:
+        objects = self._recorded.objects
+        args = [objects.value(content) for content in entry.args[:-1]]
+        if args != [None]:
+            return [*args, objects.value(entry.args[-1])]
+        # The old version is the one that was delivered last; the new one names it.
+        old = last.find(objects.named(entry.args[-1]))
+        return [old, objects.changed(old, entry.args[-1])]

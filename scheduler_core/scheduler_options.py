@@ -5,12 +5,12 @@ from __future__ import annotations
 from msgspec import Struct
 
 from scheduler_core.cycle.cycle_context import CycleOptions
+from scheduler_core.cycle.journal import Journal
 from scheduler_core.devices.records import DeviceFeatures
 from scheduler_core.gangs.reservation_lifecycle import RESERVED_AFTER_SECONDS
 from scheduler_core.metrics.attempt_reports import SLOW_CYCLE_SECONDS, AttemptHistory
 from scheduler_core.model.pod_group import ForeignGangs
 from scheduler_core.ports import ClaimWriter, Clock, StorageWriter, Tracer, Watchdog
-from scheduler_core.recording.journal import Journal, NoJournal
 from scheduler_core.runtime.equivalence.reuse import DEFAULT_REUSE_BOUNDS, ReuseBounds
 from scheduler_core.runtime.extenders import MakeClient
 from scheduler_core.snapshot.interning import DEFAULT_BOUNDS, SnapshotBounds
@@ -91,6 +91,6 @@ class SchedulerPorts(Struct, frozen=True):
     watchdog: Watchdog | None = None
     shadow_watchdog: Watchdog | None = None
     make_extender: MakeClient | None = None
-    journal: Journal = NoJournal()
+    journal: Journal = Journal()
     timing: Clock | None = None
     attempts: AttemptHistory | None = None

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 from scheduler_core.cycle.cycle_context import CycleContext
+from scheduler_core.cycle.journal import Journal
 from scheduler_core.cycle.reuse_or_search import NodeChoice
 from scheduler_core.cycle.scheduling_cycle_with_extenders import ExtendedChoice
 from scheduler_core.cycle_assembly import Cycles
 from scheduler_core.gangs.reservation_lifecycle import GangReservations
 from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics
 from scheduler_core.ports import Clock
-from scheduler_core.shadows.score_comparison import ScoreComparison
-from scheduler_core.shadows.shadow_choice import ShadowChoice
-from scheduler_core.shadows.shadow_profiles import ShadowProfiles, SuspensionJournal
-from scheduler_core.shadows.slice_comparison import SliceComparison
+from scheduler_core.shadows.shadow_profiles import ShadowProfiles
+from scheduler_core.shadows.slice_comparison import ShadowChoice, SliceComparison
 
 
 def build_shadows(
-    context: CycleContext, cycles: Cycles, reservations: GangReservations, clock: Clock, journal: SuspensionJournal
+    context: CycleContext, cycles: Cycles, reservations: GangReservations, clock: Clock, journal: Journal
 ) -> ShadowProfiles:
     """Return the shadow profiles of a scheduler, none yet.
 
     Args:
-        context: The shared state of cycles.
-        cycles: The cycles.
-        reservations: Capacity reserved for gangs.
         clock: Time; not recorded, because shadows have no effect on decisions.
         journal: Notes when changes are deferred.
     """
@@ -32,13 +28,6 @@ def build_shadows(
     # Metrics of their own: the results that shadows reuse are not those of live profiles.
     choice = NodeChoice(selection, context.queue.nominator, reservations, SchedulerMetrics(), bounds)
     recorders = context.recording.recorders
-    decide = ShadowChoice(choice, ExtendedChoice(selection), context.node_order, recorders, clock, steps=context.steps)
-    return ShadowProfiles(
-        cache=cache,
-        decided=cycles.decided,
-        comparison=SliceComparison(cache.columns, decide, ScoreComparison(selection), clock),
-        suspension=context.suspension,
-        profiles=context.profiles,
-        clock=clock,
-        journal=journal,
-    )
+    decide = ShadowChoice(choice, ExtendedChoice(selection), context.node_order, recorders, clock, context.steps)
+    comparison = SliceComparison(cache.columns, decide, selection, clock)
+    return ShadowProfiles(cache, cycles.decided, comparison, context.suspension, context.profiles, clock, journal)

@@ -36,7 +36,6 @@ class Attribute:
     """A value and the qualifiers applied to it in order; or a choice between two attributes.
 
     Attributes:
-        base: Computes the value, or the condition of the choice.
         choices: The attributes for true and false; empty for no choice.
         is_device: Whether the value is the variable ``device``.
     """

@@ -78,7 +78,6 @@ class DeviceFacts:
     """What a selector can read of a device.
 
     Attributes:
-        driver: The driver of the slice.
         allow_multiple_allocations: Whether the device allows multiple allocations.
         attributes: Attributes by the name in the slice, ``name`` or ``domain/name``. Names without a domain are in
             the driver's.
@@ -131,7 +130,6 @@ class _Expression:
     """A compiled expression over a device; evaluations raise SelectorRuntimeError if they fail or cost too much.
 
     Attributes:
-        expression: The expression.
         reads: The attributes and capacities that the expression reads, as pairs of domain and name; None if they
             cannot be known without a device. ``device.driver`` and ``allowMultipleAllocations`` are not among them.
     """

@@ -324,9 +324,7 @@ def _planned(name: str, overloads: tuple[Overload, ...], args: list[Run], *, con
     """Return a function that evaluates a call.
 
     Args:
-        name: The resolved name.
         overloads: The overloads that match by type.
-        args: Evaluate the arguments, the receiver first.
         constant_pattern: Whether the call searches for a constant pattern, which the reference compiles beforehand.
     """
     function = FUNCTIONS[name]
@@ -454,7 +452,7 @@ def _logical(left: Run, right: Run, *, decisive: bool) -> Run:
         error: EvaluationError | None = None
         for side in (left, right):
             try:
-                value = side(frame)
+                value: object = side(frame)
             except EvaluationError as failure:
                 error = error or failure
                 continue

@@ -88,7 +88,6 @@ class Fold:
         second: The second variable; None if there is one variable.
         initial_constant: The initial value if it is constant, else MISSING.
         condition: Evaluates whether to go on; None for always.
-        step: Evaluates the next value of the accumulator.
     """
 
     iter_range: Run

@@ -31,10 +31,7 @@ class Frame:
 
     Attributes:
         cost: The cost so far, as the reference counts it.
-        cost_to_check: Cost beyond which :meth:`check` is called.
         work: Elements and characters processed so far that the reference does not count.
-        device: The variable ``device``.
-        slots: Values of the variables of comprehensions.
     """
 
     __slots__ = ("_counted", "_steps", "_work_to_check", "cost", "cost_to_check", "device", "slots", "work")
@@ -236,7 +233,6 @@ class Overload:
 
     Attributes:
         member: Whether the first argument is written before the name.
-        params: Type parameters in the signature.
         run: The implementation; None if calls fail, or if that of the function serves all overloads.
         cost: The cost if this is the only overload that matches by type, None for that of the function.
     """
@@ -280,8 +276,6 @@ def function(
     Args:
         name: The name; operators have cel-go's.
         signatures: Signatures such as ``(int) -> bool; string.(int) | string.() -> string``.
-        run: The implementation of these overloads.
-        cost: The cost of a call, whichever overload is called.
         exact: The cost of a call if one of these overloads is the only one that matches by type.
         guarded: Whether types are checked before *run* is called.
     """

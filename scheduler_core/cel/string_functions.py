@@ -183,7 +183,6 @@ def check_format(template: str, kinds: list[str]) -> tuple[str, int]:
     """Check the types of the arguments of a constant template.
 
     Args:
-        template: The template.
         kinds: Names of the types of the arguments; ``dyn`` is checked only when it is evaluated.
 
     Returns:

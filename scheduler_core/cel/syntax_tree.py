@@ -20,12 +20,9 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """A node.
+    """A node at a code point offset, with the type that the checker found.
 
-    Attributes:
-        offset: Code point offset in the expression that errors report.
-        type: The type that the checker found.
-        depth: Levels of operators, selections and member calls in the source text below and at this node.
+    ``depth`` is the number of levels of operators, selections and member calls in the source text, at most, down to it.
     """
 
     offset: int

@@ -20,8 +20,6 @@ class Type:
         kind: A primitive's name, or ``list``, ``map``, ``type``, ``struct``, ``opaque``, ``param``, ``dyn``, ``any``,
             ``error``.
         name: The name that CEL itself uses, such as ``google.protobuf.Duration``.
-        params: Types of elements, of keys and values, or of an opaque type's parameters.
-        size: Number of types in it.
     """
 
     __slots__ = ("_hash", "kind", "name", "params", "size")

@@ -150,7 +150,6 @@ class Quantity:
     """A resource quantity.
 
     Attributes:
-        nano: The amount in nano-units.
         scaled: Value and power of ten if the reference represents the amount as a scaled int64, else None.
         computed: Whether the quantity is the result of ``add`` or ``sub``, which the reference's ``==`` rejects on its
             right side.

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Coroutine, Generator
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import greenlet
 
+from scheduler_core.cycle.journal import Journal
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.ports import Clock
 from scheduler_core.step_counter import StepCounter
@@ -22,16 +23,6 @@ from scheduler_core.step_counter import StepCounter
 T = TypeVar("T")
 
 _SLICE_OVER = object()
-
-
-class SliceJournal(Protocol):
-    """Receives where slices end, or decides it as recorded."""
-
-    def is_slice_over(self) -> bool:
-        """Return whether a slice that is used up ends here."""
-
-    async def between_slices(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do work that lets other tasks run between two slices of a cycle."""
 
 
 class CycleSlices:
@@ -47,7 +38,7 @@ class CycleSlices:
         has_suspended: Whether the cycle in progress was interrupted, so that :meth:`cycle_ended` must be called.
     """
 
-    def __init__(self, steps: StepCounter, suspension: Suspension, clock: Clock, journal: SliceJournal) -> None:
+    def __init__(self, steps: StepCounter, suspension: Suspension, clock: Clock, journal: Journal) -> None:
         self._steps = steps
         self._suspension = suspension
         self._clock = clock

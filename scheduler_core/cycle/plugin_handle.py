@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
+from scheduler_core.cycle.journal import Journal
 from scheduler_core.cycle.simulated_pod_removal import NodeDryRun
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.errors import PluginError
@@ -87,16 +88,6 @@ class ReportedDeletions:
         self._writer.delete_pod(deletion, answered)
 
 
-class TaskJournal(Protocol):
-    """What plugins use of a scheduler's journal."""
-
-    def steps(self, work: Coroutine[Any, Any, R]) -> Coroutine[Any, Any, R]:
-        """Return a coroutine that does the same work, for a task of the scheduler; its steps are ordered."""
-
-    def new_uid(self) -> str:
-        """Return a random UUID."""
-
-
 class PluginWriters(NamedTuple):
     """Writers of the cluster for plugins; None for objects that cannot be written."""
 
@@ -140,7 +131,7 @@ class PluginServices:
     writers: PluginWriters
     preemptions: PreemptionsUnderWay
     device_metrics: DeviceMetrics
-    journal: TaskJournal
+    journal: Journal
     steps: StepCounter
     seed: int = 0
     declared: DeclaredObjects = field(default_factory=DeclaredObjects)

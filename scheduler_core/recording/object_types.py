@@ -15,59 +15,29 @@ from msgspec.structs import replace
 
 from scheduler_core.errors import Problem
 from scheduler_core.framework.object_reads import DecodedTypes
-from scheduler_core.model.devices import (
-    NO_DATA,
-    AllocatedDeviceStatus,
-    DeviceClass,
-    DeviceTaintRule,
-    OpaqueConfiguration,
-    ResourceClaim,
-    ResourceSlice,
-)
+from scheduler_core.model import devices, pod_group, storage, workloads
+from scheduler_core.model.devices import NO_DATA, AllocatedDeviceStatus, DeviceClass, OpaqueConfiguration, ResourceClaim
 from scheduler_core.model.meta import AnnotatedMeta
 from scheduler_core.model.pod import ExtendedResourceClaimStatus, Pod, PodSpec
-from scheduler_core.model.pod_group import CompositePodGroup, GroupKey, GroupSource, PodGroup
-from scheduler_core.model.storage import (
-    CsiDriver,
-    CsiNode,
-    CsiStorageCapacity,
-    PersistentVolume,
-    PersistentVolumeClaim,
-    StorageClass,
-    VolumeAttachment,
-)
-from scheduler_core.model.workloads import (
-    Namespace,
-    PodDisruptionBudget,
-    ReplicaSet,
-    ReplicationController,
-    Service,
-    StatefulSet,
-)
 from scheduler_core.ports import ExtenderVerdict, NodeVictims
+from scheduler_core.recording.record_entries import Content
 from scheduler_core.recording.record_file import RecordError
 
 _TYPES: tuple[type[Any], ...] = (
-    PersistentVolume, PersistentVolumeClaim, StorageClass, CsiNode, CsiDriver, CsiStorageCapacity, VolumeAttachment,
-    ResourceClaim, DeviceClass, ResourceSlice, DeviceTaintRule, Namespace, Service, ReplicationController, ReplicaSet,
-    StatefulSet, PodDisruptionBudget, PodGroup, CompositePodGroup, GroupKey, GroupSource, ExtenderVerdict,
-    ExtendedResourceClaimStatus, str,
+    storage.PersistentVolume, storage.PersistentVolumeClaim, storage.StorageClass, storage.CsiNode, storage.CsiDriver,
+    storage.CsiStorageCapacity, storage.VolumeAttachment, ResourceClaim, DeviceClass, devices.ResourceSlice,
+    devices.DeviceTaintRule, workloads.Namespace, workloads.Service, workloads.ReplicationController,
+    workloads.ReplicaSet, workloads.StatefulSet, workloads.PodDisruptionBudget, pod_group.PodGroup, pod_group.CompositePodGroup,
+    pod_group.GroupKey, pod_group.GroupSource, ExtenderVerdict, ExtendedResourceClaimStatus, str,
 )  # fmt: skip
 _PROBLEMS, _SCORES, _VICTIMS, _NONE = "problems", "scores", "victims", ""
 _SAME_SPEC = "pod"
 _HASHED = b"sha256:"
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
-Content = tuple[str, msgspec.Raw]
-"""Name of a type, and an encoded object."""
-
 
 class ObjectTypes:
-    """Names of types.
-
-    Args:
-        decoded: Types as which nodes, pods and declared kinds are decoded.
-    """
+    """Names of types."""
 
     def __init__(self, decoded: DecodedTypes) -> None:
         kinds: dict[str, Any] = {each.__name__: each for each in _TYPES}

@@ -21,55 +21,60 @@ _ARGUMENTS = {
 }
 
 
-class Fed(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):
+Content = tuple[str, msgspec.Raw]
+"""Name of a type, and an encoded object."""
+
+
+class _Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    pass
+
+
+class Fed(_Entry, frozen=True, tag=1):
     """A call of a feed.
 
     Attributes:
-        feed: Name of the feed.
-        method: Name of the method.
         args: Its arguments, each as (type, content); a content of None is the object as it was delivered last.
     """
 
     feed: str
     method: str
-    args: tuple[tuple[str, msgspec.Raw], ...]
+    args: tuple[Content, ...]
 
 
-class Step(msgspec.Struct, frozen=True, array_like=True, tag=2, gc=False):
+class Step(_Entry, frozen=True, tag=2):
     """A task of the scheduler continues."""
 
     task: int
 
 
-class TimerFired(msgspec.Struct, frozen=True, array_like=True, tag=3, gc=False):
+class TimerFired(_Entry, frozen=True, tag=3):
     """A timer called its callback."""
 
     timer: int
 
 
-class Answered(msgspec.Struct, frozen=True, array_like=True, tag=4, gc=False):
+class Answered(_Entry, frozen=True, tag=4):
     """A call of a port returned, and its task continues.
 
     Attributes:
         call: The port, and the number of the call among those of the port.
         error: Name of the exception's type; "" for none.
-        content: The returned object as (type, content), or the exception's arguments.
     """
 
     call: str
     error: str
-    content: tuple[str, msgspec.Raw]
+    content: Content
 
 
-class Deleted(msgspec.Struct, frozen=True, array_like=True, tag=5, gc=False):
+class Deleted(_Entry, frozen=True, tag=5):
     """The outcome of a queued deletion was reported; fields as in :class:`Answered`."""
 
     call: str
     error: str
-    content: tuple[str, msgspec.Raw]
+    content: Content
 
 
-class Readings(msgspec.Struct, frozen=True, array_like=True, tag=6, gc=False):
+class Readings(_Entry, frozen=True, tag=6):
     """Readings since the entry before: of the clock in seconds, of the date in microseconds, and random UIDs."""
 
     seconds: tuple[float, ...]
@@ -77,7 +82,7 @@ class Readings(msgspec.Struct, frozen=True, array_like=True, tag=6, gc=False):
     uids: tuple[str, ...] = ()
 
 
-class Building(msgspec.Struct, frozen=True, array_like=True, tag=7, gc=False):
+class Building(_Entry, frozen=True, tag=7):
     """An instance of a profile is built: its number, configuration (JSON) and revision."""
 
     instance: int
@@ -85,27 +90,27 @@ class Building(msgspec.Struct, frozen=True, array_like=True, tag=7, gc=False):
     revision: str
 
 
-class Activating(msgspec.Struct, frozen=True, array_like=True, tag=8, gc=False):
+class Activating(_Entry, frozen=True, tag=8):
     """Instances become live together."""
 
     instances: tuple[int, ...]
 
 
-class Withdrawing(msgspec.Struct, frozen=True, array_like=True, tag=9, gc=False):
+class Withdrawing(_Entry, frozen=True, tag=9):
     """A profile is withdrawn."""
 
     name: str
 
 
-class Begun(msgspec.Struct, frozen=True, array_like=True, tag=10, gc=False):
+class Begun(_Entry, frozen=True, tag=10):
     """The scheduling loop begins."""
 
 
-class Ended(msgspec.Struct, frozen=True, array_like=True, tag=11, gc=False):
+class Ended(_Entry, frozen=True, tag=11):
     """The scheduling loop is stopped; the record is complete."""
 
 
-class Placed(msgspec.Struct, frozen=True, array_like=True, tag=12, gc=False):
+class Placed(_Entry, frozen=True, tag=12):
     """A decision: a node was chosen for a pod."""
 
     pod: str
@@ -115,7 +120,7 @@ class Placed(msgspec.Struct, frozen=True, array_like=True, tag=12, gc=False):
     attempts: int
 
 
-class Rejected(msgspec.Struct, frozen=True, array_like=True, tag=13, gc=False):
+class Rejected(_Entry, frozen=True, tag=13):
     """A decision: an attempt of a pod failed; ``message`` is the diagnosis."""
 
     pod: str
@@ -124,54 +129,38 @@ class Rejected(msgspec.Struct, frozen=True, array_like=True, tag=13, gc=False):
     message: str
 
 
-class Evicted(msgspec.Struct, frozen=True, array_like=True, tag=14, gc=False):
+class Evicted(_Entry, frozen=True, tag=14):
     """A decision: a pod is preempted."""
 
     pod: str
     uid: str
 
 
-class Wrote(msgspec.Struct, frozen=True, array_like=True, tag=15, gc=False):
+class Wrote(_Entry, frozen=True, tag=15):
     """A decision: a write of a volume, a claim or a status, by the name of the port's method, with its arguments."""
 
     method: str
-    args: tuple[tuple[str, msgspec.Raw], ...]
+    args: tuple[Content, ...]
 
 
-class Suspended(msgspec.Struct, frozen=True, array_like=True, tag=16, gc=False):
+class Suspended(_Entry, frozen=True, tag=16):
     """Changes are deferred, because shadows decide."""
 
 
-class Resumed(msgspec.Struct, frozen=True, array_like=True, tag=17, gc=False):
+class Resumed(_Entry, frozen=True, tag=17):
     """The deferred changes take effect."""
 
 
-class SliceOver(msgspec.Struct, frozen=True, array_like=True, tag=18, gc=False):
+class SliceOver(_Entry, frozen=True, tag=18):
     """A slice of a cycle is over: other tasks run before the cycle continues, which is a step."""
 
 
 Decision = Placed | Rejected | Evicted | Wrote
 DECISIONS = (Placed, Rejected, Evicted, Wrote)
 Entry = (
-    Fed
-    | Step
-    | TimerFired
-    | Answered
-    | Deleted
-    | Readings
-    | Building
-    | Activating
-    | Withdrawing
-    | Begun
-    | Ended
-    | Placed
-    | Rejected
-    | Evicted
-    | Wrote
-    | Suspended
-    | Resumed
-    | SliceOver
-)
+    Fed | Step | TimerFired | Answered | Deleted | Readings | Building | Activating | Withdrawing | Begun | Ended
+    | Placed | Rejected | Evicted | Wrote | Suspended | Resumed | SliceOver
+)  # fmt: skip
 
 
 def error_name(error: BaseException) -> str:
@@ -180,7 +169,7 @@ def error_name(error: BaseException) -> str:
     return next(kind.__name__ for kind in type(error).__mro__ if kind.__module__ in known)
 
 
-def error_arguments(error: BaseException) -> tuple[str, msgspec.Raw]:
+def error_arguments(error: BaseException) -> Content:
     """Return the arguments from which an equal exception is built, as the content of an entry."""
     for kind, names in _ARGUMENTS.items():
         if isinstance(error, kind):
@@ -188,7 +177,7 @@ def error_arguments(error: BaseException) -> tuple[str, msgspec.Raw]:
     return "", cast("msgspec.Raw", [str(each) for each in error.args])
 
 
-def error_of(name: str, content: tuple[str, msgspec.Raw]) -> BaseException:
+def error_of(name: str, content: Content) -> BaseException:
     """Return an equal exception; one of an unknown type becomes a RuntimeError."""
     arguments = msgspec.json.decode(content[1], type=list[str])
     kind = getattr(errors, name, None) or getattr(builtins, name, None)

@@ -46,11 +46,8 @@ class RecordHeader(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         run: Random identifier of the process run; the files of a run have the same one.
         part: Number of the file within the run, from 0; only a run with part 0 can be replayed exactly.
-        bayplan: Version of Bayplan.
-        options: The scheduler's options, as a document.
         has_storage, has_claims: Whether volumes and resource claims can be written.
         has_extenders: Whether extenders are called.
-        plugins: Names of the available plugins.
         notes: What the creator of the record adds, such as the state of test plugins.
     """
 
@@ -89,7 +86,6 @@ def frame_of(encoded: bytes | bytearray, wall_microseconds: int) -> bytes:
 
     Args:
         encoded: Encoded entries, each with a comma behind it; at least one.
-        wall_microseconds: Date and time of the first one.
     """
     return _frame(_ENTRIES, b"[" + encoded[:-1] + b"]", wall_microseconds)
 
@@ -103,12 +99,7 @@ def _frame(kind: int, payload: bytes, wall_microseconds: int) -> bytes:
 class RecordReader:
     """Reads a record.
 
-    Args:
-        file: The file, at its start.
-        name: Name of the file, for messages.
-
     Attributes:
-        header: The header.
         note: Why the end of the file is missing; "" if it is complete. Set when all frames were read.
 
     Raises:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Coroutine, Generator, Iterable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol, TypeVar
 from uuid import uuid4
@@ -19,36 +20,20 @@ import msgspec
 
 from scheduler_core.config.profile_config import ExtenderTLSConfig, ProfileConfig
 from scheduler_core.cycle.attempt import Attempt
+from scheduler_core.cycle.journal import Journal
 from scheduler_core.ports import Clock, Timer
+from scheduler_core.recording import record_entries as entries
 from scheduler_core.recording.object_types import ObjectTypes
-from scheduler_core.recording.record_entries import (
-    Activating,
-    Answered,
-    Begun,
-    Building,
-    Ended,
-    Entry,
-    Placed,
-    Readings,
-    Resumed,
-    SliceOver,
-    Step,
-    Suspended,
-    TimerFired,
-    Withdrawing,
-    error_arguments,
-    error_name,
-)
 from scheduler_core.runtime.framework_instance import FrameworkInstance
-from scheduler_core.step_counter import SLICE_STEPS
 
 T = TypeVar("T")
 
 _MOST_BUFFERED = 256 << 10
 _MOST_READINGS = 4096
 """Readings without another entry, as in a long search, before they are written."""
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECONDS = 1_000_000
+WRITER = "writer"
 _USER_AT = "@"
 
 
@@ -63,14 +48,28 @@ class RecordSink(Protocol):
         """Take encoded entries, each with a comma behind it; the buffer is cleared afterwards."""
 
 
+@dataclass(slots=True)
 class TaskSteps:
     """A task of the scheduler: its number, and whether it is within a port, whose steps are not the core's."""
 
-    __slots__ = ("in_port", "number")
+    number: int
+    in_port: bool = False
 
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.in_port = False
+
+class TaskWork(Coroutine[Any, Any, T]):
+    """Coroutine of a task; it is not a generator, so that its start by a cancellation is a step."""
+
+    def __init__(self, work: Coroutine[Any, Any, T], steps: TaskSteps) -> None:
+        self._work = work
+        self._steps = steps
+
+    def close(self) -> None:
+        """End without a step."""
+        self._work.close()
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        """Await the work as a part of another task, whose step it then is."""
+        return self._work.__await__()
 
 
 class PortNumbers:
@@ -95,24 +94,15 @@ class PortNumbers:
         return f"extender{self._extenders}."
 
 
-class Recorder:
+class Recorder(Journal):
     """Journal that records.
-
-    Args:
-        clock: The clock that the core would have without a record.
-        sink: Receives the entries.
 
     Attributes:
         objects: Types of objects; set when the scheduler is built.
-        decisions: Number of placements and rejections.
         is_building: Whether the instance that is built is recorded.
-        ports: Numbers of calls and of clients of extenders.
-        slice_steps: Steps of a slice.
-        follows_binds: True.
     """
 
     objects: ObjectTypes
-    slice_steps = SLICE_STEPS
     follows_binds = True
 
     def __init__(self, clock: Clock, sink: RecordSink) -> None:
@@ -138,7 +128,12 @@ class Recorder:
         """Whether entries are still written."""
         return self._sink is not None
 
-    def write(self, entry: Entry) -> None:
+    @property
+    def is_inside(self) -> bool:
+        """Whether the core is running now."""
+        return self._is_inside
+
+    def write(self, entry: entries.Entry) -> None:
         """Write an entry, with the readings since the entry before it."""
         if self._sink is None:
             return
@@ -152,7 +147,7 @@ class Recorder:
     def _write_readings(self) -> None:
         if not (self._seconds or self._microseconds or self._uids):
             return
-        readings = Readings(tuple(self._seconds), tuple(self._microseconds), tuple(self._uids))
+        readings = entries.Readings(tuple(self._seconds), tuple(self._microseconds), tuple(self._uids))
         self._encode(readings, self._buffer, -1)
         self._buffer += b","
         self._seconds.clear()
@@ -189,7 +184,7 @@ class Recorder:
     def read_wall(self, wall: datetime) -> datetime:
         """Record a reading of the date."""
         if self._sink is not None:
-            since = wall - _EPOCH
+            since = wall - EPOCH
             self._microseconds.append((since.days * 86_400 + since.seconds) * _MICROSECONDS + since.microseconds)
         return wall
 
@@ -210,22 +205,22 @@ class Recorder:
     def step(self, steps: TaskSteps, proceed: Callable[[Any], Any], value: Any) -> Any:
         """Let a task continue, and record that unless it is within a port."""
         if not steps.in_port:
-            self.write(Step(steps.number))
+            self.write(entries.Step(steps.number))
         self._current, self._is_inside = steps, not steps.in_port
         try:
             return proceed(value)
         finally:
             self._current, self._is_inside = None, False
 
-    def next_timer(self) -> int:
-        """Return the number of a new timer."""
+    def timer(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Return a callback that records that its timer fires."""
         number, self._timers = self._timers, self._timers + 1
-        return number
 
-    def fired(self, timer: int, callback: Callable[[], None]) -> None:
-        """Record that a timer fires, and call its callback."""
-        self.write(TimerFired(timer))
-        self.inside(callback)
+        def fired() -> None:
+            self.write(entries.TimerFired(number))
+            self.inside(callback)
+
+        return fired
 
     def inside(self, callback: Callable[..., T], *args: Any) -> T:
         """Call a function of the core, within which calls of feeds are no input."""
@@ -237,27 +232,40 @@ class Recorder:
 
     # -- feeds and ports -----------------------------------------------------------------------------------------
 
-    @property
-    def is_inside(self) -> bool:
-        """Whether the core is running now."""
-        return self._is_inside
+    def decided(self, decision: entries.Decision) -> None:
+        """Record a decision."""
+        self.decisions += isinstance(decision, (entries.Placed, entries.Rejected))
+        self.write(decision)
 
-    async def answered(self, port: str, call: Coroutine[Any, Any, T]) -> T:
-        """Await a call of a port, and record its outcome when the task continues."""
+    def deletion(self, done: Callable[[Exception | None], None]) -> Callable[[Exception | None], None]:
+        """Return a callback of a deletion that records the outcome."""
+        number = self.ports.next_call(WRITER)
+
+        def recorded(outcome: Exception | None) -> None:
+            if outcome is None:
+                self.write(entries.Deleted(number, "", self.objects.content(None)))
+            else:
+                self.write(entries.Deleted(number, entries.error_name(outcome), entries.error_arguments(outcome)))
+            self.inside(done, outcome)
+
+        return recorded
+
+    async def answered(self, port: str, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Make a call of a port, and record its outcome when the task continues."""
         number, steps = self.ports.next_call(port), self._current
         self._is_inside = False
         if steps is not None:
             steps.in_port = True
         try:
-            value = await call
+            value = await call()
         except GeneratorExit:
             raise
         except BaseException as error:
             self._continues(steps)
-            self.write(Answered(number, error_name(error), error_arguments(error)))
+            self.write(entries.Answered(number, entries.error_name(error), entries.error_arguments(error)))
             raise
         self._continues(steps)
-        self.write(Answered(number, "", self.objects.content(value)))
+        self.write(entries.Answered(number, "", self.objects.content(value)))
         return value
 
     def _continues(self, steps: TaskSteps | None) -> None:
@@ -268,15 +276,15 @@ class Recorder:
 
     def begun(self) -> None:
         """Record that the scheduling loop begins."""
-        self.write(Begun())
+        self.write(entries.Begun())
 
     def ended(self) -> None:
         """Record that the scheduling loop is stopped, and nothing more."""
-        self.write(Ended())
+        self.write(entries.Ended())
         self.close()
 
     async def paused(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do work that lets other tasks run and does not affect decisions; only its end is a step."""
+        """Do work whose end is a step."""
         steps, self._is_inside = self._current, False
         if steps is None:
             await work
@@ -284,11 +292,7 @@ class Recorder:
         steps.in_port = True
         await work
         self._continues(steps)
-        self.write(Step(steps.number))
-
-    def is_slice_over(self) -> bool:
-        """Return True."""
-        return True
+        self.write(entries.Step(steps.number))
 
     async def between_slices(self, work: Coroutine[Any, Any, None]) -> None:
         """Record that the slice of a cycle is over, and do work that lets other tasks run."""
@@ -296,57 +300,54 @@ class Recorder:
             # Shadows decide, which is not recorded.
             await work
             return
-        self.write(SliceOver())
+        self.write(entries.SliceOver())
         await self.paused(work)
 
     def suspending(self) -> None:
         """Record that changes are deferred."""
-        self.write(Suspended())
+        self.write(entries.Suspended())
 
     def resuming(self) -> None:
         """Record that the deferred changes take effect."""
-        self.write(Resumed())
+        self.write(entries.Resumed())
 
     def building(self, config: ProfileConfig | None) -> None:
-        """Record that an instance of a profile is built, with or without success; None for one of a shadow."""
+        """Record that an instance of a profile is built."""
         self.is_building = config is not None
         if config is None:
             return
         self._instances += 1
         text = public_config(config).model_dump_json(by_alias=True, exclude_unset=True)
-        self.write(Building(self._instances, text, config.revision()))
+        self.write(entries.Building(self._instances, text, config.revision()))
 
     def built(self, instance: FrameworkInstance) -> None:
         """Keep the number of an instance that was built."""
         self._numbers[instance] = self._instances
 
     def activating(self, instances: Iterable[FrameworkInstance]) -> None:
-        """Record that instances become live together, with or without success."""
-        self.write(Activating(tuple(self._numbers[each] for each in instances)))
+        """Record that instances become live together."""
+        self.write(entries.Activating(tuple(self._numbers[each] for each in instances)))
 
     def withdrawing(self, name: str) -> None:
         """Record that a profile is withdrawn."""
-        self.write(Withdrawing(name))
+        self.write(entries.Withdrawing(name))
 
     def placed(self, attempt: Attempt) -> None:
         """Record a placement."""
-        info = attempt.info
-        self.decisions += 1
-        self.write(Placed(info.key, info.uid, attempt.node_name, attempt.instance.name, attempt.queued.attempts))
+        self.decided(placement(attempt))
 
 
-class RecordedWork(Coroutine[Any, Any, T]):
-    """Coroutine of a task, whose steps are recorded; it is not a generator, so that its start by a cancellation is one.
+def placement(attempt: Attempt) -> entries.Placed:
+    """Return the decision that an attempt made."""
+    info, profile = attempt.info, attempt.instance.name
+    return entries.Placed(info.key, info.uid, attempt.node_name, profile, attempt.queued.attempts)
 
-    Args:
-        work: The coroutine.
-        steps: The task.
-        recorder: The recorder.
-    """
+
+class RecordedWork(TaskWork[T]):
+    """Coroutine of a task, whose steps are recorded."""
 
     def __init__(self, work: Coroutine[Any, Any, T], steps: TaskSteps, recorder: Recorder) -> None:
-        self._work = work
-        self._steps = steps
+        super().__init__(work, steps)
         self._recorder = recorder
 
     def send(self, value: Any) -> Any:
@@ -357,22 +358,9 @@ class RecordedWork(Coroutine[Any, Any, T]):
         """Continue with an exception."""
         return self._recorder.step(self._steps, lambda fault: self._work.throw(*fault), thrown)
 
-    def close(self) -> None:
-        """End without a step."""
-        self._work.close()
-
-    def __await__(self) -> Generator[Any, Any, T]:
-        """Await the work as a part of another task, whose step it then is."""
-        return self._work.__await__()
-
 
 class RecordedClock:
-    """Clock whose readings and timers are recorded.
-
-    Args:
-        clock: The clock.
-        recorder: The recorder.
-    """
+    """Clock whose readings and timers are recorded."""
 
     def __init__(self, clock: Clock, recorder: Recorder) -> None:
         self._clock = clock
@@ -388,8 +376,7 @@ class RecordedClock:
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
         """Run ``callback`` after ``seconds``."""
-        number = self._recorder.next_timer()
-        return self._clock.call_later(seconds, lambda: self._recorder.fired(number, callback))
+        return self._clock.call_later(seconds, self._recorder.timer(callback))
 
     async def sleep(self, seconds: float) -> None:
         """Wait for ``seconds``."""

@@ -11,34 +11,19 @@ import types
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
 from scheduler_core.cycle.attempt import Attempt
-from scheduler_core.recording.journal import NoJournal
+from scheduler_core.cycle.journal import Journal
+from scheduler_core.recording import record_entries as entries
 from scheduler_core.recording.object_types import ObjectTypes
-from scheduler_core.recording.record_entries import (
-    DECISIONS,
-    Answered,
-    Decision,
-    Entry,
-    Placed,
-    Readings,
-    Rejected,
-    SliceOver,
-    Step,
-    Wrote,
-    error_of,
-)
-from scheduler_core.recording.recorded_ports import WRITER
-from scheduler_core.recording.recorder import PortNumbers, TaskSteps
+from scheduler_core.recording.recorder import EPOCH, WRITER, PortNumbers, TaskSteps, TaskWork, placement
 
 T = TypeVar("T")
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,23 +37,19 @@ class Difference:
     """
 
     number: int
-    recorded: Entry | None
-    computed: Entry | None
+    recorded: entries.Entry | None
+    computed: entries.Entry | None
 
 
-class RecordedInput(NoJournal):
+class RecordedInput(Journal):
     """The entries of a record in order, and the journal of the core that replays them.
 
     Changes of profiles need no note: the driver has consumed their entries. Shadows of a replay are not the recorded
     ones.
 
-    Args:
-        entries: The entries.
-
     Attributes:
         objects: Types of objects; set when the scheduler is built.
         head: The next entry; None at the end.
-        decisions: Number of decisions that were equal to the recorded ones.
         changed: Diagnoses that are not as recorded, and placements on other nodes; the replay goes on from the
             recorded state.
         difference: The first difference after which the replay cannot go on; None for none.
@@ -79,39 +60,38 @@ class RecordedInput(NoJournal):
         on_decision: Called with each decision that is equal or changed; returns whether the replay ends there.
         move: Moves a placed pod to the recorded node; returns whether it could be moved.
         timers, deletions: Callbacks by the number of the timer, and by the call.
-        ports: Numbers of calls and of clients of extenders.
     """
 
     objects: ObjectTypes
     # Slices end where the record has it, which is looked up in each step.
     slice_steps = 1
-    follows_binds = True
+    is_building = follows_binds = True
 
-    def __init__(self, entries: Iterable[Entry]) -> None:
+    def __init__(self, record: Iterable[entries.Entry]) -> None:
         self.decisions = 0
         self.changed: list[Difference] = []
         self.difference: Difference | None = None
         self.is_closed = self.is_paused = False
         self.on_input: Callable[[], None] = lambda: None
-        self.on_decision: Callable[[Decision], bool] = _continue
+        self.on_decision: Callable[[entries.Decision], bool] = lambda _: False
         self.move: Callable[[Attempt, str], bool] = lambda *_: False
         self.timers: dict[int, Callable[[], None]] = {}
         self.deletions: dict[str, Callable[[Exception | None], None]] = {}
-        self._entries: Iterator[Entry] = iter(entries)
+        self._entries: Iterator[entries.Entry] = iter(record)
         self._waiters: dict[int | str, asyncio.Future[None]] = {}
         self._seconds: deque[float] = deque()
         self._microseconds: deque[int] = deque()
         self._uids: deque[str] = deque()
-        self.last_seconds, self.last_wall = 0.0, _EPOCH
+        self.last_seconds, self.last_wall = 0.0, EPOCH
         self._current: TaskSteps | None = None
         self.ports = PortNumbers()
         self._tasks = self._timers = 0
-        self.head: Entry | None = None
+        self.head: entries.Entry | None = None
         self._next()
 
     # -- entries ------------------------------------------------------------------------------------------------
 
-    def take(self) -> Entry | None:
+    def take(self) -> entries.Entry | None:
         """Consume the next entry, whose readings are then current."""
         taken = self.head
         self._next()
@@ -124,7 +104,7 @@ class RecordedInput(NoJournal):
         self._uids.clear()
         self.head = next(self._entries, None)
         # The readings behind an entry are those of its effects.
-        while isinstance(self.head, Readings):
+        while isinstance(self.head, entries.Readings):
             self._seconds.extend(self.head.seconds)
             self._microseconds.extend(self.head.microseconds)
             self._uids.extend(self.head.uids)
@@ -135,12 +115,12 @@ class RecordedInput(NoJournal):
         if self.is_paused:
             return
         match self.head:
-            case Step(task=number):
+            case entries.Step(task=number):
                 waiter = self._waiters.get(number)
-            case Answered(call=number):
+            case entries.Answered(call=number):
                 waiter = self._waiters.get(number)
             case _:
-                if not isinstance(self.head, (*DECISIONS, SliceOver)):
+                if not isinstance(self.head, (*entries.DECISIONS, entries.SliceOver)):
                     self.on_input()
                 return
         if waiter is not None and not waiter.done():
@@ -151,7 +131,7 @@ class RecordedInput(NoJournal):
         """Whether nothing more is compared."""
         return self.head is None or self.difference is not None
 
-    def decided(self, decision: Decision) -> None:
+    def decided(self, decision: entries.Decision) -> None:
         """Compare a decision with the next entry."""
         if self.is_over:
             return
@@ -164,7 +144,7 @@ class RecordedInput(NoJournal):
             return
         self._go_on(decision)
 
-    def _go_on(self, decision: Decision) -> None:
+    def _go_on(self, decision: entries.Decision) -> None:
         if self.on_decision(decision):
             self._end()
         else:
@@ -175,19 +155,20 @@ class RecordedInput(NoJournal):
         self._entries, self.head = iter(()), None
         self.on_input()
 
-    def differ(self, computed: Entry | None) -> None:
+    def differ(self, computed: entries.Entry | None) -> None:
         """End the comparison with a difference."""
         if self.difference is None:
             self.difference = Difference(self.decisions, self.head, computed)
             self.on_input()
 
-    async def answer(self, port: str = WRITER) -> Any:
-        """Wait for the answer of a call, and return it or raise its exception."""
+    async def answered(self, port: str, call: Callable[[], Any]) -> Any:
+        """Wait for the recorded answer of a call, which is not made, and return it or raise its exception."""
+        del call
         number = self.ports.next_call(port)
         steps = self._current
         if steps is not None:
             steps.in_port = True
-        while self.is_paused or not (isinstance(self.head, Answered) and self.head.call == number):
+        while self.is_paused or not (isinstance(self.head, entries.Answered) and self.head.call == number):
             try:
                 await self.wait(number)
             except asyncio.CancelledError:
@@ -199,7 +180,7 @@ class RecordedInput(NoJournal):
         answered = self.head
         self.take()
         if answered.error:
-            raise error_of(answered.error, answered.content)
+            raise entries.error_of(answered.error, answered.content)
         return self.objects.value(answered.content)
 
     def wait(self, number: int | str) -> asyncio.Future[None]:
@@ -207,9 +188,10 @@ class RecordedInput(NoJournal):
         waiter = self._waiters[number] = asyncio.get_running_loop().create_future()
         return waiter
 
-    def next_deletion(self, done: Callable[[Exception | None], None]) -> None:
-        """Keep the callback of a deletion until its outcome is the next entry."""
+    def deletion(self, done: Callable[[Exception | None], None]) -> Callable[[Exception | None], None]:
+        """Store the callback of a deletion until its outcome is the next entry."""
         self.deletions[self.ports.next_call(WRITER)] = done
+        return done
 
     # -- clock --------------------------------------------------------------------------------------------------
 
@@ -222,7 +204,7 @@ class RecordedInput(NoJournal):
     def wall(self) -> datetime:
         """Return the recorded reading of the date."""
         if self._microseconds:
-            self.last_wall = _EPOCH + timedelta(microseconds=self._microseconds.popleft())
+            self.last_wall = EPOCH + timedelta(microseconds=self._microseconds.popleft())
         return self.last_wall
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> ReplayedTimer:
@@ -247,7 +229,7 @@ class RecordedInput(NoJournal):
 
     def may_continue(self, steps: TaskSteps) -> bool:
         """Return whether a task may continue: the next entry is its step, or it is within a port."""
-        is_next = isinstance(self.head, Step) and self.head.task == steps.number
+        is_next = isinstance(self.head, entries.Step) and self.head.task == steps.number
         return steps.in_port or (is_next and not self.is_paused)
 
     def step(self, steps: TaskSteps, proceed: Callable[[], Any]) -> Any:
@@ -266,7 +248,7 @@ class RecordedInput(NoJournal):
 
     def is_slice_over(self) -> bool:
         """Return whether the recorded cycle was interrupted after the readings that were taken."""
-        return isinstance(self.head, SliceOver) and not (self._seconds or self._microseconds or self._uids)
+        return isinstance(self.head, entries.SliceOver) and not (self._seconds or self._microseconds or self._uids)
 
     async def between_slices(self, work: Coroutine[Any, Any, None]) -> None:
         """Let recorded input take effect until the recorded step of the task."""
@@ -285,57 +267,39 @@ class RecordedInput(NoJournal):
 
     def placed(self, attempt: Attempt) -> None:
         """Compare a placement; a pod that was recorded on another node is moved there."""
-        info, recorded = attempt.info, self.head
-        name, attempts = attempt.instance.name, attempt.queued.attempts
-        computed = Placed(info.key, info.uid, attempt.node_name, name, attempts)
-        if not isinstance(recorded, Placed) or not _differs_in_node(recorded, computed) or attempt.gang is not None:
+        recorded, computed = self.head, placement(attempt)
+        if attempt.gang is not None or not isinstance(recorded, entries.Placed) or recorded.node == computed.node:
             self.decided(computed)
-        elif self.move(attempt, recorded.node):
+        elif replace(recorded, node=computed.node) == computed and self.move(attempt, recorded.node):
             self.changed.append(Difference(self.decisions, recorded, computed))
             self._go_on(recorded)
         else:
             self.differ(computed)
 
 
-def _is_equal(recorded: Entry | None, computed: Decision) -> bool:
+def _is_equal(recorded: entries.Entry | None, computed: entries.Decision) -> bool:
     """Return whether two decisions are equal whose contents are encoded and decoded."""
-    if not (isinstance(recorded, Wrote) and isinstance(computed, Wrote)):
+    if not (isinstance(recorded, entries.Wrote) and isinstance(computed, entries.Wrote)):
         return False
     return recorded.method == computed.method and _encoded(recorded) == _encoded(computed)
 
 
-def _has_same_effect(recorded: Entry | None, computed: Decision) -> bool:
+def _has_same_effect(recorded: entries.Entry | None, computed: entries.Decision) -> bool:
     """Return whether a pod is rejected in either case, with another diagnosis."""
-    if not (isinstance(recorded, Rejected) and isinstance(computed, Rejected)):
+    if not (isinstance(recorded, entries.Rejected) and isinstance(computed, entries.Rejected)):
         return False
     return (recorded.uid, recorded.profile) == (computed.uid, computed.profile)
 
 
-def _differs_in_node(recorded: Placed, computed: Placed) -> bool:
-    return recorded != computed and replace(recorded, node=computed.node) == computed
-
-
-def _encoded(decision: Wrote) -> Any:
+def _encoded(decision: entries.Wrote) -> Any:
     return msgspec.json.decode(msgspec.json.encode(decision))
 
 
-def _continue(decision: Decision) -> bool:
-    del decision
-    return False
-
-
-class ReplayedWork(Coroutine[Any, Any, T]):
-    """Coroutine of a task that continues when its step is the next entry.
-
-    Args:
-        work: The coroutine.
-        steps: The task.
-        recorded: The record.
-    """
+class ReplayedWork(TaskWork[T]):
+    """Coroutine of a task that continues when its step is the next entry."""
 
     def __init__(self, work: Coroutine[Any, Any, T], steps: TaskSteps, recorded: RecordedInput) -> None:
-        self._work = work
-        self._steps = steps
+        super().__init__(work, steps)
         self._recorded = recorded
         self._thrown: tuple[Any, ...] = ()
 
@@ -349,14 +313,6 @@ class ReplayedWork(Coroutine[Any, Any, T]):
         self._thrown = thrown
         return self._proceed()
 
-    def close(self) -> None:
-        """End without a step."""
-        self._work.close()
-
-    def __await__(self) -> Generator[Any, Any, T]:
-        """Await the work as a part of another task, whose step it then is."""
-        return self._work.__await__()
-
     def _proceed(self) -> Any:
         recorded, work = self._recorded, self._work
         if not recorded.may_continue(self._steps):
@@ -368,13 +324,30 @@ class ReplayedWork(Coroutine[Any, Any, T]):
         return recorded.step(self._steps, lambda: work.throw(*thrown) if thrown else work.send(None))
 
 
+@dataclass(frozen=True, slots=True)
 class ReplayedTimer:
     """Timer that fires when its entry is next."""
 
-    def __init__(self, timers: dict[int, Callable[[], None]], number: int) -> None:
-        self._timers = timers
-        self._number = number
+    timers: dict[int, Callable[[], None]]
+    number: int
 
     def cancel(self) -> None:
         """Drop the callback."""
-        self._timers.pop(self._number, None)
+        self.timers.pop(self.number, None)
+
+
+class ReplayedTiming:
+    """Clock of durations: it consumes no readings, which are those of the scheduler's own clock."""
+
+    def __init__(self, recorded: RecordedInput) -> None:
+        self._recorded = recorded
+        self.call_later = recorded.call_later
+        self.sleep = recorded.sleep
+
+    def now(self) -> float:
+        """Return the last reading."""
+        return self._recorded.last_seconds
+
+    def wall(self) -> datetime:
+        """Return the last reading of the date."""
+        return self._recorded.last_wall

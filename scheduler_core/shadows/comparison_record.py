@@ -8,7 +8,7 @@ from enum import Enum
 
 from msgspec import Struct, field
 
-from scheduler_core.shadows.ledger_figures import LedgerFigures
+from scheduler_core.shadows.ledger import LedgerFigures
 
 KEPT_DIFFERENCES = 100
 """Number of differences that are stored."""
@@ -28,7 +28,6 @@ class ShadowDifference(Struct, frozen=True):
     Attributes:
         when: Time of the decision, UTC.
         pod: ``namespace/name``.
-        kind: What differs.
         live_node: The node of the live profile, "" for none.
         shadow_node: The node of the shadow, "" for none.
         reason: Why they differ; for nodes that both allow, the plugins whose scores decide.
@@ -48,12 +47,7 @@ class ShadowDifference(Struct, frozen=True):
 
 
 class ScorePoints(Struct):
-    """Score differences of one profile, in points of its own total.
-
-    Attributes:
-        count: Number of the differences.
-        total: Their sum.
-    """
+    """Score differences of one profile, in points of its own total."""
 
     count: int = 0
     total: int = 0
@@ -75,14 +69,10 @@ class ComparisonRecord(Struct):
 
     Attributes:
         since: Start, UTC.
-        decided: Number of decisions of the live profile.
-        compared: Number of decisions that the shadow made, too.
         agreed: Number of those that were equal: the same node, or no node.
         kinds: Number of those that differed, by kind.
         skipped: Number of decisions that were not compared, by reason.
-        errors: Number of decisions of the shadow that failed.
         last_error: Message of the last of these.
-        live_points, shadow_points: Score differences under either profile.
         differences: The last differences, oldest first.
         figures: Effect of the shadow's choices on packing and spread; None before the first estimate.
     """

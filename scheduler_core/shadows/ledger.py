@@ -8,14 +8,16 @@ own earlier choices in place of those of the live profile. Then the ledger start
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 
+import numpy as np
 from msgspec import Struct, field
 
 from scheduler_core.cycle.decided_pods import DecidedPod
+from scheduler_core.cycle.percentage_of_nodes import ZONE_LABEL
+from scheduler_core.kernels.packing import imbalance, unusable_shares
 from scheduler_core.ports import Clock
-from scheduler_core.shadows.ledger_figures import LedgerFigures, Requests, StateFigures, measure
 from scheduler_core.snapshot.cluster_cache import ClusterCache
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.overlay import ColumnsOverlay
@@ -25,6 +27,42 @@ MAX_PODS = 300
 MAX_SECONDS = 600.0
 _MEASURE_SECONDS = 1.0
 
+Requests = tuple[tuple[str, int], ...]
+"""(resource, amount) of what a pod requests, with amounts above 0."""
+
+
+class StateFigures(Struct, frozen=True):
+    """Figures of one state of the cluster.
+
+    Attributes:
+        imbalance: By resource, the standard deviation of the nodes' utilization, 0 to 0.5.
+        unusable: By resource, the share of its free amount on nodes where a carried pod would not fit, averaged over
+            the carried pods, 0 to 1.
+        zone_skew: Difference between the zones with the most and the fewest carried pods; None without two zones.
+    """
+
+    empty_nodes: int
+    imbalance: Mapping[str, float]
+    unusable: Mapping[str, float]
+    zone_skew: int | None
+    placed: int
+
+
+class LedgerFigures(Struct, frozen=True):
+    """Estimate of the effect of a shadow's choices.
+
+    Attributes:
+        since: Start of the period, UTC.
+        moved: Number of those that have another node than in the cluster, or none.
+    """
+
+    since: datetime
+    pods: int
+    moved: int
+    live: StateFigures
+    shadow: StateFigures
+
+
 Decide = Callable[[DecidedPod], str | None]
 """Decides a pod on the present columns; returns the node, "" for none, None for an error."""
 
@@ -33,10 +71,8 @@ class _Carried(Struct):
     """A pod with the shadow's choice.
 
     Attributes:
-        info: The pod.
         live_node: Its node in the cluster, "" for none.
         node_name: The shadow's choice, "" for none.
-        requests: Its requests.
     """
 
     info: PodInfo
@@ -64,25 +100,15 @@ class _Period(Struct):
 class ShadowLedger:
     """Choices of one shadow that are carried forward.
 
-    Args:
-        cache: The nodes, and the pods that have a node.
-        clock: Time.
-        max_pods: Number of pods after which it starts again.
-        max_seconds: Time after which it starts again.
-
     Attributes:
         figures: The last estimate; None before the first.
         seconds: Time that the last call of :meth:`carry` took; set by its caller.
     """
 
-    def __init__(
-        self, cache: ClusterCache, clock: Clock, *, max_pods: int = MAX_PODS, max_seconds: float = MAX_SECONDS
-    ) -> None:
+    def __init__(self, cache: ClusterCache, clock: Clock) -> None:
         self._cache = cache
         self._nodes: NodeColumns = cache.columns
         self._clock = clock
-        self._max_pods = max_pods
-        self._max_seconds = max_seconds
         self._measured = float("-inf")
         self._period = _Period(clock.now(), clock.wall())
         self.figures: LedgerFigures | None = None
@@ -98,7 +124,6 @@ class ShadowLedger:
 
         Args:
             pods: The decisions in their order, the last of the live state. Those with ``skipped`` stay as they are.
-            decide: Decides one pod.
         """
         self._start_again_if_due()
         decided = list(pods)
@@ -171,12 +196,12 @@ class ShadowLedger:
 
     def _start_again_if_due(self) -> None:
         period, now = self._period, self._clock.now()
-        if len(period.pods) >= self._max_pods or now - period.started >= self._max_seconds:
+        if len(period.pods) >= MAX_PODS or now - period.started >= MAX_SECONDS:
             self._period = _Period(now, self._clock.wall())
 
     def _is_due(self) -> bool:
         now, period = self._clock.now(), self._period
-        if now - self._measured < _MEASURE_SECONDS and len(period.pods) < self._max_pods:
+        if now - self._measured < _MEASURE_SECONDS and len(period.pods) < MAX_PODS:
             return False
         self._measured = now
         return True
@@ -185,4 +210,40 @@ class ShadowLedger:
         pods = self._period.pods.values()
         placed = (each.node_name if carried else each.live_node for each in pods)
         kinds = Counter(each.requests for each in pods)
-        return measure(self._nodes, kinds, (name for name in placed if self._nodes.row_of(name) != NO_ROW))
+        return _measure(self._nodes, kinds, (name for name in placed if self._nodes.row_of(name) != NO_ROW))
+
+
+def _measure(nodes: NodeColumns, kinds: Mapping[Requests, int], placed: Iterable[str]) -> StateFigures:
+    """Measure the present state of the columns.
+
+    Args:
+        kinds: Number of carried pods by their requests.
+    """
+    alive = np.flatnonzero(nodes.alive)
+    requested, allocatable = nodes.requested[:, alive], nodes.allocatable[:, alive]
+    columns = {name: column for column in range(len(allocatable)) if (name := nodes.resources.keys[column])}
+    balances = {name: imbalance(requested[column], allocatable[column]) for name, column in columns.items()}
+    amounts = np.maximum(allocatable - requested, 0)
+    free = {name: amounts[column] for name, column in columns.items()}
+    slots = nodes.allowed_pods[alive] > nodes.pod_count[alive]
+    known = [(requests, count) for requests, count in kinds.items() if all(name in free for name, _ in requests)]
+    found = list(placed)
+    return StateFigures(
+        empty_nodes=int((nodes.pod_count[alive] == 0).sum()),
+        imbalance={name: value for name, value in balances.items() if value is not None},
+        unusable=unusable_shares(free, slots, known),
+        zone_skew=_zone_skew(nodes, found),
+        placed=len(found),
+    )
+
+
+def _zone_skew(nodes: NodeColumns, placed: Iterable[str]) -> int | None:
+    zones = [None if node is None else node.metadata.labels.get(ZONE_LABEL) for node in nodes.nodes]
+    counts = Counter({zone: 0 for zone in zones if zone is not None})
+    if len(counts) < 2:
+        return None
+    for name in placed:
+        zone = zones[nodes.row_of(name)]
+        if zone is not None:
+            counts[zone] += 1
+    return max(counts.values()) - min(counts.values())

@@ -25,14 +25,6 @@ class Shadow(Struct):
     """A running shadow profile.
 
     Attributes:
-        name: Name of the profile.
-        settings: How it is run.
-        instance: The revision of the profile.
-        budget: Time that it may use.
-        ledger: Its choices that are carried forward.
-        record: Results.
-        live_revision: Revision of the live profile in these results.
-        failures: Number of consecutive errors.
         paused_until: End of the pause after errors, in the clock's seconds.
     """
 

@@ -11,9 +11,10 @@ What a shadow decides is compared and counted. It is never assumed, reserved or 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol
+from dataclasses import dataclass, field
 
 from scheduler_core.cycle.decided_pods import STATE_CHANGED, DecidedPod, DecidedPods
+from scheduler_core.cycle.journal import Journal
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.ports import Clock
 from scheduler_core.runtime.framework_instance import FrameworkInstance
@@ -27,48 +28,24 @@ from scheduler_core.shadows.time_budget import TimeBudget
 from scheduler_core.snapshot.cluster_cache import ClusterCache
 
 
-class SuspensionJournal(Protocol):
-    """What shadows use of a scheduler's journal."""
-
-    def suspending(self) -> None:
-        """Note that changes are deferred from now on."""
-
-    def resuming(self) -> None:
-        """Note that the deferred changes take effect next."""
-
-
+@dataclass(slots=True)
 class ShadowProfiles:
     """The shadows of all live profiles.
 
-    Args:
-        cache: The nodes, and the pods that have a node.
+    Attributes:
         decided: Decisions of live profiles.
-        comparison: Makes and compares decisions.
         suspension: Defers changes while shadows decide.
-        profiles: Live profiles.
-        clock: Time.
         journal: Notes when changes are deferred.
     """
 
-    def __init__(
-        self,
-        *,
-        cache: ClusterCache,
-        decided: DecidedPods,
-        comparison: SliceComparison,
-        suspension: Suspension,
-        profiles: ProfileTable,
-        clock: Clock,
-        journal: SuspensionJournal,
-    ) -> None:
-        self._cache = cache
-        self._decided = decided
-        self._comparison = comparison
-        self._suspension = suspension
-        self._profiles = profiles
-        self._clock = clock
-        self._journal = journal
-        self._shadows: dict[str, Shadow] = {}
+    cache: ClusterCache
+    decided: DecidedPods
+    comparison: SliceComparison
+    suspension: Suspension
+    profiles: ProfileTable
+    clock: Clock
+    journal: Journal
+    _shadows: dict[str, Shadow] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[Shadow]:
         return iter(list(self._shadows.values()))
@@ -85,32 +62,32 @@ class ShadowProfiles:
             if old is not None and old.instance is instance and old.settings == settings:
                 self._shadows[name] = old
                 continue
-            budget = TimeBudget(settings.budget_percent / 100, self._clock.now)
-            ledger, record = ShadowLedger(self._cache, self._clock), ComparisonRecord(self._clock.wall())
+            budget = TimeBudget(settings.budget_percent / 100, self.clock.now)
+            ledger, record = ShadowLedger(self.cache, self.clock), ComparisonRecord(self.clock.wall())
             self._shadows[name] = Shadow(name, settings, instance, budget, ledger, record)
         running = {id(shadow.instance) for shadow in self}
         for shadow in before.values():
             if id(shadow.instance) not in running:
                 shadow.instance.retire()
-        self._decided.profiles = frozenset(shadow.settings.shadow_of for shadow in self)
+        self.decided.profiles = frozenset(shadow.settings.shadow_of for shadow in self)
         if not self._shadows:
-            self._decided.take()
+            self.decided.take()
 
     async def compare(self) -> None:
         """Let the binding tasks send their binds, then decide the sample of the recorded decisions again."""
-        pods = self._decided.take()
+        pods = self.decided.take()
         plan = self._plan(pods)
-        if self._suspension.waiting_tasks or not plan:
-            await self._clock.sleep(0)
+        if self.suspension.waiting_tasks or not plan:
+            await self.clock.sleep(0)
         if not plan:
             return
-        self._journal.suspending()
-        with self._suspension.of_cycle():
+        self.journal.suspending()
+        with self.suspension.of_cycle():
             try:
-                await self._clock.sleep(0)
+                await self.clock.sleep(0)
                 await self._compare(pods, plan)
             finally:
-                self._journal.resuming()
+                self.journal.resuming()
 
     # -- choosing -----------------------------------------------------------------------------------------------
 
@@ -135,15 +112,15 @@ class ShadowProfiles:
     def _start_again_with_live_revision(self, shadow: Shadow, revision: str) -> None:
         if shadow.live_revision != revision:
             if shadow.live_revision:
-                shadow.record = ComparisonRecord(self._clock.wall())
-                shadow.ledger = ShadowLedger(self._cache, self._clock)
+                shadow.record = ComparisonRecord(self.clock.wall())
+                shadow.ledger = ShadowLedger(self.cache, self.clock)
             shadow.live_revision = revision
 
     def _is_skipped(self, shadow: Shadow, pod: DecidedPod) -> bool:
         reason = pod.skipped
         if not reason and not shadow.samples(pod):
             reason = NOT_SAMPLED
-        elif not reason and shadow.paused_until > self._clock.now():
+        elif not reason and shadow.paused_until > self.clock.now():
             reason = PAUSED
         elif not reason and not shadow.settings.calls_extenders and shadow.has_interested_extender(pod):
             reason = HAS_EXTENDERS
@@ -163,15 +140,15 @@ class ShadowProfiles:
             changed = len(places) - len(chosen[shadow.name])
             if changed:
                 shadow.record.skipped[STATE_CHANGED] += changed
-        await self._comparison.run(pods, [(shadow, made) for shadow in self if (made := chosen[shadow.name])])
+        await self.comparison.run(pods, [(shadow, made) for shadow in self if (made := chosen[shadow.name])])
 
     def _is_live(self, pod: DecidedPod) -> bool:
         """Return whether the revision that decided is still live, so that its scores can be compared."""
-        return self._profiles.get(pod.profile) is pod.instance
+        return self.profiles.get(pod.profile) is pod.instance
 
     def _comparable_from(self, pods: Sequence[DecidedPod]) -> int:
         """Return the place from which on nothing but the decided pods changed the state."""
-        after = self._decided.mark()
+        after = self.decided.mark()
         now = after[1:]
         for place in range(len(pods) - 1, -1, -1):
             pod = pods[place]

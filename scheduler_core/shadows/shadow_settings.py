@@ -11,7 +11,6 @@ class ShadowSettings(Struct, frozen=True):
     """How a shadow profile is run.
 
     Attributes:
-        shadow_of: Scheduler name of the live profile.
         sample_percent: Percentage of the live profile's decisions that are compared, 1 to 100.
         budget_percent: Largest percentage of the scheduler's time that the shadow uses, 1 to 100.
         calls_extenders: Whether its extenders are called.

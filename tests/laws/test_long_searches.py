@@ -19,11 +19,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from scheduler_core.cycle.journal import Journal
 from scheduler_core.errors import AttemptLimitError
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.devices import DeviceClass, ResourceClaim, ResourceSlice
 from scheduler_core.model.pod_group import GroupSource
-from scheduler_core.recording.journal import NoJournal
 from scheduler_core.scheduler import SchedulerOptions, SchedulerPorts
 from scheduler_core.snapshot.indexes.device_index import DeviceIndex, DeviceObject
 from tests.support.builders import node, pod
@@ -201,7 +201,7 @@ GIVEN_UP = {
 """Rows that exceed the limit of an attempt."""
 
 
-class Slices(NoJournal):
+class Slices(Journal):
     """Journal that sets the size of slices."""
 
     def __init__(self, steps: int) -> None:
@@ -212,7 +212,7 @@ def world(objects: Objects, *, slice_steps: int | None = None, attempt_steps: in
     """Return a scheduler with the objects, whose pod has not arrived."""
     writer = RecordingClaimWriter()
     options = SchedulerOptions(attempt_steps=attempt_steps)
-    ports = SchedulerPorts(claims=writer, journal=NoJournal() if slice_steps is None else Slices(slice_steps))
+    ports = SchedulerPorts(claims=writer, journal=Journal() if slice_steps is None else Slices(slice_steps))
     made = rig(defaults=default_plugins(), options=options, ports=ports, serve=False)
     made.serve(configured(DEFAULT_NAME, "DynamicResources", {"filterTimeout": "0s"}))
     made.scheduler.group_feed.serve(GroupSource.BAYPLAN)

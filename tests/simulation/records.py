@@ -12,9 +12,10 @@ from msgspec.structs import replace
 
 from scheduler_core.framework.registry import Registry
 from scheduler_core.in_tree import in_tree_registry
-from scheduler_core.record_assembly import Difference, ReplayLoop, header_of, replay_of
+from scheduler_core.record_assembly import ReplayLoop, header_of, replay_of
 from scheduler_core.recording.record_entries import Entry
 from scheduler_core.recording.record_file import RecordHeader, RecordReader, frame_of, start_of_file
+from scheduler_core.recording.replayed_input import Difference
 from scheduler_core.scheduler_options import SchedulerOptions, SchedulerPorts
 from tests.simulation.api_server import ApiServer
 from tests.simulation.fault_counts import FaultCounts

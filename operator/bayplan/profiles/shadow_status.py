@@ -23,7 +23,7 @@ from scheduler_core.scheduler import Scheduler
 
 if TYPE_CHECKING:
     from scheduler_core.shadows.comparison_record import ShadowDifference
-    from scheduler_core.shadows.ledger_figures import LedgerFigures, StateFigures
+    from scheduler_core.shadows.ledger import LedgerFigures, StateFigures
     from scheduler_core.shadows.shadow import Shadow
 
 _MAX_ERROR_LENGTH = 4096

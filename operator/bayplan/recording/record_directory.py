@@ -37,14 +37,8 @@ class RecordDirectory:
 
     Args:
         path: The directory; it is created.
-        header: Header of the first file.
-        max_bytes: Maximum size of all records.
-        max_seconds: Maximum age of a file that is not written to any more.
         wall: Returns the date and time, UTC.
         now: Returns monotonic seconds, for the age of files of this run: the date may be set.
-
-    Attributes:
-        written: Bytes written.
 
     Raises:
         ConfigError: The directory cannot be written to.

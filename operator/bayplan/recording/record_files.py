@@ -12,13 +12,7 @@ from scheduler_core.recording.record_file import Frame, RecordError, RecordHeade
 
 @dataclass
 class RecordFiles:
-    """The files of a run, in order.
-
-    Attributes:
-        header: Header of the first file.
-        paths: The files.
-        notes: Ends of files that are missing, after the frames were read.
-    """
+    """The files of a run, in order."""
 
     header: RecordHeader
     paths: Sequence[Path]
@@ -41,9 +35,6 @@ class RecordFiles:
 
 def open_record(path: Path) -> RecordFiles:
     """Return the record of which a file is a part, or the newest one of a directory.
-
-    Args:
-        path: A file, whose other parts are beside it, or a directory.
 
     Raises:
         RecordError: There is no record, or parts of it are missing.

@@ -21,8 +21,6 @@ class Recording:
 
     Args:
         recorder: The recorder.
-        directory: Its files.
-        clock: Time between flushes.
     """
 
     def __init__(self, recorder: Recorder, directory: RecordDirectory, clock: SystemClock) -> None:
@@ -55,10 +53,6 @@ class Unrecorded:
 
 def recorded_scheduler(settings: Settings, parts: Unrecorded) -> tuple[Scheduler, Recording]:
     """Return a scheduler whose input and decisions are recorded, and the record.
-
-    Args:
-        settings: Name the directory and its bounds.
-        parts: Parts of the scheduler.
 
     Raises:
         ConfigError: The directory cannot be written to.

@@ -20,10 +20,10 @@ from bayplan.simulation.memory_cluster import offline_scheduler
 from bayplan.simulation.simulated_profiles import build_profiles
 from bayplan.simulation.simulation import installed_plugins
 from scheduler_core.errors import ConfigError, Problem, SchedulerCoreError
-from scheduler_core.record_assembly import Difference, ReplayLoop, replay_of
+from scheduler_core.record_assembly import Replay, ReplayLoop, replay_of
 from scheduler_core.recording.record_entries import Decision, Entry, Placed, Rejected
 from scheduler_core.recording.record_file import RecordError
-from scheduler_core.recording.replay import Replay
+from scheduler_core.recording.replayed_input import Difference
 from scheduler_core.scheduler import Scheduler
 from scheduler_core.shadows.shadow import Shadow
 from scheduler_core.shadows.shadow_settings import ShadowSettings
@@ -32,12 +32,7 @@ _MICROSECONDS = 1_000_000
 
 
 class Moment:
-    """The scheduler when the replay has reached a decision; it can be looked at until the replay goes on or ends.
-
-    Args:
-        scheduler: The scheduler.
-        replay: The replay.
-    """
+    """The scheduler when the replay has reached a decision; it can be looked at until the replay goes on or ends."""
 
     def __init__(self, scheduler: Scheduler, replay: Replay) -> None:
         self._scheduler = scheduler
@@ -78,12 +73,8 @@ class ReplayResult:
     """Result of a replay.
 
     Attributes:
-        decisions: Number of decisions that are equal.
-        placed, rejected: How many of them are placements and rejections.
-        changed: Rejections with another diagnosis than recorded, and placements on another node.
         difference: The first difference after which the replay cannot go on; None for none.
         explanation: The pod at its decision; None if the replay did not stop there.
-        decision: That decision.
         first, last: Date and time of the first and last entries.
         shadow: Decisions of the other profile; None without one.
     """
@@ -128,10 +119,6 @@ class _Stop:
 
 def replay(record: RecordFiles, options: ReplayOptions) -> ReplayResult:
     """Replay a record.
-
-    Args:
-        record: The record.
-        options: Options.
 
     Raises:
         RecordError: The record cannot be replayed, or has no decision on the pod.

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from scheduler_core.cycle.cycle_slices import CycleSlices
+from scheduler_core.cycle.journal import Journal
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.errors import AttemptLimitError
-from scheduler_core.recording.journal import NoJournal
 from scheduler_core.step_counter import StepCounter
 from tests.support.virtual_clock import VirtualClock
 
@@ -24,7 +24,7 @@ class Interrupted:
     def __init__(self) -> None:
         self.steps = StepCounter(SLICE, attempt_steps=100, dry_run_steps=30)
         self.suspension = Suspension()
-        self.slices = CycleSlices(self.steps, self.suspension, VirtualClock(), NoJournal())
+        self.slices = CycleSlices(self.steps, self.suspension, VirtualClock(), Journal())
         self.seen: list[bool] = []
         self.applied: list[int] = []
 

@@ -11,12 +11,12 @@ from bayplan.kube.http.connection import ApiConnection, ApiRequest, Lane
 from bayplan.kube.writes.claim_writes import ClaimWrites
 from msgspec.structs import replace
 
+from scheduler_core.cycle.journal import Journal
 from scheduler_core.errors import ConflictError, NotFoundError
 from scheduler_core.model.devices import DELETE_PROTECTION, ClaimConsumer, ResourceClaim
 from scheduler_core.model.pod import ExtendedResourceClaimStatus, ExtendedResourceRequest
 from scheduler_core.plugins.dynamic_resources.pod_claims import claim_in_memory, with_requests
 from scheduler_core.ports import ClaimWriter
-from scheduler_core.recording.journal import NoJournal
 from tests.support.builders import pod
 from tests.support.devices import DRIVER, allocated_claim, claim, exactly, with_meta
 from tests.support.fake_api import FakeApi, Response, error_response
@@ -119,7 +119,7 @@ async def test_creation_for_extended_resources(api: FakeApi, writes: ClaimWrites
     api.on("POST", CLAIMS, WRITTEN)
     user = pod("p", namespace="ns", uid="uid-of-p")
     requests = claim(exactly("container-0-request-0")).spec.devices.requests
-    requested = with_requests(claim_in_memory(user, NoJournal().new_uid), requests)
+    requested = with_requests(claim_in_memory(user, Journal().new_uid), requests)
     written = await writes.create(with_meta(requested, finalizers=(DELETE_PROTECTION,)))
     assert written.metadata.name == "c0"
     assert api.received[0].json["metadata"] == {

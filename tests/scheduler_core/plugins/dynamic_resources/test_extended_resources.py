@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from scheduler_core.cycle.journal import Journal
 from scheduler_core.model.devices import EXTENDED_RESOURCE_CLAIM
 from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.pod import Container
@@ -14,7 +15,6 @@ from scheduler_core.plugins.dynamic_resources.pod_claims import (
     is_in_memory,
     node_requests,
 )
-from scheduler_core.recording.journal import NoJournal
 from scheduler_core.snapshot.indexes.device_index import ClaimTable
 from tests.support.builders import container, pod
 from tests.support.devices import claim, with_meta
@@ -127,7 +127,7 @@ def test_claim_of_an_earlier_attempt() -> None:
 def test_claim_in_memory() -> None:
     """A claim in memory is recognized, belongs to the pod, and has a unique UID."""
     user = pod("p", namespace="ns", uid="uid-of-p")
-    first, second = claim_in_memory(user, NoJournal().new_uid), claim_in_memory(user, NoJournal().new_uid)
+    first, second = claim_in_memory(user, Journal().new_uid), claim_in_memory(user, Journal().new_uid)
     assert is_in_memory(first)
     assert first.metadata.uid != second.metadata.uid
     assert extended_claim_of(user, [first]) is first
@@ -138,7 +138,7 @@ def test_claims_for_resources_are_found_by_owner() -> None:
     """The table returns the newest versions of an owner's claims until they are removed."""
     user = pod("p", namespace="ns", uid="uid-of-p")
     table = ClaimTable()
-    made = with_meta(claim_in_memory(user, NoJournal().new_uid), name="made", uid="u", resource_version="1")
+    made = with_meta(claim_in_memory(user, Journal().new_uid), name="made", uid="u", resource_version="1")
     for each in (made, with_meta(made, name="of-template", uid="u2", annotations={}), claim()):
         table.assign(each)
     assert table.for_resources_of("uid-of-p") == (made,)

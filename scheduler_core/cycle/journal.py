@@ -1,13 +1,9 @@
-"""Protocol by which a scheduler reports what a record needs, and its null implementation.
-
-The other input passes through ports and feeds, which a recorder wraps; see
-:class:`scheduler_core.recording.recorder.Recorder`.
-"""
+"""What a scheduler reports for a record; other input passes through its ports and feeds, which a recorder wraps."""
 
 from __future__ import annotations
 
 from collections.abc import Coroutine, Iterable
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 from uuid import uuid4
 
 from scheduler_core.config.profile_config import ProfileConfig
@@ -18,22 +14,24 @@ from scheduler_core.step_counter import SLICE_STEPS
 T = TypeVar("T")
 
 
-class Journal(Protocol):
-    """Receives the order of the scheduler's steps, changes of profiles, and placements.
+class Journal:
+    """Receives the order of the scheduler's steps, changes of profiles, and placements; this one records nothing.
 
     Attributes:
         slice_steps: Steps after which :meth:`is_slice_over` is called.
         follows_binds: Whether :meth:`placed` and :meth:`steps` of binding cycles are called.
     """
 
-    slice_steps: int
-    follows_binds: bool
+    slice_steps = SLICE_STEPS
+    follows_binds = False
 
     def steps(self, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
         """Return a coroutine that does the same work, for a task of the scheduler; its steps are ordered."""
+        return work
 
     def new_uid(self) -> str:
         """Return a random UUID."""
+        return str(uuid4())
 
     def begun(self) -> None:
         """Note that the scheduling loop begins."""
@@ -43,12 +41,15 @@ class Journal(Protocol):
 
     async def paused(self, work: Coroutine[Any, Any, None]) -> None:
         """Do work that lets other tasks run and does not affect decisions; only its end is a step."""
+        await work
 
     def is_slice_over(self) -> bool:
         """Return whether a slice of a cycle that is used up ends here."""
+        return True
 
     async def between_slices(self, work: Coroutine[Any, Any, None]) -> None:
         """Do work that lets other tasks run between two slices of a cycle; the cycle is suspended."""
+        await work
 
     def suspending(self) -> None:
         """Note that changes are deferred from now on, because shadows decide."""
@@ -70,57 +71,3 @@ class Journal(Protocol):
 
     def placed(self, attempt: Attempt) -> None:
         """Note that a node was chosen for a pod, whose binding cycle begins; a replay may move it to another node."""
-
-
-class NoJournal:
-    """Journal of a scheduler that is not recorded."""
-
-    slice_steps = SLICE_STEPS
-    follows_binds = False
-
-    def steps(self, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
-        """Return the work."""
-        return work
-
-    def new_uid(self) -> str:
-        """Return a random UUID."""
-        return str(uuid4())
-
-    def begun(self) -> None:
-        """Do nothing."""
-
-    def ended(self) -> None:
-        """Do nothing."""
-
-    async def paused(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do the work."""
-        await work
-
-    def is_slice_over(self) -> bool:
-        """Return True."""
-        return True
-
-    async def between_slices(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do the work."""
-        await work
-
-    def suspending(self) -> None:
-        """Do nothing."""
-
-    def resuming(self) -> None:
-        """Do nothing."""
-
-    def building(self, config: ProfileConfig | None) -> None:
-        """Do nothing."""
-
-    def built(self, instance: FrameworkInstance) -> None:
-        """Do nothing."""
-
-    def activating(self, instances: Iterable[FrameworkInstance]) -> None:
-        """Do nothing."""
-
-    def withdrawing(self, name: str) -> None:
-        """Do nothing."""
-
-    def placed(self, attempt: Attempt) -> None:
-        """Do nothing."""
