@@ -7,7 +7,7 @@ operator, because they count towards the cost.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -367,8 +367,14 @@ def _matches_type(kind: Type, value: Any) -> bool:
     return True
 
 
+def _split(cost: CallCost) -> tuple[int, Callable[[Sequence[Any], Any], int] | None]:
+    """Return a cost as a number, or as the function that computes it."""
+    return (cost, None) if isinstance(cost, int) else (0, cost)
+
+
 def _sequence(args: list[Run], run: Implementation, cost: CallCost) -> Run:
     last = len(args) - 1
+    fixed, price = _split(cost)
 
     def evaluate(frame: Frame) -> Any:
         values: list[Any] = []
@@ -381,9 +387,9 @@ def _sequence(args: list[Run], run: Implementation, cost: CallCost) -> Run:
             if len(values) == last:
                 values.append(ERROR_VALUE)
             if len(values) > last:
-                frame.charge(cost if isinstance(cost, int) else cost(values, ERROR_VALUE))
+                frame.charge(fixed if price is None else price(values, ERROR_VALUE))
             raise
-        frame.cost += cost if isinstance(cost, int) else cost(values, result)
+        frame.cost += fixed if price is None else price(values, result)
         if frame.cost > frame.cost_to_check:
             frame.check()
         return result
@@ -392,6 +398,8 @@ def _sequence(args: list[Run], run: Implementation, cost: CallCost) -> Run:
 
 
 def _binary(left: Run, right: Run, run: Implementation, cost: CallCost) -> Run:
+    fixed, price = _split(cost)
+
     def evaluate(frame: Frame) -> Any:
         one: Any = ERROR_VALUE
         two: Any = ERROR_VALUE
@@ -402,9 +410,9 @@ def _binary(left: Run, right: Run, run: Implementation, cost: CallCost) -> Run:
         except EvaluationError:
             if one is ERROR_VALUE:
                 two = _value_or_error(right, frame)
-            frame.charge(cost if isinstance(cost, int) else cost((one, two), ERROR_VALUE))
+            frame.charge(fixed if price is None else price((one, two), ERROR_VALUE))
             raise
-        frame.cost += cost if isinstance(cost, int) else cost((one, two), result)
+        frame.cost += fixed if price is None else price((one, two), result)
         if frame.cost > frame.cost_to_check:
             frame.check()
         return result

@@ -43,4 +43,4 @@ _ROWS = [
 FUNCTIONS: dict[str, Function] = {}
 for _row in _ROWS:
     _known = FUNCTIONS.get(_row.name)
-    FUNCTIONS[_row.name] = replace(_known, overloads=_known.overloads + _row.overloads) if _known else _row
+    FUNCTIONS[_row.name] = replace(_known, rows=_known.rows + _row.rows) if _known else _row

@@ -156,22 +156,6 @@ def compare(left: Any, right: Any, name: str) -> int:
     raise no_overload(name, left)
 
 
-def _less(left: Any, right: Any, _frame: Frame) -> bool:
-    return compare(left, right, "_<_") < 0
-
-
-def _less_equal(left: Any, right: Any, _frame: Frame) -> bool:
-    return compare(left, right, "_<=_") <= 0
-
-
-def _greater(left: Any, right: Any, _frame: Frame) -> bool:
-    return compare(left, right, "_>_") > 0
-
-
-def _greater_equal(left: Any, right: Any, _frame: Frame) -> bool:
-    return compare(left, right, "_>=_") >= 0
-
-
 def checked(kind: type, number: int) -> Any:
     """Return *number* as an int or Uint. Raises EvaluationError: the number exceeds the type."""
     if kind is int:
@@ -323,10 +307,10 @@ FUNCTIONS = [
     operator("_-_", "(double, double) -> double; (duration, duration) -> duration", _subtract),
     operator("_-_", "(int, int) -> int; (timestamp, duration) -> timestamp", _subtract),
     operator("_-_", "(timestamp, timestamp) -> duration; (uint, uint) -> uint", _subtract),
-    *_order("_<=_", _less_equal),
-    *_order("_<_", _less),
-    *_order("_>=_", _greater_equal),
-    *_order("_>_", _greater),
+    *_order("_<=_", lambda left, right, _frame: compare(left, right, "_<=_") <= 0),
+    *_order("_<_", lambda left, right, _frame: compare(left, right, "_<_") < 0),
+    *_order("_>=_", lambda left, right, _frame: compare(left, right, "_>=_") >= 0),
+    *_order("_>_", lambda left, right, _frame: compare(left, right, "_>_") > 0),
     function("_?_:_", "(bool, A, A) -> A"),
     function("_?._", "(dyn, string) -> optional(V)"),
     function(

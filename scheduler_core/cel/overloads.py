@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import ceil
 from typing import Any
 
@@ -245,21 +246,34 @@ class Overload:
     cost: CallCost | None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Function:
-    """A function or operator.
+    """A function or operator; one row of the table, or all rows of its name.
 
     Attributes:
+        rows: Signatures, their implementation, and the cost if one of these overloads is the only one that matches.
         run: Implementation for all overloads, which checks types itself; None if the overloads have one each.
         cost: The cost if no overload has its own.
         guarded: Whether the types of arguments are checked before an overload is called.
     """
 
     name: str
-    overloads: tuple[Overload, ...]
+    rows: tuple[tuple[str, Implementation | None, CallCost | None], ...]
     run: Implementation | None = None
     cost: CallCost = 1
     guarded: bool = True
+
+    @cached_property
+    def overloads(self) -> tuple[Overload, ...]:
+        """The overloads, in the order in which they are tried; parsed when the first expression uses the function."""
+        return tuple(
+            [
+                _overload(form.strip(), signature.partition(" -> ")[2], run, cost)
+                for signatures, run, cost in self.rows
+                for signature in signatures.split(";")
+                for form in signature.partition(" -> ")[0].split("|")
+            ]
+        )
 
 
 def function(
@@ -279,27 +293,21 @@ def function(
         exact: The cost of a call if one of these overloads is the only one that matches by type.
         guarded: Whether types are checked before *run* is called.
     """
-    return Function(name, _overloads(signatures, run, exact), cost=cost, guarded=guarded)
+    return Function(name, ((signatures, run, exact),), cost=cost, guarded=guarded)
 
 
 def operator(name: str, signatures: str, run: Implementation, exact: CallCost | None = None) -> Function:
     """Return a row of an operator or function whose implementation serves all overloads and checks types itself."""
-    return Function(name, _overloads(signatures, None, exact), run)
+    return Function(name, ((signatures, None, exact),), run)
 
 
-def _overloads(signatures: str, run: Implementation | None, cost: CallCost | None) -> tuple[Overload, ...]:
-    overloads = []
-    for signature in signatures.split(";"):
-        forms, _, result_text = signature.partition(" -> ")
-        result = parse_type(result_text)
-        for form in forms.split("|"):
-            target, dot, arguments = form.strip().rpartition(".(")
-            args = parse_type(f"arguments{'(' if dot else ''}{arguments}").params
-            if target:
-                args = (parse_type(target), *args)
-            params = tuple(dict.fromkeys(_params((*args, result))))
-            overloads.append(Overload(bool(target), args, result, params, run, cost))
-    return tuple(overloads)
+def _overload(form: str, result: str, run: Implementation | None, cost: CallCost | None) -> Overload:
+    target, dot, arguments = form.rpartition(".(")
+    args = parse_type(f"arguments{'(' if dot else ''}{arguments}").params
+    if target:
+        args = (parse_type(target), *args)
+    kind = parse_type(result)
+    return Overload(bool(target), args, kind, tuple(dict.fromkeys(_params((*args, kind)))), run, cost)
 
 
 def _params(kinds: tuple[Type, ...]) -> list[Type]:

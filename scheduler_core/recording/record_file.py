@@ -40,6 +40,10 @@ class RecordError(SchedulerCoreError):
     """A file is not a record that this version can read; the message has the reason and the remedy."""
 
 
+class _CutError(Exception):
+    """A frame is incomplete or corrupt."""
+
+
 class RecordHeader(msgspec.Struct, frozen=True, kw_only=True):
     """Circumstances of a record.
 
@@ -160,30 +164,28 @@ class RecordReader:
         head = self._read(_FRAME.size)
         if not head:
             return None
-        if len(head) < _FRAME.size:
-            self._cut(where, "the file ends within a frame")
+        try:
+            return self._checked(head)
+        except _CutError as cut:
+            self.note = f"{self._name}: {cut} at byte {where}; what follows is not read"
             return None
+
+    def _checked(self, head: bytes) -> tuple[int, int, bytes]:
+        if len(head) < _FRAME.size:
+            raise _CutError("the file ends within a frame")
         length, checksum, kind, wall_microseconds = _FRAME.unpack(head)
         if length > _MOST_BYTES:
-            self._cut(where, f"the length of a frame is {length}")
-            return None
+            raise _CutError(f"the length of a frame is {length}")
         packed = self._read(length)
         if len(packed) < length:
-            self._cut(where, "the file ends within a frame")
-            return None
+            raise _CutError("the file ends within a frame")
         if zlib.crc32(head[_CHECKED_FROM:] + packed) != checksum:
-            self._cut(where, "the checksum of a frame is wrong")
-            return None
+            raise _CutError("the checksum of a frame is wrong")
         unpacker = zlib.decompressobj()
         try:
             payload = unpacker.decompress(packed, _MOST_BYTES)
         except zlib.error as error:
-            self._cut(where, f"a frame cannot be decompressed ({error})")
-            return None
+            raise _CutError(f"a frame cannot be decompressed ({error})") from error
         if not unpacker.eof:
-            self._cut(where, "a frame is too long")
-            return None
+            raise _CutError("a frame is too long")
         return kind, wall_microseconds, payload
-
-    def _cut(self, where: int, why: str) -> None:
-        self.note = f"{self._name}: {why} at byte {where}; what follows is not read"

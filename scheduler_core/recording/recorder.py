@@ -115,6 +115,7 @@ class Recorder(Journal):
         self._seconds: list[float] = []
         self._microseconds: list[int] = []
         self._uids: list[str] = []
+        self._readings: tuple[list[Any], ...] = (self._seconds, self._microseconds, self._uids)
         self._current: TaskSteps | None = None
         self._is_inside = False
         self.ports = PortNumbers()
@@ -145,14 +146,11 @@ class Recorder(Journal):
             self.flush()
 
     def _write_readings(self) -> None:
-        if not (self._seconds or self._microseconds or self._uids):
-            return
-        readings = entries.Readings(tuple(self._seconds), tuple(self._microseconds), tuple(self._uids))
-        self._encode(readings, self._buffer, -1)
-        self._buffer += b","
-        self._seconds.clear()
-        self._microseconds.clear()
-        self._uids.clear()
+        if any(self._readings):
+            self._encode(entries.Readings(*map(tuple, self._readings)), self._buffer, -1)
+            self._buffer += b","
+            for each in self._readings:
+                each.clear()
 
     def flush(self) -> None:
         """Pass everything to the sink."""

@@ -82,6 +82,7 @@ class RecordedInput(Journal):
         self._seconds: deque[float] = deque()
         self._microseconds: deque[int] = deque()
         self._uids: deque[str] = deque()
+        self._readings: tuple[deque[Any], ...] = (self._seconds, self._microseconds, self._uids)
         self.last_seconds, self.last_wall = 0.0, EPOCH
         self._current: TaskSteps | None = None
         self.ports = PortNumbers()
@@ -99,15 +100,13 @@ class RecordedInput(Journal):
         return taken
 
     def _next(self) -> None:
-        self._seconds.clear()
-        self._microseconds.clear()
-        self._uids.clear()
+        for each in self._readings:
+            each.clear()
         self.head = next(self._entries, None)
         # The readings behind an entry are those of its effects.
         while isinstance(self.head, entries.Readings):
-            self._seconds.extend(self.head.seconds)
-            self._microseconds.extend(self.head.microseconds)
-            self._uids.extend(self.head.uids)
+            for each, new in zip(self._readings, msgspec.structs.astuple(self.head), strict=True):
+                each.extend(new)
             self.head = next(self._entries, None)
 
     def _announce(self) -> None:
@@ -115,16 +114,14 @@ class RecordedInput(Journal):
         if self.is_paused:
             return
         match self.head:
-            case entries.Step(task=number):
+            case entries.Step(task=number) | entries.Answered(call=number):
                 waiter = self._waiters.get(number)
-            case entries.Answered(call=number):
-                waiter = self._waiters.get(number)
+                if waiter is not None and not waiter.done():
+                    waiter.set_result(None)
+            case entries.Placed() | entries.Rejected() | entries.Evicted() | entries.Wrote() | entries.SliceOver():
+                pass
             case _:
-                if not isinstance(self.head, (*entries.DECISIONS, entries.SliceOver)):
-                    self.on_input()
-                return
-        if waiter is not None and not waiter.done():
-            waiter.set_result(None)
+                self.on_input()
 
     @property
     def is_over(self) -> bool:
@@ -248,7 +245,7 @@ class RecordedInput(Journal):
 
     def is_slice_over(self) -> bool:
         """Return whether the recorded cycle was interrupted after the readings that were taken."""
-        return isinstance(self.head, entries.SliceOver) and not (self._seconds or self._microseconds or self._uids)
+        return isinstance(self.head, entries.SliceOver) and not any(self._readings)
 
     async def between_slices(self, work: Coroutine[Any, Any, None]) -> None:
         """Let recorded input take effect until the recorded step of the task."""
