@@ -18,13 +18,7 @@ from scheduler_core.cel.evaluation import compile_tree
 from scheduler_core.cel.kubernetes_functions import parse_quantity, parse_semver
 from scheduler_core.cel.overloads import Frame
 from scheduler_core.cel.parser import parse
-from scheduler_core.cel.problems import (
-    AbortedError,
-    EvaluationError,
-    InvalidExpressionError,
-    Problems,
-    TooComplexError,
-)
+from scheduler_core.cel.problems import AbortedError, EvaluationError, InvalidExpressionError, Problems, TooComplexError
 from scheduler_core.cel.syntax_tree import Call, Node, Reads, attribute_reads
 from scheduler_core.cel.value_types import Type
 from scheduler_core.cel.values import (
@@ -246,33 +240,22 @@ def _go_type(value: Any, facts: DeviceFacts) -> str:
     return native_go_type(native)
 
 
-_UNSUPPORTED = {
-    "string": "unsupported native conversion from string to 'bool'",
+_CONVERSION_ERRORS = {
+    "bytes": "type conversion error from Bytes to 'bool'",
+    "double": "type conversion error from Double to 'bool'",
+    "int": "unsupported type conversion from 'int' to bool",
+    "kubernetes.NamedFormat": "type conversion error from 'Format' to 'bool'",
+    "list": "type conversion error from list to 'bool'",
+    "map": "type conversion error from map to 'bool'",
     "optional_type": "optional.none() dereference",
+    "string": "unsupported native conversion from string to 'bool'",
     "type": "type conversion not supported for 'type'",
-    **{
-        name: f"type conversion error from {shown} to 'bool'"
-        for name, shown in {
-            "double": "Double",
-            "bytes": "Bytes",
-            "list": "list",
-            "map": "map",
-            "null_type": "'null_type'",
-            "kubernetes.Semver": "'Semver'",
-            "kubernetes.NamedFormat": "'Format'",
-            "kubernetes.Quantity": "'Quantity'",
-            "kubernetes.URL": "'URL'",
-            "net.CIDR": "'CIDR'",
-            "net.IP": "'IP'",
-            "google.protobuf.Duration": "'Duration'",
-            "google.protobuf.Timestamp": "'Timestamp'",
-        }.items()
-    },
+    "uint": "unsupported type conversion from 'uint' to bool",
 }
 
 
 def _unsupported_conversion(name: str) -> str:
-    return _UNSUPPORTED.get(name, f"unsupported type conversion from '{name}' to bool")
+    return _CONVERSION_ERRORS.get(name, f"type conversion error from '{name.rpartition('.')[2]}' to 'bool'")
 
 
 def _require_bool(kind: Type) -> None:

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from scheduler_core.cel import (
-    conversions,
-    kubernetes_functions,
-    list_functions,
-    operators,
-    string_functions,
-)
+from scheduler_core.cel import conversions, kubernetes_functions, list_functions, operators, string_functions
 from scheduler_core.cel.overloads import Function, function
 
 # No variable has these types, so that calls fail; expressions with dyn compile.

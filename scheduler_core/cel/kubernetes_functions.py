@@ -507,12 +507,7 @@ _SUBDOMAIN_RULE = f"a lowercase RFC 1123 subdomain {_RFC_1123}, '-' or '.', {_EN
 _KEY_TEXT = _text_rule(_KEY, 63, "bytes", _KEY_RULE, "MyName", "my.name", "123-abc")
 _PREFIX_TEXT = _text_rule(_SUBDOMAIN, 253, "bytes", _SUBDOMAIN_RULE, "example.com")
 _label = _text_rule(
-    _LABEL,
-    63,
-    "characters",
-    f"a lowercase RFC 1123 label {_RFC_1123} or '-', {_ENDS}",
-    "my-name",
-    "123-abc",
+    _LABEL, 63, "characters", f"a lowercase RFC 1123 label {_RFC_1123} or '-', {_ENDS}", "my-name", "123-abc"
 )
 _subdomain = _text_rule(_SUBDOMAIN, 253, "characters", _SUBDOMAIN_RULE, "example.com")
 _old_label = _text_rule(
