@@ -86,11 +86,7 @@ def header_of(options: SchedulerOptions, ports: SchedulerPorts, registry: Regist
 
 
 def options_of(header: RecordHeader) -> SchedulerOptions:
-    """Return the options of a recorded scheduler.
-
-    Raises:
-        RecordError: An option is not known.
-    """
+    """Return the options of a recorded scheduler. Raises RecordError: an option is not known."""
     unknown = set(header.options) - set(SchedulerOptions.__struct_fields__)
     if unknown:
         raise RecordError(
@@ -107,11 +103,7 @@ def options_of(header: RecordHeader) -> SchedulerOptions:
 def replay_of(
     header: RecordHeader, record: Iterable[entries.Entry], registry: Registry, defaults: Plugins | None = None
 ) -> tuple[RecordedInput, Scheduler, Replay]:
-    """Return a replay that has not begun, with its scheduler.
-
-    Raises:
-        RecordError: The record cannot be replayed.
-    """
+    """Return a replay that has not begun, with its scheduler. Raises RecordError: the record cannot be replayed."""
     missing = sorted(set(header.plugins) - set(registry))
     if missing:
         raise RecordError(

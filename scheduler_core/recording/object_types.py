@@ -93,11 +93,7 @@ class ObjectTypes:
         return replace(new, spec=replace(old.spec, node_name=new.spec.node_name))
 
     def value(self, content: Content) -> Any:
-        """Return the decoded object.
-
-        Raises:
-            RecordError: The type is unknown, or the object is invalid.
-        """
+        """Return the decoded object. Raises RecordError: the type is unknown, or the object is invalid."""
         name, raw = content
         if name == _NONE:
             return None

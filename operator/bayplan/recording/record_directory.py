@@ -148,11 +148,7 @@ class RecordDirectory:
 
 
 def open_directory(settings: Settings, header: RecordHeader, wall: Callable[[], datetime]) -> RecordDirectory:
-    """Return the directory of the settings.
-
-    Raises:
-        ConfigError: It cannot be written to.
-    """
+    """Return the directory of the settings. Raises ConfigError: it cannot be written to."""
     assert settings.record is not None
     return RecordDirectory(
         Path(settings.record), header, settings.record_mebibytes * _MEBIBYTE, settings.record_age, wall
