@@ -27,8 +27,9 @@ _TYPES: tuple[type[Any], ...] = (
     storage.PersistentVolume, storage.PersistentVolumeClaim, storage.StorageClass, storage.CsiNode, storage.CsiDriver,
     storage.CsiStorageCapacity, storage.VolumeAttachment, ResourceClaim, DeviceClass, devices.ResourceSlice,
     devices.DeviceTaintRule, workloads.Namespace, workloads.Service, workloads.ReplicationController,
-    workloads.ReplicaSet, workloads.StatefulSet, workloads.PodDisruptionBudget, pod_group.PodGroup, pod_group.CompositePodGroup,
-    pod_group.GroupKey, pod_group.GroupSource, ExtenderVerdict, ExtendedResourceClaimStatus, str,
+    workloads.ReplicaSet, workloads.StatefulSet, workloads.PodDisruptionBudget, pod_group.PodGroup,
+    pod_group.CompositePodGroup, pod_group.GroupKey, pod_group.GroupSource, ExtenderVerdict,
+    ExtendedResourceClaimStatus, str,
 )  # fmt: skip
 _PROBLEMS, _SCORES, _VICTIMS, _NONE = "problems", "scores", "victims", ""
 _SAME_SPEC = "pod"
