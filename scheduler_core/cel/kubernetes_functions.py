@@ -485,7 +485,7 @@ _KEY_RULE = f"must consist of alphanumeric characters, '-', '_' or '.', {_ENDS}"
 _Validation = Callable[[str], tuple[str, ...]]
 
 
-def _text_rule(pattern: str, limit: int, unit: str, rule: str, *examples: str) -> _Validation:
+def _text_rule(pattern: str, rule: str, *examples: str, limit: int = 63, unit: str = "characters") -> _Validation:
     """Return the validation of a text by a pattern and a largest length in bytes, which messages call *unit*."""
     shown = " or ".join([f"'{example}', " for example in examples])
 
@@ -504,45 +504,32 @@ def _text_rule(pattern: str, limit: int, unit: str, rule: str, *examples: str) -
 
 _RFC_1123 = "must consist of lower case alphanumeric characters"
 _SUBDOMAIN_RULE = f"a lowercase RFC 1123 subdomain {_RFC_1123}, '-' or '.', {_ENDS}"
-_KEY_TEXT = _text_rule(_KEY, 63, "bytes", _KEY_RULE, "MyName", "my.name", "123-abc")
-_PREFIX_TEXT = _text_rule(_SUBDOMAIN, 253, "bytes", _SUBDOMAIN_RULE, "example.com")
-_label = _text_rule(
-    _LABEL, 63, "characters", f"a lowercase RFC 1123 label {_RFC_1123} or '-', {_ENDS}", "my-name", "123-abc"
-)
-_subdomain = _text_rule(_SUBDOMAIN, 253, "characters", _SUBDOMAIN_RULE, "example.com")
-_old_label = _text_rule(
-    "[a-z]([-a-z0-9]*[a-z0-9])?",
-    63,
-    "characters",
+_OLD_LABEL_RULE = (
     "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, "
-    "and end with an alphanumeric character",
-    "my-name",
-    "abc-123",
+    "and end with an alphanumeric character"
 )
-_label_value = _text_rule(
-    f"({_KEY})?",
-    63,
-    "bytes",
-    f"a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', {_ENDS}",
-    "MyValue",
-    "my_value",
-    "12345",
-)
+_VALUE_RULE = f"a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', {_ENDS}"
+_label = _text_rule(_LABEL, f"a lowercase RFC 1123 label {_RFC_1123} or '-', {_ENDS}", "my-name", "123-abc")
+_subdomain = _text_rule(_SUBDOMAIN, _SUBDOMAIN_RULE, "example.com", limit=253)
+_old_label = _text_rule("[a-z]([-a-z0-9]*[a-z0-9])?", _OLD_LABEL_RULE, "my-name", "abc-123")
+_label_value = _text_rule(f"({_KEY})?", _VALUE_RULE, "MyValue", "my_value", "12345", unit="bytes")
+_key = _text_rule(_KEY, _KEY_RULE, "MyName", "my.name", "123-abc", unit="bytes")
+_key_prefix = _text_rule(_SUBDOMAIN, _SUBDOMAIN_RULE, "example.com", limit=253, unit="bytes")
 
 
 def _qualified_name(text: str) -> tuple[str, ...]:
     prefix, slash, name = text.rpartition("/")
     if "/" in prefix:
-        rule = _KEY_TEXT("/")[0]
+        rule = _key("/")[0]
         return (f"a valid label key {rule} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')",)
     problems = []
     if slash:
         problems += [
-            f"prefix part {message}" for message in (_PREFIX_TEXT(prefix) if prefix else ("must be non-empty",))
+            f"prefix part {message}" for message in (_key_prefix(prefix) if prefix else ("must be non-empty",))
         ]
     if not name:
         problems.append("name part must be non-empty")
-    return (*problems, *[f"name part {message}" for message in _KEY_TEXT(name)])
+    return (*problems, *[f"name part {message}" for message in _key(name)])
 
 
 def _prefix(validate: _Validation) -> _Validation:

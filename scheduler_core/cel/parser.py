@@ -417,18 +417,25 @@ class _Parser:
         opening = self._advance()
         elements: list[ast.Node] = []
         optional: set[int] = set()
-        while not self._accept("]"):
-            if self._token.kind == "," and not elements:
-                self._advance()
-                self._expect("]", "']'")
-                break
+
+        def element() -> None:
             if self._accept("?"):
                 optional.add(len(elements))
             elements.append(self._expr())
-            if self._accept("]"):
-                break
-            self._expect(",", "{']', ','}")
+
+        self._items("]", element)
         return _above(ast.ListLiteral(opening.offset, elements, frozenset(optional)), elements)
+
+    def _items(self, closing: str, parse_item: Callable[[], None]) -> None:
+        """Parse items between commas, of which one may follow the last item or stand alone."""
+        if self._accept(","):
+            self._expect(closing, f"'{closing}'")
+            return
+        while not self._accept(closing):
+            parse_item()
+            if self._accept(closing):
+                return
+            self._expect(",", f"{{'{closing}', ','}}")
 
     def _field_name(self) -> ast.Node:
         token = self._token
@@ -440,18 +447,14 @@ class _Parser:
 
     def _entries(self, *, struct: bool) -> list[ast.Entry]:
         entries: list[ast.Entry] = []
-        while not self._accept("}"):
-            if self._token.kind == "," and not entries:
-                self._advance()
-                self._expect("}", "'}'")
-                break
+
+        def entry() -> None:
             optional = self._accept("?")
             key = self._field_name() if struct else self._expr()
             colon = self._expect(":", "':'")
             entries.append(ast.Entry(colon.offset, key, self._expr(), optional=optional))
-            if self._accept("}"):
-                break
-            self._expect(",", "{'}', ','}")
+
+        self._items("}", entry)
         return entries
 
     def _named(self) -> ast.Node:
