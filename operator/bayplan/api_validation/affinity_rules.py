@@ -55,14 +55,14 @@ def toleration_problems(found: FieldErrors, tolerations: Sequence[tuple[int, Map
         where = f"{path}[{index}]"
         key, operator, value, effect = (text(each, field) for field in ("key", "operator", "value", "effect"))
         if key:
-            found.check(f"{where}.key", key, qualified_name(key))
+            found.check(f"{where}.key", key, qualified_name)
         elif operator != "Exists":
             detail = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
             found.invalid(f"{where}.operator", operator, detail)
         if each.get("tolerationSeconds") is not None and effect != "NoExecute":
             found.invalid(f"{where}.effect", effect, "effect must be 'NoExecute' when `tolerationSeconds` is set")
         if operator in ("", "Equal"):
-            found.check(f"{where}.value", value, label_value(value))
+            found.check(f"{where}.value", value, label_value)
         elif operator == "Exists":
             if value:
                 found.invalid(f"{where}.operator", value, "value must be empty when `operator` is 'Exists'")
@@ -77,12 +77,10 @@ def taint_problems(found: FieldErrors, taints: Sequence[tuple[int, Mapping[str, 
     for index, each in taints:
         where = f"{path}[{index}]"
         key, effect = text(each, "key"), text(each, "effect")
-        found.check(f"{where}.key", key, qualified_name(key))
-        found.check(f"{where}.value", text(each, "value"), label_value(text(each, "value")))
+        found.check(f"{where}.key", key, qualified_name)
+        found.check(f"{where}.value", text(each, "value"), label_value)
         found.choice(f"{where}.effect", effect, _EFFECTS, is_required=True)
-        if (key, effect) in seen:
-            found.duplicate(where, f"{key}:{effect}")
-        seen.add((key, effect))
+        found.unique(where, (key, effect), seen, f"{key}:{effect}")
 
 
 def spread_problems(
@@ -98,15 +96,11 @@ def spread_problems(
             found.invalid(f"{where}.maxSkew", skew, "must be greater than zero")
         if not key:
             found.required(f"{where}.topologyKey", "can not be empty")
-        if action not in ("DoNotSchedule", "ScheduleAnyway"):
-            found.unsupported(f"{where}.whenUnsatisfiable", action, ("DoNotSchedule", "ScheduleAnyway"))
-        if (key, action) in seen:
-            found.duplicate(f"{where}.{{topologyKey, whenUnsatisfiable}}", f"{{{key}, {action}}}")
-        seen.add((key, action))
+        found.one_of(f"{where}.whenUnsatisfiable", action, ("DoNotSchedule", "ScheduleAnyway"))
+        found.unique(f"{where}.{{topologyKey, whenUnsatisfiable}}", (key, action), seen, f"{{{key}, {action}}}")
         _minimum_problems(found, each, where, action)
         for field in ("nodeAffinityPolicy", "nodeTaintsPolicy"):
-            if each.get(field) is not None and each[field] not in ("Honor", "Ignore"):
-                found.unsupported(f"{where}.{field}", each[field], ("Honor", "Ignore"))
+            found.one_of(f"{where}.{field}", each.get(field), ("Honor", "Ignore"))
         _label_key_problems(found, each, where, labels)
         selector_problems(found, each.get("labelSelector"), f"{where}.labelSelector")
 
@@ -145,9 +139,9 @@ def _node_term_problems(found: FieldErrors, term: Mapping[str, Any], path: str, 
         else:
             detail = "not a valid selector operator; use In, NotIn, Exists, DoesNotExist, Gt or Lt"
             found.invalid(f"{where}.operator", operator, detail)
-        found.check(f"{where}.key", key, qualified_name(key))
+        found.check(f"{where}.key", key, qualified_name)
         for number, value in enumerate(() if allow_invalid_values else values):
-            found.check(f"{where}.values[{number}]", value, label_value(value))
+            found.check(f"{where}.values[{number}]", value, label_value)
     for index, each in entries(term, "matchFields"):
         where = f"{path}.matchFields[{index}]"
         key, operator, values = text(each, "key"), text(each, "operator"), texts(each, "values")
@@ -160,20 +154,16 @@ def _node_term_problems(found: FieldErrors, term: Mapping[str, Any], path: str, 
             found.invalid(f"{where}.key", key, "not a valid field selector key; use metadata.name")
         else:
             for number, value in enumerate(values):
-                found.check(f"{where}.values[{number}]", value, dns_subdomain(value))
+                found.check(f"{where}.values[{number}]", value, dns_subdomain)
 
 
 def _pod_term_problems(found: FieldErrors, term: Mapping[str, Any], path: str, labels: Mapping[str, Any]) -> None:
     for field in ("labelSelector", "namespaceSelector"):
         selector_problems(found, term.get(field), f"{path}.{field}")
     for index, each in enumerate(texts(term, "namespaces")):
-        found.check(f"{path}.namespaces[{index}]", each, dns_label(each))
+        found.check(f"{path}.namespaces[{index}]", each, dns_label)
     _label_key_problems(found, term, path, labels)
-    key = text(term, "topologyKey")
-    if not key:
-        found.required(f"{path}.topologyKey", "can not be empty")
-    else:
-        found.check(f"{path}.topologyKey", key, qualified_name(key))
+    found.name(f"{path}.topologyKey", text(term, "topologyKey"), qualified_name, "can not be empty")
 
 
 def _label_key_problems(found: FieldErrors, term: Mapping[str, Any], path: str, labels: Mapping[str, Any]) -> None:
@@ -189,7 +179,7 @@ def _label_key_problems(found: FieldErrors, term: Mapping[str, Any], path: str, 
             found.forbidden(f"{path}.{field}", "must not be specified when labelSelector is not set")
             continue
         for index, each in enumerate(given):
-            found.check(f"{path}.{field}[{index}]", each, qualified_name(each))
+            found.check(f"{path}.{field}[{index}]", each, qualified_name)
     for index, each in enumerate(keys):
         if selector is not None and _occurs_twice(each, keys.count(each), selector, labels):
             found.invalid(f"{path}.matchLabelKeys[{index}]", each, "exists in both matchLabelKeys and labelSelector")

@@ -87,18 +87,14 @@ def container_problems(found: FieldErrors, spec: Value, path: str, parts: PodPar
     for index, container in containers:
         where = f"{path}.containers[{index}]"
         _common_problems(found, container, where, parts)
-        if text(container, "name") in names:
-            found.duplicate(f"{where}.name", text(container, "name"))
-        names.add(text(container, "name"))
+        found.unique(f"{where}.name", text(container, "name"), names)
         _running_problems(found, container, where, parts)
         _restart_problems(found, container, where)
         _host_port_problems(found, container, where, ports, parts)
     for index, container in entries(spec, "initContainers"):
         where = f"{path}.initContainers[{index}]"
         _common_problems(found, container, where, parts)
-        if text(container, "name") in names:
-            found.duplicate(f"{where}.name", text(container, "name"))
-        names.add(text(container, "name"))
+        found.unique(f"{where}.name", text(container, "name"), names)
         _restart_problems(found, container, where)
         _host_port_problems(found, container, where, set(), parts)
         if container.get("restartPolicy") == "Always":
@@ -115,10 +111,7 @@ def container_problems(found: FieldErrors, spec: Value, path: str, parts: PodPar
 
 def _common_problems(found: FieldErrors, container: Value, path: str, parts: PodParts) -> None:
     name, image = text(container, "name"), text(container, "image")
-    if not name:
-        found.required(f"{path}.name")
-    else:
-        found.check(f"{path}.name", name, dns_label(name))
+    found.name(f"{path}.name", name, dns_label)
     if not image:
         found.required(f"{path}.image")
     elif image != image.strip() and not parts.is_template:
@@ -145,10 +138,8 @@ def _port_problems(found: FieldErrors, container: Value, path: str) -> None:
     for index, port in entries(container, "ports"):
         where, name = f"{path}.ports[{index}]", text(port, "name")
         if name:
-            found.check(f"{where}.name", name, port_name(name))
-            if name in names:
-                found.duplicate(f"{where}.name", name)
-            names.add(name)
+            found.check(f"{where}.name", name, port_name)
+            found.unique(f"{where}.name", name, names)
         number, host = port.get("containerPort") or 0, port.get("hostPort") or 0
         if not number:
             found.required(f"{where}.containerPort")
@@ -172,9 +163,7 @@ def _host_port_problems(
         if not host:
             continue
         key = (text(port, "protocol") or "TCP", text(port, "hostIP"), host)
-        if key in seen:
-            found.duplicate(f"{path}.ports[{index}].hostPort", "/".join(map(str, key)))
-        seen.add(key)
+        found.unique(f"{path}.ports[{index}].hostPort", key, seen, "/".join(map(str, key)))
 
 
 # -- environment ------------------------------------------------------------------------------------------------------
@@ -183,16 +172,12 @@ def _host_port_problems(
 def _environment_problems(found: FieldErrors, container: Value, path: str, parts: PodParts) -> None:
     for index, variable in entries(container, "env"):
         where, name = f"{path}.env[{index}]", text(variable, "name")
-        if not name:
-            found.required(f"{where}.name")
-        else:
-            found.check(f"{where}.name", name, environment_name(name))
+        found.name(f"{where}.name", name, environment_name)
         if variable.get("valueFrom") is not None:
             _value_source_problems(found, variable, f"{where}.valueFrom", parts)
     for index, source in entries(container, "envFrom"):
         where, prefix = f"{path}.envFrom[{index}]", text(source, "prefix")
-        if prefix:
-            found.check(f"{where}.prefix", prefix, environment_name(prefix))
+        found.name(f"{where}.prefix", prefix, environment_name, is_required=False)
         given = [field for field in ("configMapRef", "secretRef") if source.get(field) is not None]
         for field in given:
             name = text(source[field], "name")
@@ -201,7 +186,7 @@ def _environment_problems(found: FieldErrors, container: Value, path: str, parts
             else:
                 # Here the API server accepts a trailing hyphen, as of a prefix.
                 masked = f"{name[:-1]}a" if len(name) > 1 and name.endswith("-") else name
-                found.check(f"{where}.{field}.name", name, dns_subdomain(masked))
+                found.invalid(f"{where}.{field}.name", name, *dns_subdomain(masked))
         if len(given) != 1:
             found.invalid(where, "", "must specify exactly one of: `configMapRef` or `secretRef`")
 
@@ -219,11 +204,8 @@ def _value_source_problems(found: FieldErrors, variable: Value, path: str, parts
         elif field == "fileKeyRef":
             _file_key_problems(found, reference, where, parts)
         else:
-            found.check(f"{where}.name", text(reference, "name"), dns_subdomain(text(reference, "name")))
-            if not text(reference, "key"):
-                found.required(f"{where}.key")
-            else:
-                found.check(f"{where}.key", text(reference, "key"), config_key(text(reference, "key")))
+            found.check(f"{where}.name", text(reference, "name"), dns_subdomain)
+            found.name(f"{where}.key", text(reference, "key"), config_key)
     if not given:
         found.invalid(path, "", f"must specify one of: {', '.join(f'`{field}`' for field in fields)}")
     elif text(variable, "value"):
@@ -239,11 +221,7 @@ def _file_key_problems(found: FieldErrors, reference: Value, path: str, parts: P
         "path": no_backsteps,
     }
     for field, check in checks.items():
-        value = text(reference, field)
-        if not value:
-            found.required(f"{path}.{field}")
-        else:
-            found.check(f"{path}.{field}", value, check(value))
+        found.name(f"{path}.{field}", text(reference, field), check)
     name = text(reference, "volumeName")
     if name not in parts.volumes:
         found.not_found(f"{path}.volumeName", name)
@@ -276,7 +254,7 @@ def _mount_problems(found: FieldErrors, container: Value, path: str, parts: PodP
         if any(text(each, "devicePath") == target for each in devices):
             found.invalid(f"{where}.mountPath", target, "must not already exist as a path in volumeDevices")
         for field in ("subPath", "subPathExpr"):
-            found.check(f"{where}.{field}", text(mount, field), descending_path(text(mount, field)))
+            found.check(f"{where}.{field}", text(mount, field), descending_path)
         if text(mount, "subPath") and text(mount, "subPathExpr"):
             found.invalid(
                 f"{where}.subPathExpr", text(mount, "subPathExpr"), "subPathExpr and subPath are mutually exclusive"
@@ -287,8 +265,7 @@ def _mount_problems(found: FieldErrors, container: Value, path: str, parts: PodP
 def _propagation_problems(found: FieldErrors, mount: Value, path: str, *, privileged: bool) -> None:
     propagation, recursive = mount.get("mountPropagation"), mount.get("recursiveReadOnly")
     kinds = ("Bidirectional", "HostToContainer", "None")
-    if propagation is not None and propagation not in kinds:
-        found.unsupported(f"{path}.mountPropagation", propagation, kinds)
+    found.one_of(f"{path}.mountPropagation", propagation, kinds)
     if propagation == "Bidirectional" and not privileged:
         found.forbidden(
             f"{path}.mountPropagation", "Bidirectional mount propagation is available only to privileged containers"
@@ -322,7 +299,7 @@ def _device_problems(found: FieldErrors, container: Value, path: str, parts: Pod
             found.required(f"{where}.devicePath")
         if target in paths:
             found.invalid(f"{where}.devicePath", target, "must be unique")
-        found.check(f"{where}.devicePath", target, no_backsteps(target))
+        found.check(f"{where}.devicePath", target, no_backsteps)
         if any(text(each, "name") == name for each in mounts):
             found.invalid(f"{where}.name", name, "must not already exist in volumeMounts")
         if any(text(each, "mountPath") == target for each in mounts):
@@ -388,14 +365,13 @@ def _handler_problems(found: FieldErrors, handler: Value, path: str, parts: PodP
         if field == "httpGet":
             found.choice(f"{where}.scheme", text(action, "scheme"), ("HTTP", "HTTPS"))
             for index, header in entries(action, "httpHeaders"):
-                name = text(header, "name")
-                found.check(f"{where}.httpHeaders[{index}].name", name, header_name(name))
+                found.check(f"{where}.httpHeaders[{index}].name", text(header, "name"), header_name)
 
 
 def port_or_name_problems(found: FieldErrors, port: object, path: str) -> None:
     """Validate a port given by number or name."""
     if isinstance(port, str):
-        found.check(path, port, port_name(port))
+        found.check(path, port, port_name)
     else:
         number = int(port) if isinstance(port, int | float) else 0
         found.invalid(path, number, *port_number(number))
@@ -412,14 +388,12 @@ def _restart_problems(found: FieldErrors, container: Value, path: str) -> None:
         found.too_many(f"{path}.restartPolicyRules", len(rules), 20)
     for index, rule in rules:
         where = f"{path}.restartPolicyRules[{index}]"
-        if text(rule, "action") not in ("Restart", "RestartAllContainers"):
-            found.unsupported(f"{where}.action", text(rule, "action"), ("Restart", "RestartAllContainers"))
+        found.one_of(f"{where}.action", text(rule, "action"), ("Restart", "RestartAllContainers"))
         codes = rule.get("exitCodes")
         if codes is None:
             found.required(f"{where}.exitCodes", "must be specified")
             continue
-        if text(codes, "operator") not in ("In", "NotIn"):
-            found.unsupported(f"{where}.exitCodes.operator", text(codes, "operator"), ("In", "NotIn"))
+        found.one_of(f"{where}.exitCodes.operator", text(codes, "operator"), ("In", "NotIn"))
         if len(codes.get("values") or ()) > 255:
             found.too_many(f"{where}.exitCodes.values", len(codes["values"]), 255)
 
@@ -432,9 +406,7 @@ def _resize_problems(found: FieldErrors, container: Value, path: str, parts: Pod
             text(policy, "resourceName"),
             text(policy, "restartPolicy"),
         )
-        if name in seen:
-            found.duplicate(where, name)
-        seen.add(name)
+        found.unique(where, name, seen)
         found.choice(f"{where}.resourceName", name, ("cpu", "memory"), is_required=True)
         found.choice(f"{where}.restartPolicy", restart, ("NotRequired", "RestartContainer"), is_required=True)
         if parts.restart_policy == "Never" and restart != "NotRequired":

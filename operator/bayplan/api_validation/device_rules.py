@@ -74,9 +74,7 @@ def class_spec_problems(found: FieldErrors, spec: Value, path: str) -> None:
     if _fits(found, config, f"{path}.config", _MAX_LIST):
         for index, each in config:
             _configuration_problems(found, each, f"{path}.config[{index}]")
-    resource = spec.get("extendedResourceName")
-    if resource is not None:
-        found.check(f"{path}.extendedResourceName", resource, extended_resource_problems(resource))
+    found.optional(f"{path}.extendedResourceName", spec.get("extendedResourceName"), extended_resource_problems)
 
 
 def taint_rule_spec_problems(found: FieldErrors, spec: Value, path: str) -> None:
@@ -87,8 +85,7 @@ def taint_rule_spec_problems(found: FieldErrors, spec: Value, path: str) -> None
         csi_driver_name_problems(found, f"{where}.driver", selector["driver"])
     if selector.get("pool") is not None:
         _pool_name_problems(found, selector["pool"], f"{where}.pool")
-    if selector.get("device") is not None:
-        found.check(f"{where}.device", selector["device"], dns_label(selector["device"]))
+    found.optional(f"{where}.device", selector.get("device"), dns_label)
     _taint_problems(found, mapping(spec, "taint"), f"{path}.taint")
 
 
@@ -96,7 +93,7 @@ def taint_rule_spec_problems(found: FieldErrors, spec: Value, path: str) -> None
 
 
 def _request_problems(found: FieldErrors, request: Value, path: str) -> None:
-    found.check(f"{path}.name", text(request, "name"), dns_label(text(request, "name")))
+    found.check(f"{path}.name", text(request, "name"), dns_label)
     exactly, alternatives = request.get("exactly"), entries(request, "firstAvailable")
     if exactly is None and not alternatives:
         found.required(path, "exactly one of `exactly` or `firstAvailable` is required")
@@ -108,16 +105,12 @@ def _request_problems(found: FieldErrors, request: Value, path: str) -> None:
         _unique(found, [text(each, "name") for _, each in alternatives], f"{path}.firstAvailable")
         for index, each in alternatives:
             where = f"{path}.firstAvailable[{index}]"
-            found.check(f"{where}.name", text(each, "name"), dns_label(text(each, "name")))
+            found.check(f"{where}.name", text(each, "name"), dns_label)
             _device_request_problems(found, each, where)
 
 
 def _device_request_problems(found: FieldErrors, request: Value, path: str) -> None:
-    name = text(request, "deviceClassName")
-    if not name:
-        found.required(f"{path}.deviceClassName")
-    else:
-        found.check(f"{path}.deviceClassName", name, dns_subdomain(name))
+    found.name(f"{path}.deviceClassName", text(request, "deviceClassName"), dns_subdomain)
     _selector_problems(found, request, path)
     mode, count = text(request, "allocationMode") or "ExactCount", request.get("count") or 0
     if mode == "All":
@@ -176,7 +169,7 @@ def _reference_problems(found: FieldErrors, value: Value, path: str, names: Mapp
             found.invalid(f"{path}.requests[{index}]", each, detail)
         else:
             for part in (name, sub) if slash else (name,):
-                found.check(f"{path}.requests[{index}]", part, dns_label(part))
+                found.check(f"{path}.requests[{index}]", part, dns_label)
 
 
 def _configuration_problems(found: FieldErrors, config: Value, path: str) -> None:
@@ -197,13 +190,12 @@ def _configuration_problems(found: FieldErrors, config: Value, path: str) -> Non
 def _toleration_problems(found: FieldErrors, toleration: Value, path: str) -> None:
     key, value = text(toleration, "key"), text(toleration, "value")
     operator, effect = text(toleration, "operator") or "Equal", text(toleration, "effect")
-    if key:
-        found.check(f"{path}.key", key, qualified_name(key))
+    found.name(f"{path}.key", key, qualified_name, is_required=False)
     if operator == "Exists":
         if value:
             found.invalid(f"{path}.value", value, "must be empty for operator `Exists`")
     elif operator == "Equal":
-        found.check(f"{path}.value", value, label_value(value))
+        found.check(f"{path}.value", value, label_value)
     else:
         found.unsupported(f"{path}.operator", operator, ("Equal", "Exists"))
     found.choice(f"{path}.effect", effect, _EFFECTS)
@@ -248,7 +240,7 @@ def _node_problems(found: FieldErrors, value: Value, path: str, given: list[str]
         found.invalid(f"{path}.nodeName", name, "must be either unset or set to a non-empty string")
     elif name is not None:
         given.append("nodeName")
-        found.check(f"{path}.nodeName", name, dns_subdomain(name))
+        found.check(f"{path}.nodeName", name, dns_subdomain)
     if selector is not None:
         given.append("nodeSelector")
         node_selector_problems(found, selector, f"{path}.nodeSelector")
@@ -265,7 +257,7 @@ def _node_problems(found: FieldErrors, value: Value, path: str, given: list[str]
 
 
 def _device_problems(found: FieldErrors, device: Value, path: str, *, per_device: bool) -> None:
-    found.check(f"{path}.name", text(device, "name"), dns_label(text(device, "name")))
+    found.check(f"{path}.name", text(device, "name"), dns_label)
     attributes, capacity = mapping(device, "attributes"), mapping(device, "capacity")
     if len(attributes) + len(capacity) > _MAX_ATTRIBUTES:
         found.invalid(
@@ -371,23 +363,20 @@ def _whole(units: int) -> int:
 
 
 def _taint_problems(found: FieldErrors, taint: Value, path: str) -> None:
-    found.check(f"{path}.key", text(taint, "key"), qualified_name(text(taint, "key")))
-    found.check(f"{path}.value", text(taint, "value"), label_value(text(taint, "value")))
+    found.check(f"{path}.key", text(taint, "key"), qualified_name)
+    found.check(f"{path}.value", text(taint, "value"), label_value)
     found.choice(f"{path}.effect", text(taint, "effect"), _EFFECTS, is_required=True)
 
 
 def _counter_problems(found: FieldErrors, value: Value, path: str, name_field: str) -> None:
     name, counters = text(value, name_field), mapping(value, "counters")
-    if not name:
-        found.required(f"{path}.{name_field}")
-    else:
-        found.check(f"{path}.{name_field}", name, dns_label(name))
+    found.name(f"{path}.{name_field}", name, dns_label)
     if not counters:
         found.required(f"{path}.counters")
     elif len(counters) > _MAX_LIST:
         found.too_many(f"{path}.counters", len(counters), _MAX_LIST)
     for key in counters:
-        found.check(f"{path}.counters[{key}]", key, dns_label(key))
+        found.check(f"{path}.counters[{key}]", key, dns_label)
 
 
 def _binding_problems(found: FieldErrors, device: Value, path: str) -> None:
@@ -395,7 +384,7 @@ def _binding_problems(found: FieldErrors, device: Value, path: str) -> None:
     for field, given in (("bindingConditions", conditions), ("bindingFailureConditions", failures)):
         if _fits(found, given, f"{path}.{field}", _MAX_CONDITIONS):
             for index, each in enumerate(given):
-                found.check(f"{path}.{field}[{index}]", each, qualified_name(each))
+                found.check(f"{path}.{field}[{index}]", each, qualified_name)
         _unique(found, given, f"{path}.{field}")
     for index, each in enumerate(failures):
         if each in conditions:
@@ -417,7 +406,7 @@ def _pool_name_problems(found: FieldErrors, name: str, path: str) -> None:
     if len(name) > 253:
         found.too_long(path, 253)
     for part in name.split("/"):
-        found.check(path, name, dns_subdomain(part))
+        found.invalid(path, name, *dns_subdomain(part))
 
 
 def _identifier_problems(found: FieldErrors, name: str, path: str) -> None:

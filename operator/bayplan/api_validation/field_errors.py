@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from scheduler_core.errors import Problem
 
+T = TypeVar("T")
+Form = Callable[[str], Iterable[str]]
+"""Returns a message for each problem with the format of a text."""
 _SHOWN = 64
 
 
@@ -51,9 +54,32 @@ class FieldErrors:
 
     # -- common rules -------------------------------------------------------------------------------------------------
 
-    def check(self, path: str, value: str, problems: Iterable[str]) -> None:
-        """Add a value for each problem with its format."""
-        self.invalid(path, value, *problems)
+    def check(self, path: str, value: str, form: Form) -> None:
+        """Require a format."""
+        self.invalid(path, value, *form(value))
+
+    def name(self, path: str, value: str, form: Form, missing: str = "add it", *, is_required: bool = True) -> None:
+        """Require a value of a format; an empty one is missing if it is required, and otherwise valid."""
+        if value:
+            self.check(path, value, form)
+        elif is_required:
+            self.required(path, missing)
+
+    def optional(self, path: str, value: str | None, form: Form) -> None:
+        """Require a format of a value that is set, also of an empty one."""
+        if value is not None:
+            self.check(path, value, form)
+
+    def one_of(self, path: str, value: str | None, supported: Collection[str]) -> None:
+        """Require one of some values if one is set, also if it is empty."""
+        if value is not None and value not in supported:
+            self.unsupported(path, value, supported)
+
+    def unique(self, path: str, value: T, seen: set[T], shown_as: str | None = None) -> None:
+        """Require a value that is not among those seen before, and add it to them."""
+        if value in seen:
+            self.duplicate(path, value if shown_as is None else shown_as)
+        seen.add(value)
 
     def choice(self, path: str, value: str, supported: Iterable[str], *, is_required: bool = False) -> None:
         """Require one of some values; an empty one is missing if it is required, and otherwise valid."""

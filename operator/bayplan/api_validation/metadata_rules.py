@@ -40,16 +40,14 @@ def metadata_problems(
     if prefix:
         # A dash at the end is replaced with the character before it, as by maskTrailingDash.
         masked = f"{prefix[:-2]}a" if prefix[1:].endswith("-") else prefix
-        found.check("metadata.generateName", prefix, path_segment(f"{prefix}x"))
+        found.invalid("metadata.generateName", prefix, *path_segment(f"{prefix}x"))
         if checks_prefix:
-            found.check("metadata.generateName", prefix, name_format(masked))
+            found.invalid("metadata.generateName", prefix, *name_format(masked))
     if name:
-        found.check("metadata.name", name, (*name_format(name), *path_segment(name)))
+        found.invalid("metadata.name", name, *name_format(name), *path_segment(name))
     else:
         found.required("metadata.name", "name or generateName is required")
-    namespace = text(metadata, "namespace")
-    if namespace:
-        found.check("metadata.namespace", namespace, dns_label(namespace))
+    found.name("metadata.namespace", text(metadata, "namespace"), dns_label, is_required=False)
     label_problems(found, metadata.get("labels"), "metadata.labels")
     annotation_problems(found, metadata.get("annotations"), "metadata.annotations")
     _owner_problems(found, metadata)
@@ -63,7 +61,7 @@ def metadata_problems(
 
 def finalizer_problems(found: FieldErrors, name: str, path: str, standard: Collection[str]) -> None:
     """Validate the name of a finalizer."""
-    found.check(path, name, qualified_name(name))
+    found.check(path, name, qualified_name)
     if "/" not in name and name not in standard:
         found.invalid(path, name, "name is neither a standard finalizer name nor is it fully qualified")
 
@@ -73,7 +71,7 @@ def label_problems(found: FieldErrors, labels: Mapping[str, Any] | None, path: s
     for key, value in (labels or {}).items():
         messages = (*qualified_name(key), *label_value(value or ""))
         if messages:
-            found.check(f"{path}[{key}]", key if qualified_name(key) else value or "", messages)
+            found.invalid(f"{path}[{key}]", key if qualified_name(key) else value or "", *messages)
 
 
 def annotation_problems(found: FieldErrors, annotations: Mapping[str, Any] | None, path: str) -> None:
@@ -81,7 +79,7 @@ def annotation_problems(found: FieldErrors, annotations: Mapping[str, Any] | Non
     if not annotations:
         return
     for key in annotations:
-        found.check(f"{path}[{key}]", key, qualified_name(key.lower()))
+        found.invalid(f"{path}[{key}]", key, *qualified_name(key.lower()))
     if sum(len(key.encode()) + len((value or "").encode()) for key, value in annotations.items()) > _MAX_ANNOTATIONS:
         found.too_long(path, _MAX_ANNOTATIONS)
 
@@ -106,10 +104,10 @@ def selector_problems(
             found.invalid(
                 f"{where}.operator", operator, "not a valid selector operator; use In, NotIn, Exists or DoesNotExist"
             )
-        found.check(f"{where}.key", text(each, "key"), qualified_name(text(each, "key")))
+        found.check(f"{where}.key", text(each, "key"), qualified_name)
         if not allow_invalid_values:
             for number, value in enumerate(values):
-                found.check(f"{where}.values[{number}]", value, label_value(value))
+                found.check(f"{where}.values[{number}]", value, label_value)
 
 
 def selects(selector: Mapping[str, Any], labels: Mapping[str, Any]) -> bool:

@@ -71,7 +71,7 @@ def node_problems(found: FieldErrors, node: Value) -> None:
     if first and cidrs[:1] != [first]:
         cidrs = [first]
     for index, each in enumerate(cidrs):
-        found.check(f"spec.podCIDRs[{index}]", each, cidr(each))
+        found.check(f"spec.podCIDRs[{index}]", each, cidr)
     if len(cidrs) > 1 and (len(cidrs) > 2 or len({":" in each for each in cidrs}) < 2):
         found.invalid("spec.podCIDRs", cidrs, "may specify no more than one CIDR for each IP family")
 
@@ -101,16 +101,14 @@ def storage_class_problems(found: FieldErrors, given: Value) -> None:
     if not provisioner:
         found.required("provisioner")
     else:
-        found.check("provisioner", provisioner, qualified_name(provisioner.lower()))
+        found.invalid("provisioner", provisioner, *qualified_name(provisioner.lower()))
     parameters = mapping(given, "parameters")
     if len(parameters) > _MAX_PARAMETERS:
         found.too_many("parameters", len(parameters), _MAX_PARAMETERS)
     if "" in parameters:
         found.invalid("parameters", "", "field can not be empty.")
     found.choice("reclaimPolicy", text(given, "reclaimPolicy"), ("Delete", "Retain"))
-    mode = given.get("volumeBindingMode")
-    if mode is not None and mode not in ("Immediate", "WaitForFirstConsumer"):
-        found.unsupported("volumeBindingMode", mode, ("Immediate", "WaitForFirstConsumer"))
+    found.one_of("volumeBindingMode", given.get("volumeBindingMode"), ("Immediate", "WaitForFirstConsumer"))
     terms = []
     for index, term in entries(given, "allowedTopologies"):
         keys: dict[str, frozenset[str]] = {}
@@ -122,7 +120,7 @@ def storage_class_problems(found: FieldErrors, given: Value) -> None:
             for place, value in enumerate(values):
                 if value in values[:place]:
                     found.duplicate(f"{where}.values[{place}]", value)
-            found.check(f"{where}.key", key, qualified_name(key))
+            found.check(f"{where}.key", key, qualified_name)
             if key in keys:
                 found.duplicate(f"{where}.key", key)
             keys[key] = frozenset(values)
@@ -138,9 +136,7 @@ def csi_node_problems(found: FieldErrors, node: Value) -> None:
     for index, driver in entries(mapping(node, "spec"), "drivers"):
         where, name = f"spec.drivers[{index}]", text(driver, "name")
         csi_driver_name_problems(found, f"{where}.name", name)
-        if name in names:
-            found.duplicate(f"{where}.name", name)
-        names.add(name)
+        found.unique(f"{where}.name", name, names)
         identity = text(driver, "nodeID")
         if not identity:
             found.required(f"{where}.nodeID")
@@ -149,7 +145,7 @@ def csi_node_problems(found: FieldErrors, node: Value) -> None:
         found.not_negative(f"{where}.allocatable.count", mapping(driver, "allocatable").get("count") or 0)
         keys = texts(driver, "topologyKeys")
         for number, key in enumerate(keys):
-            found.check(f"{where}.topologyKeys[{number}]", key, qualified_name(key))
+            found.check(f"{where}.topologyKeys[{number}]", key, qualified_name)
             if key in keys[:number]:
                 found.duplicate(f"{where}.topologyKeys[{number}]", key)
 
@@ -157,9 +153,7 @@ def csi_node_problems(found: FieldErrors, node: Value) -> None:
 def csi_driver_problems(found: FieldErrors, driver: Value) -> None:
     """Validate a CSIDriver."""
     spec = mapping(driver, "spec")
-    policy = spec.get("fsGroupPolicy")
-    if policy is not None and policy not in ("ReadWriteOnceWithFSType", "File", "None"):
-        found.unsupported("spec.fsGroupPolicy", policy, ("ReadWriteOnceWithFSType", "File", "None"))
+    found.one_of("spec.fsGroupPolicy", spec.get("fsGroupPolicy"), ("ReadWriteOnceWithFSType", "File", "None"))
     requests = entries(spec, "tokenRequests")
     for index, request in requests:
         where, audience = f"spec.tokenRequests[{index}]", text(request, "audience")
@@ -170,8 +164,7 @@ def csi_driver_problems(found: FieldErrors, driver: Value) -> None:
         if seconds is not None and not 600 <= seconds <= 1 << 32:
             found.invalid(f"{where}.expirationSeconds", seconds, "must be between 10 minutes and 2^32 seconds")
     for index, mode in enumerate(texts(spec, "volumeLifecycleModes")):
-        if mode not in ("Persistent", "Ephemeral"):
-            found.unsupported(f"spec.volumeLifecycleModes[{index}]", mode, ("Persistent", "Ephemeral"))
+        found.one_of(f"spec.volumeLifecycleModes[{index}]", mode, ("Persistent", "Ephemeral"))
     period = spec.get("nodeAllocatableUpdatePeriodSeconds")
     if period is not None and period < 10:
         found.invalid("spec.nodeAllocatableUpdatePeriodSeconds", period, "must be greater than or equal to 10 seconds")
@@ -183,8 +176,7 @@ def csi_driver_problems(found: FieldErrors, driver: Value) -> None:
 def csi_capacity_problems(found: FieldErrors, given: Value) -> None:
     """Validate a CSIStorageCapacity."""
     selector_problems(found, given.get("nodeTopology"), "nodeTopology")
-    name = text(given, "storageClassName")
-    found.check("storageClassName", name, dns_subdomain(name))
+    found.check("storageClassName", text(given, "storageClassName"), dns_subdomain)
     if amount(given.get("capacity")) < 0:
         found.invalid("capacity", given["capacity"], "must be greater than or equal to 0")
 
@@ -199,10 +191,8 @@ def volume_attachment_problems(found: FieldErrors, attachment: Value) -> None:
         found.required("spec.source", "must specify exactly one of inlineVolumeSpec and persistentVolumeName")
     elif inline is not None:
         persistent_volume_problems(found, inline, "spec.source.inlineVolumeSpec", inline=True)
-    if name is not None:
-        found.check("spec.source.persistentVolumeName", name, dns_subdomain(name))
-    node = text(spec, "nodeName")
-    found.check("spec.nodeName", node, dns_subdomain(node))
+    found.optional("spec.source.persistentVolumeName", name, dns_subdomain)
+    found.check("spec.nodeName", text(spec, "nodeName"), dns_subdomain)
 
 
 # -- services and workloads -------------------------------------------------------------------------------------------
@@ -220,11 +210,7 @@ def service_problems(found: FieldErrors, service: Value) -> None:
     if is_headless and kind in ("LoadBalancer", "NodePort"):
         found.invalid("spec.clusterIPs[0]", "None", f"may not be set to 'None' for {kind} services")
     if kind == "ExternalName":
-        name = text(spec, "externalName").removesuffix(".")
-        if not name:
-            found.required("spec.externalName")
-        else:
-            found.check("spec.externalName", name, dns_subdomain(name))
+        found.name("spec.externalName", text(spec, "externalName").removesuffix("."), dns_subdomain)
     _service_port_problems(found, ports, kind)
     label_problems(found, spec.get("selector"), "spec.selector")
     affinity = text(spec, "sessionAffinity")
@@ -235,7 +221,7 @@ def service_problems(found: FieldErrors, service: Value) -> None:
             "spec.sessionAffinityConfig.clientIP.timeoutSeconds", seconds, "must be greater than 0 and less than 86400"
         )
     for index, each in enumerate(texts(spec, "externalIPs")):
-        found.check(f"spec.externalIPs[{index}]", each, ip_address(each) or endpoint_address(each))
+        found.invalid(f"spec.externalIPs[{index}]", each, *(ip_address(each) or endpoint_address(each)))
     if kind != "ExternalName":
         _address_problems(found, spec)
     _traffic_problems(found, spec, kind)
@@ -253,7 +239,7 @@ def _address_problems(found: FieldErrors, spec: Value) -> None:
     before = len(found.problems)
     for index, address in enumerate(addresses):
         if index or address != "None":
-            found.check(f"spec.clusterIPs[{index}]", address, ip_address(address))
+            found.check(f"spec.clusterIPs[{index}]", address, ip_address)
         elif len(addresses) > 1:
             found.invalid("spec.clusterIPs", addresses, "'None' must be the first and only value")
     if len(found.problems) > before or addresses == ["None"]:
@@ -270,10 +256,8 @@ def _service_port_problems(found: FieldErrors, ports: list[tuple[int, Value]], k
     for index, port in ports:
         where, name = f"spec.ports[{index}]", text(port, "name")
         if name:
-            found.check(f"{where}.name", name, dns_label(name))
-            if name in names:
-                found.duplicate(f"{where}.name", name)
-            names.add(name)
+            found.check(f"{where}.name", name, dns_label)
+            found.unique(f"{where}.name", name, names)
         elif len(ports) > 1:
             found.required(f"{where}.name")
         number, protocol = port.get("port") or 0, text(port, "protocol") or "TCP"
@@ -281,8 +265,7 @@ def _service_port_problems(found: FieldErrors, ports: list[tuple[int, Value]], k
         found.choice(f"{where}.protocol", protocol, ("TCP", "UDP", "SCTP"))
         if port.get("targetPort"):
             port_or_name_problems(found, port["targetPort"], f"{where}.targetPort")
-        if port.get("appProtocol") is not None:
-            found.check(f"{where}.appProtocol", port["appProtocol"], qualified_name(port["appProtocol"]))
+        found.optional(f"{where}.appProtocol", port.get("appProtocol"), qualified_name)
         node_port = port.get("nodePort") or 0
         if node_port and kind == "ClusterIP":
             found.forbidden(f"{where}.nodePort", "may not be used when `type` is 'ClusterIP'")
@@ -302,9 +285,9 @@ def _traffic_problems(found: FieldErrors, spec: Value, kind: str) -> None:
             found.forbidden(f"spec.{field}", "may only be used when `type` is 'LoadBalancer'")
     name = spec.get("loadBalancerClass")
     if name is not None and is_balanced:
-        found.check("spec.loadBalancerClass", name, qualified_name(name))
+        found.check("spec.loadBalancerClass", name, qualified_name)
     for index, each in enumerate(texts(spec, "loadBalancerSourceRanges")):
-        found.check(f"spec.loadBalancerSourceRanges[{index}]", each, cidr(each.strip()))
+        found.invalid(f"spec.loadBalancerSourceRanges[{index}]", each, *cidr(each.strip()))
     external = text(spec, "externalTrafficPolicy")
     is_external = kind in ("LoadBalancer", "NodePort") or (kind == "ClusterIP" and bool(spec.get("externalIPs")))
     if external and not is_external:
@@ -319,8 +302,7 @@ def _traffic_problems(found: FieldErrors, spec: Value, kind: str) -> None:
         ("trafficDistribution", ("PreferClose", "PreferSameZone", "PreferSameNode")),
         ("ipFamilyPolicy", ("PreferDualStack", "RequireDualStack", "SingleStack")),
     ):
-        if spec.get(field) is not None and spec[field] not in values:
-            found.unsupported(f"spec.{field}", spec[field], values)
+        found.one_of(f"spec.{field}", spec.get(field), values)
     families = texts(spec, "ipFamilies")
     if text(spec, "ipFamilyPolicy") == "SingleStack" and max(len(families), len(texts(spec, "clusterIPs"))) > 1:
         detail = "must be 'RequireDualStack' or 'PreferDualStack' when multiple IP families are specified"
@@ -376,9 +358,7 @@ def stateful_set_problems(found: FieldErrors, stateful_set: Value) -> None:
     for field in ("whenDeleted", "whenScaled"):
         found.choice(f"spec.persistentVolumeClaimRetentionPolicy.{field}", text(retention, field), ("Delete", "Retain"))
     found.not_negative("spec.ordinals.start", mapping(spec, "ordinals").get("start") or 0)
-    name = text(spec, "serviceName")
-    if name:
-        found.check("spec.serviceName", name, dns_label(name))
+    found.name("spec.serviceName", text(spec, "serviceName"), dns_label, is_required=False)
     claims = entries(spec, "volumeClaimTemplates")
     for index, claim in claims:
         claim_problems(found, mapping(claim, "spec"), f"spec.volumeClaimTemplates[{index}].spec", drops_source=False)
@@ -420,8 +400,7 @@ def disruption_budget_problems(found: FieldErrors, budget: Value) -> None:
         _share_problems(found, spec[field], f"spec.{field}")
     selector_problems(found, spec.get("selector"), "spec.selector")
     policy = spec.get("unhealthyPodEvictionPolicy")
-    if policy is not None and policy not in ("AlwaysAllow", "IfHealthyBudget"):
-        found.unsupported("spec.unhealthyPodEvictionPolicy", policy, ("AlwaysAllow", "IfHealthyBudget"))
+    found.one_of("spec.unhealthyPodEvictionPolicy", policy, ("AlwaysAllow", "IfHealthyBudget"))
 
 
 def _share_problems(found: FieldErrors, share: object, path: str) -> None:
@@ -466,18 +445,13 @@ def native_group_problems(found: FieldErrors, group: Value) -> None:
     names = set[str]()
     for index, claim in claims:
         where, name = f"spec.resourceClaims[{index}]", text(claim, "name")
-        if not name:
-            found.required(f"{where}.name")
-        else:
-            found.check(f"{where}.name", name, dns_label(name))
-        if name in names:
-            found.duplicate(where, name)
-        names.add(name)
+        found.name(f"{where}.name", name, dns_label)
+        found.unique(where, name, names)
         given = [field for field in ("resourceClaimName", "resourceClaimTemplateName") if claim.get(field) is not None]
         if len(given) != 1:
             found.invalid(where, name, "must specify exactly one of: `resourceClaimName`, `resourceClaimTemplateName`")
         for field in given:
-            found.check(f"{where}.{field}", claim[field], dns_subdomain(claim[field]))
+            found.check(f"{where}.{field}", claim[field], dns_subdomain)
 
 
 def composite_group_problems(found: FieldErrors, group: Value) -> None:
@@ -502,30 +476,17 @@ def _common_group_problems(found: FieldErrors, spec: Value, count_field: str, ga
     disruption = spec.get("disruptionMode")
     if disruption is not None and (disruption.get("single") is None) == (disruption.get("all") is None):
         found.invalid("spec.disruptionMode", "", "must specify exactly one of: `all`, `single`")
-    parent = spec.get("parentCompositePodGroupName")
-    if parent is not None:
-        found.check("spec.parentCompositePodGroupName", parent, dns_subdomain(parent))
+    found.optional("spec.parentCompositePodGroupName", spec.get("parentCompositePodGroupName"), dns_subdomain)
     reference = spec.get("workloadRef")
     for field, check in (("workloadName", dns_subdomain), ("templateName", dns_label)) if reference is not None else ():
-        value = text(reference or {}, field)
-        if not value:
-            found.required(f"spec.workloadRef.{field}")
-        else:
-            found.check(f"spec.workloadRef.{field}", value, check(value))
+        found.name(f"spec.workloadRef.{field}", text(reference or {}, field), check)
     topology = entries(mapping(spec, "schedulingConstraints"), "topology")
     if len(topology) > 1:
         found.too_many("spec.schedulingConstraints.topology", len(topology), 1)
     for index, each in topology:
         where, key = f"spec.schedulingConstraints.topology[{index}].key", text(each, "key")
-        if not key:
-            found.required(where)
-        else:
-            found.check(where, key, qualified_name(key))
-    name = text(spec, "priorityClassName")
-    if name:
-        found.check("spec.priorityClassName", name, dns_subdomain(name))
+        found.name(where, key, qualified_name)
+    found.name("spec.priorityClassName", text(spec, "priorityClassName"), dns_subdomain, is_required=False)
     if (spec.get("priority") or 0) > _HIGHEST_PRIORITY:
         found.invalid("spec.priority", spec["priority"], f"must be less than or equal to {_HIGHEST_PRIORITY}")
-    preemption = spec.get("preemptionPolicy")
-    if preemption is not None and preemption not in ("Never", "PreemptLowerPriority"):
-        found.unsupported("spec.preemptionPolicy", preemption, ("Never", "PreemptLowerPriority"))
+    found.one_of("spec.preemptionPolicy", spec.get("preemptionPolicy"), ("Never", "PreemptLowerPriority"))

@@ -35,8 +35,7 @@ _MIRROR = "kubernetes.io/config.mirror"
 def pod_problems(found: FieldErrors, pod: Value) -> None:
     """Validate a pod, except its metadata."""
     metadata, spec = mapping(pod, "metadata"), mapping(pod, "spec")
-    labels = mapping(metadata, "labels")
-    _spec_problems(found, spec, "spec", labels, text(metadata, "name"), is_template=False)
+    _spec_problems(found, spec, "spec", mapping(metadata, "labels"), text(metadata, "name"), is_template=False)
     if entries(spec, "resourceClaims") and _MIRROR in mapping(metadata, "annotations"):
         found.forbidden("spec.resourceClaims", "static pods do not support resource claims")
     if not is_stored(pod):
@@ -103,7 +102,7 @@ def _claim_problems(found: FieldErrors, spec: Value, path: str) -> None:
         elif name in names:
             found.duplicate(f"{where}.name", name)
         else:
-            found.check(f"{where}.name", name, dns_label(name))
+            found.check(f"{where}.name", name, dns_label)
         names.add(name)
         given = [claim.get(field) for field in ("resourceClaimName", "resourceClaimTemplateName")]
         if given.count(None) == 0:
@@ -113,8 +112,7 @@ def _claim_problems(found: FieldErrors, spec: Value, path: str) -> None:
         elif given.count(None) == 2:
             found.invalid(where, name, "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`")
         for field, value in zip(("resourceClaimName", "resourceClaimTemplateName"), given, strict=True):
-            if value is not None:
-                found.check(f"{where}.{field}", value, dns_subdomain(value))
+            found.optional(f"{where}.{field}", value, dns_subdomain)
 
 
 def _host_problems(found: FieldErrors, spec: Value, path: str) -> None:
@@ -135,12 +133,12 @@ def _host_problems(found: FieldErrors, spec: Value, path: str) -> None:
                 found.forbidden(f"{path}.hostnameOverride", f"may not be specified when {field} is true")
         if len(override.encode()) > 64:
             found.too_long(f"{path}.hostnameOverride", 64)
-        found.check(f"{path}.hostnameOverride", override, dns_subdomain(override))
+        found.check(f"{path}.hostnameOverride", override, dns_subdomain)
     for index, alias in entries(spec, "hostAliases"):
         where = f"{path}.hostAliases[{index}]"
-        found.check(f"{where}.ip", text(alias, "ip"), ip_address(text(alias, "ip")))
+        found.check(f"{where}.ip", text(alias, "ip"), ip_address)
         for number, name in enumerate(texts(alias, "hostnames")):
-            found.check(f"{where}.hostnames[{number}]", name, dns_subdomain(name))
+            found.check(f"{where}.hostnames[{number}]", name, dns_subdomain)
 
 
 def _dns_problems(found: FieldErrors, spec: Value, path: str) -> None:
@@ -161,12 +159,11 @@ def _dns_problems(found: FieldErrors, spec: Value, path: str) -> None:
             f"{path}.dnsConfig.searches", searches, "must not have more than 32 search paths, 2048 characters"
         )
     for index, server in enumerate(servers):
-        found.check(f"{path}.dnsConfig.nameservers[{index}]", server, ip_address(server))
+        found.check(f"{path}.dnsConfig.nameservers[{index}]", server, ip_address)
     for index, search in enumerate(searches):
         if search != ".":
-            found.check(
-                f"{path}.dnsConfig.searches[{index}]", search, dns_subdomain_with_underscore(search.removesuffix("."))
-            )
+            messages = dns_subdomain_with_underscore(search.removesuffix("."))
+            found.invalid(f"{path}.dnsConfig.searches[{index}]", search, *messages)
     for index, option in entries(config, "options"):
         if not text(option, "name"):
             found.required(f"{path}.dnsConfig.options[{index}]", "must not be empty")
@@ -174,22 +171,19 @@ def _dns_problems(found: FieldErrors, spec: Value, path: str) -> None:
 
 def _gate_problems(found: FieldErrors, spec: Value, path: str) -> None:
     for index, gate in entries(spec, "readinessGates"):
-        kind = text(gate, "conditionType")
-        found.check(f"{path}.readinessGates[{index}].conditionType", kind, qualified_name(kind))
+        found.check(f"{path}.readinessGates[{index}].conditionType", text(gate, "conditionType"), qualified_name)
     names = set[str]()
     for index, gate in entries(spec, "schedulingGates"):
         where, name = f"{path}.schedulingGates[{index}].name", text(gate, "name")
-        found.check(where, name, qualified_name(name))
-        if name in names:
-            found.duplicate(where, name)
-        names.add(name)
+        found.check(where, name, qualified_name)
+        found.unique(where, name, names)
     group = spec.get("schedulingGroup")
     if group is not None:
         name = group.get("podGroupName")
         if name is None:
             found.invalid(f"{path}.schedulingGroup.podGroupName", "", "must specify one of: `podGroupName`")
         else:
-            found.check(f"{path}.schedulingGroup.podGroupName", name, dns_subdomain(name))
+            found.check(f"{path}.schedulingGroup.podGroupName", name, dns_subdomain)
 
 
 def _name_problems(found: FieldErrors, spec: Value, path: str) -> None:
@@ -202,8 +196,5 @@ def _name_problems(found: FieldErrors, spec: Value, path: str) -> None:
     ):
         # serviceAccount is the earlier name of serviceAccountName.
         value = text(spec, field) or (text(spec, "serviceAccount") if field == "serviceAccountName" else "")
-        if value:
-            found.check(f"{path}.{field}", value, check(value))
-    runtime = spec.get("runtimeClassName")
-    if runtime is not None:
-        found.check(f"{path}.runtimeClassName", runtime, dns_subdomain(runtime))
+        found.name(f"{path}.{field}", value, check, is_required=False)
+    found.optional(f"{path}.runtimeClassName", spec.get("runtimeClassName"), dns_subdomain)

@@ -188,7 +188,7 @@ def _claim_problems(found: FieldErrors, requirements: Mapping[str, Any], path: s
         if name in names or key in names or (not request and any(one.startswith(f"{name}/") for one in names)):
             found.duplicate(where, key)
         if request and name not in names:
-            found.check(f"{where}.request", request, dns_label(request))
+            found.check(f"{where}.request", request, dns_label)
         names.add(key)
         if name not in claims:
             found.not_found(where, name, "must be one of the names in pod.spec.resourceClaims")
@@ -199,7 +199,7 @@ def _claim_problems(found: FieldErrors, requirements: Mapping[str, Any], path: s
 
 def _container_name_problems(found: FieldErrors, path: str, name: str) -> None:
     problems = qualified_name(name)
-    found.check(path, name, problems)
+    found.invalid(path, name, *problems)
     if "/" not in name:
         if not problems and not _is_standard(name):
             found.invalid(path, name, "must be a standard resource type or fully qualified")
@@ -212,7 +212,7 @@ def _container_name_problems(found: FieldErrors, path: str, name: str) -> None:
 def _pod_name_problems(found: FieldErrors, path: str, name: str) -> None:
     problems = qualified_name(name)
     if problems or ("/" not in name and not _is_standard(name)):
-        found.check(path, name, problems or ("must be a standard resource type or fully qualified",))
+        found.invalid(path, name, *(problems or ("must be a standard resource type or fully qualified",)))
     elif name not in _OF_PODS and not name.startswith(HUGE_PAGES):
         found.unsupported(path, name, (*_OF_PODS, HUGE_PAGES))
 

@@ -62,8 +62,7 @@ def pod_security_problems(found: FieldErrors, spec: Value, path: str) -> None:
         ("supplementalGroupsPolicy", ("Merge", "Strict")),
         ("seLinuxChangePolicy", ("MountOption", "Recursive")),
     ):
-        if context.get(field) is not None and context[field] not in values:
-            found.unsupported(f"{where}.{field}", context[field], values)
+        found.one_of(f"{where}.{field}", context.get(field), values)
     _shared_problems(found, context, where)
     _host_process_problems(found, spec, path)
     _operating_system_problems(found, spec, path)
@@ -97,15 +96,11 @@ def _shared_problems(found: FieldErrors, context: Value, path: str) -> None:
             _profile_problems(found, profile, f"{path}.{field}", is_path=field == "seccompProfile")
     options = mapping(context, "windowsOptions")
     where = f"{path}.windowsOptions"
-    name = options.get("gmsaCredentialSpecName")
-    if name is not None:
-        found.check(f"{where}.gmsaCredentialSpecName", name, dns_subdomain(name))
+    found.optional(f"{where}.gmsaCredentialSpecName", options.get("gmsaCredentialSpecName"), dns_subdomain)
     credentials = options.get("gmsaCredentialSpec")
     if credentials is not None and not 0 < len(credentials.encode()) <= _MAX_CREDENTIALS:
         found.invalid(f"{where}.gmsaCredentialSpec", credentials, "must not be empty, and under 64 KiB")
-    user = options.get("runAsUserName")
-    if user is not None:
-        found.check(f"{where}.runAsUserName", user, _windows_user_messages(user))
+    found.optional(f"{where}.runAsUserName", options.get("runAsUserName"), _windows_user_messages)
 
 
 def _profile_problems(found: FieldErrors, profile: Value, path: str, *, is_path: bool) -> None:
@@ -115,7 +110,7 @@ def _profile_problems(found: FieldErrors, profile: Value, path: str, *, is_path:
         if local is None or (not local.strip() and not is_path):
             found.required(f"{path}.localhostProfile", "must be set when the type is Localhost")
         elif is_path:
-            found.check(f"{path}.localhostProfile", local, descending_path(local))
+            found.check(f"{path}.localhostProfile", local, descending_path)
         else:
             if local != local.strip():
                 found.invalid(f"{path}.localhostProfile", local, "must not be padded with whitespace")

@@ -55,10 +55,7 @@ def volume_problems(found: FieldErrors, volumes: list[tuple[int, Value]], path: 
         if volume.get("ephemeral") is not None and pod_name and name:
             claim = f"{pod_name}-{name}"
             found.invalid(f"{where}.name", name, *(f'PVC name "{claim}": {each}' for each in dns_subdomain(claim)))
-        if not name:
-            found.required(f"{where}.name")
-        else:
-            found.check(f"{where}.name", name, dns_label(name))
+        found.name(f"{where}.name", name, dns_label)
         if name in valid:
             found.duplicate(f"{where}.name", name)
         if len(found.problems) == before:
@@ -131,10 +128,7 @@ def persistent_volume_problems(found: FieldErrors, spec: Value, path: str, *, in
         found.unsupported(f"{path}.volumeMode", mode, ("Block", "Filesystem"))
     attributes = spec.get("volumeAttributesClassName")
     if attributes is not None:
-        if not attributes:
-            found.required(f"{path}.volumeAttributesClassName", "an empty string is disallowed")
-        else:
-            found.check(f"{path}.volumeAttributesClassName", attributes, dns_subdomain(attributes))
+        found.name(f"{path}.volumeAttributesClassName", attributes, dns_subdomain, "an empty string is disallowed")
         if "csi" not in sources:
             found.required(f"{path}.csi", "has to be specified when using volumeAttributesClassName")
 
@@ -155,9 +149,7 @@ def claim_problems(found: FieldErrors, spec: Value, path: str, *, drops_source: 
     elif amount(requests["storage"]) <= 0:
         found.invalid(where, requests["storage"], "must be greater than zero")
     _class_problems(found, spec, path)
-    mode = spec.get("volumeMode")
-    if mode is not None and mode not in ("Block", "Filesystem"):
-        found.unsupported(f"{path}.volumeMode", mode, ("Block", "Filesystem"))
+    found.one_of(f"{path}.volumeMode", spec.get("volumeMode"), ("Block", "Filesystem"))
     source, reference = spec.get("dataSource"), spec.get("dataSourceRef")
     if source is not None and drops_source and not _is_kept(source):
         source = None
@@ -170,8 +162,7 @@ def claim_problems(found: FieldErrors, spec: Value, path: str, *, drops_source: 
         elif any(source.get(each) != reference.get(each) for each in ("apiGroup", "kind", "name")):
             found.invalid(f"{path}.dataSource", "", "must match dataSourceRef")
     attributes = text(spec, "volumeAttributesClassName")
-    if attributes:
-        found.check(f"{path}.volumeAttributesClassName", attributes, dns_subdomain(attributes))
+    found.name(f"{path}.volumeAttributesClassName", attributes, dns_subdomain, is_required=False)
 
 
 def claim_template_problems(found: FieldErrors, template: Value, path: str) -> None:
@@ -190,16 +181,13 @@ def _access_mode_problems(found: FieldErrors, spec: Value, path: str, missing: s
     if not modes:
         found.required(f"{path}.accessModes", missing)
     for index, mode in enumerate(modes):
-        if mode not in ACCESS_MODES:
-            found.unsupported(f"{path}.accessModes[{index}]", mode, ACCESS_MODES)
+        found.one_of(f"{path}.accessModes[{index}]", mode, ACCESS_MODES)
     if "ReadWriteOncePod" in modes and any(mode in ACCESS_MODES[:3] for mode in modes):
         found.forbidden(f"{path}.accessModes", "may not use ReadWriteOncePod with other access modes")
 
 
 def _class_problems(found: FieldErrors, spec: Value, path: str) -> None:
-    name = text(spec, "storageClassName")
-    if name:
-        found.check(f"{path}.storageClassName", name, dns_subdomain(name))
+    found.name(f"{path}.storageClassName", text(spec, "storageClassName"), dns_subdomain, is_required=False)
 
 
 def _is_kept(source: Value) -> bool:
@@ -214,11 +202,8 @@ def _data_source_problems(found: FieldErrors, source: Value, path: str) -> None:
     group, kind = text(source, "apiGroup"), text(source, "kind")
     if not group and kind != "PersistentVolumeClaim":
         found.invalid(path, kind, "must be 'PersistentVolumeClaim' when referencing the default apiGroup")
-    if group:
-        found.check(f"{path}.apiGroup", group, dns_subdomain(group))
-    namespace = text(source, "namespace")
-    if namespace:
-        found.check(f"{path}.namespace", namespace, dns_label(namespace))
+    found.name(f"{path}.apiGroup", group, dns_subdomain, is_required=False)
+    found.name(f"{path}.namespace", text(source, "namespace"), dns_label, is_required=False)
 
 
 # -- sources ----------------------------------------------------------------------------------------------------------
@@ -233,9 +218,22 @@ def _needs(*fields: str) -> Rule:
     return check
 
 
-def _accept(found: FieldErrors, source: Value, path: str) -> None:
-    """Accept a source without rules."""
-    del found, source, path
+def _all(*rules: Rule) -> Rule:
+    def check(found: FieldErrors, source: Value, path: str) -> None:
+        for rule in rules:
+            rule(found, source, path)
+
+    return check
+
+
+def _secret(*fields: str) -> Rule:
+    """Return the rule of a reference to a secret, which may be absent."""
+
+    def check(found: FieldErrors, source: Value, path: str) -> None:
+        if source.get("secretRef") is not None:
+            _needs(*fields)(found, source["secretRef"], f"{path}.secretRef")
+
+    return check
 
 
 def _mode_problems(found: FieldErrors, source: Value, path: str, field: str = "defaultMode") -> None:
@@ -248,7 +246,7 @@ def _key_problems(found: FieldErrors, source: Value, path: str) -> None:
     for index, item in entries(source, "items"):
         where = f"{path}.items[{index}]"
         _needs("key", "path")(found, item, where)
-        found.check(f"{where}.path", text(item, "path"), unreserved_path(text(item, "path")))
+        found.check(f"{where}.path", text(item, "path"), unreserved_path)
         _mode_problems(found, item, where, "mode")
 
 
@@ -257,17 +255,19 @@ def _empty_dir(found: FieldErrors, source: Value, path: str) -> None:
         found.forbidden(f"{path}.sizeLimit", "SizeLimit field must be a valid resource quantity")
 
 
+def _path_problems(found: FieldErrors, source: Value, path: str) -> None:
+    found.name(f"{path}.path", text(source, "path"), no_backsteps)
+
+
 def _host_path(found: FieldErrors, source: Value, path: str) -> None:
-    _needs("path")(found, source, path)
+    _path_problems(found, source, path)
     if text(source, "path"):
-        found.check(f"{path}.path", text(source, "path"), no_backsteps(text(source, "path")))
-        if text(source, "type") not in _HOST_PATH_TYPES:
-            found.unsupported(f"{path}.type", text(source, "type"), _HOST_PATH_TYPES)
+        found.one_of(f"{path}.type", text(source, "type"), _HOST_PATH_TYPES)
 
 
 def _git_repo(found: FieldErrors, source: Value, path: str) -> None:
     _needs("repository")(found, source, path)
-    found.check(f"{path}.directory", text(source, "directory"), descending_path(text(source, "directory")))
+    found.check(f"{path}.directory", text(source, "directory"), descending_path)
 
 
 def _disk(name: str) -> Rule:
@@ -276,18 +276,6 @@ def _disk(name: str) -> Rule:
         found.between(f"{path}.partition", source.get("partition") or 0, 0, 255)
 
     return check
-
-
-def _secret(found: FieldErrors, source: Value, path: str) -> None:
-    _needs("secretName")(found, source, path)
-    _mode_problems(found, source, path)
-    _key_problems(found, source, path)
-
-
-def _config_map(found: FieldErrors, source: Value, path: str) -> None:
-    _needs("name")(found, source, path)
-    _mode_problems(found, source, path)
-    _key_problems(found, source, path)
 
 
 def _nfs(found: FieldErrors, source: Value, path: str) -> None:
@@ -348,18 +336,6 @@ def _flocker(found: FieldErrors, source: Value, path: str) -> None:
         found.invalid(f"{path}.datasetName", name, "must not contain '/'")
 
 
-def _cinder(found: FieldErrors, source: Value, path: str) -> None:
-    _needs("volumeID")(found, source, path)
-    if source.get("secretRef") is not None and not text(source["secretRef"], "name"):
-        found.required(f"{path}.secretRef.name")
-
-
-def _cinder_volume(found: FieldErrors, source: Value, path: str) -> None:
-    _needs("volumeID")(found, source, path)
-    if source.get("secretRef") is not None:
-        _needs("name", "namespace")(found, source["secretRef"], f"{path}.secretRef")
-
-
 def _flex(found: FieldErrors, source: Value, path: str) -> None:
     _needs("driver")(found, source, path)
     for key in mapping(source, "options"):
@@ -372,10 +348,8 @@ def _azure_disk(found: FieldErrors, source: Value, path: str) -> None:
     _needs("diskName", "diskURI")(found, source, path)
     caching = source.get("cachingMode")
     kind = "Shared" if source.get("kind") is None else source["kind"]
-    if caching is not None and caching not in ("None", "ReadOnly", "ReadWrite"):
-        found.unsupported(f"{path}.cachingMode", caching, ("None", "ReadOnly", "ReadWrite"))
-    if kind not in ("Shared", "Dedicated", "Managed"):
-        found.unsupported(f"{path}.kind", kind, ("Shared", "Dedicated", "Managed"))
+    found.one_of(f"{path}.cachingMode", caching, ("None", "ReadOnly", "ReadWrite"))
+    found.one_of(f"{path}.kind", kind, ("Shared", "Dedicated", "Managed"))
     uri = text(source, "diskURI")
     if kind == "Managed" and not uri.startswith("/subscriptions/"):
         found.unsupported(f"{path}.diskURI", uri, ("/subscriptions/...",))
@@ -384,21 +358,8 @@ def _azure_disk(found: FieldErrors, source: Value, path: str) -> None:
 
 
 def _storage_os(found: FieldErrors, source: Value, path: str) -> None:
-    name, namespace = text(source, "volumeName"), text(source, "volumeNamespace")
-    if not name:
-        found.required(f"{path}.volumeName")
-    else:
-        found.check(f"{path}.volumeName", name, dns_label(name))
-    if namespace:
-        found.check(f"{path}.volumeNamespace", namespace, dns_label(namespace))
-    if source.get("secretRef") is not None:
-        _needs("name")(found, source["secretRef"], f"{path}.secretRef")
-
-
-def _storage_os_volume(found: FieldErrors, source: Value, path: str) -> None:
-    _storage_os(found, {**source, "secretRef": None}, path)
-    if source.get("secretRef") is not None:
-        _needs("name", "namespace")(found, source["secretRef"], f"{path}.secretRef")
+    found.name(f"{path}.volumeName", text(source, "volumeName"), dns_label)
+    found.name(f"{path}.volumeNamespace", text(source, "volumeNamespace"), dns_label, is_required=False)
 
 
 def _downward_api(found: FieldErrors, source: Value, path: str) -> None:
@@ -410,7 +371,7 @@ def _downward_api(found: FieldErrors, source: Value, path: str) -> None:
 def downward_file_problems(found: FieldErrors, item: Value, path: str) -> None:
     """Validate a file with a field or a resource of the pod."""
     _needs("path")(found, item, path)
-    found.check(f"{path}.path", text(item, "path"), unreserved_path(text(item, "path")))
+    found.check(f"{path}.path", text(item, "path"), unreserved_path)
     _mode_problems(found, item, path, "mode")
     field, resource = item.get("fieldRef"), item.get("resourceFieldRef")
     if field is not None and resource is not None:
@@ -461,7 +422,7 @@ def field_problems(found: FieldErrors, reference: Value, path: str, supported: C
         found.invalid(f"{path}.fieldPath", field, "error converting fieldPath: field label not supported")
     elif match is not None:
         key = match[2]
-        found.check(path, key, qualified_name(key.lower() if base == "metadata.annotations" else key))
+        found.invalid(path, key, *qualified_name(key.lower() if base == "metadata.annotations" else key))
     elif base not in supported:
         found.unsupported(f"{path}.fieldPath", base, supported)
 
@@ -526,7 +487,7 @@ def _projected_token(found: FieldErrors, source: Value, path: str) -> list[str]:
             "may not specify a duration less than 10 minutes or larger than 2^32 seconds",
         )
     _needs("path")(found, source, path)
-    found.check(f"{path}.path", text(source, "path"), unreserved_path(text(source, "path")))
+    found.check(f"{path}.path", text(source, "path"), unreserved_path)
     return []
 
 
@@ -538,7 +499,7 @@ def _projected_bundle(found: FieldErrors, source: Value, path: str) -> list[str]
         if not name:
             found.required(f"{path}.name", "must be a valid object name")
         # The name of a bundle of a signer begins with that of the signer, with colons instead of slashes.
-        found.check(f"{path}.name", name, dns_subdomain(name.rpartition(":")[2]))
+        found.invalid(f"{path}.name", name, *dns_subdomain(name.rpartition(":")[2]))
         if name.count(":") not in (0, 2):
             found.invalid(f"{path}.name", name, "not a valid clustertrustbundlename")
         if source.get("labelSelector") is not None:
@@ -549,7 +510,7 @@ def _projected_bundle(found: FieldErrors, source: Value, path: str) -> list[str]
     else:
         found.required(path, "either name or signerName must be specified")
     _needs("path")(found, source, path)
-    found.check(f"{path}.path", text(source, "path"), unreserved_path(text(source, "path")))
+    found.check(f"{path}.path", text(source, "path"), unreserved_path)
     return [text(source, "path")]
 
 
@@ -557,7 +518,7 @@ def _projected_certificate(found: FieldErrors, source: Value, path: str) -> list
     signer = text(source, "signerName")
     _signer_problems(found, f"{path}.signerName", signer)
     for key in mapping(source, "userAnnotations"):
-        found.check(f"{path}.userAnnotations[{key}]", key, qualified_name(key.lower()))
+        found.invalid(f"{path}.userAnnotations[{key}]", key, *qualified_name(key.lower()))
         if "/" not in key:
             found.invalid(f"{path}.userAnnotations[{key}]", key, "must have a domain prefix")
     found.choice(f"{path}.keyType", text(source, "keyType") or "unset", _KEY_TYPES)
@@ -570,7 +531,7 @@ def _projected_certificate(found: FieldErrors, source: Value, path: str) -> list
     if not given:
         found.required(path, "specify at least one of credentialBundlePath, keyPath, and certificateChainPath")
     for field in given:
-        found.check(f"{path}.{field}", text(source, field), unreserved_path(text(source, field)))
+        found.check(f"{path}.{field}", text(source, field), unreserved_path)
     return [text(source, field) for field in given]
 
 
@@ -582,10 +543,10 @@ def _signer_problems(found: FieldErrors, path: str, name: str) -> None:
     if not slash or not domain or not rest or "/" in rest:
         found.invalid(path, name, "must be a fully qualified domain and path of the form 'example.com/signer-name'")
         return
-    found.check(path, name, dns_subdomain(domain))
+    found.invalid(path, name, *dns_subdomain(domain))
     if "." not in domain:
         found.invalid(path, name, "should be a domain with at least two segments separated by dots")
-    found.check(path, name, dns_subdomain(rest))
+    found.invalid(path, name, *dns_subdomain(rest))
 
 
 def csi_driver_name_problems(found: FieldErrors, path: str, name: str) -> None:
@@ -595,18 +556,14 @@ def csi_driver_name_problems(found: FieldErrors, path: str, name: str) -> None:
         return
     if len(name) > 63:
         found.too_long(path, 63)
-    found.check(path, name, dns_subdomain(name.lower()))
+    found.invalid(path, name, *dns_subdomain(name.lower()))
 
 
 def _csi(found: FieldErrors, source: Value, path: str) -> None:
     csi_driver_name_problems(found, f"{path}.driver", text(source, "driver"))
     secret = source.get("nodePublishSecretRef")
     if secret is not None:
-        name = text(secret, "name")
-        if not name:
-            found.required(f"{path}.nodePublishSecretRef.name")
-        else:
-            found.check(f"{path}.nodePublishSecretRef.name", name, dns_subdomain(name))
+        found.name(f"{path}.nodePublishSecretRef.name", text(secret, "name"), dns_subdomain)
 
 
 def _csi_volume(found: FieldErrors, source: Value, path: str) -> None:
@@ -620,11 +577,7 @@ def _csi_volume(found: FieldErrors, source: Value, path: str) -> None:
     ):
         if source.get(field) is not None:
             for part, check in (("name", dns_subdomain), ("namespace", dns_label)):
-                value = text(source[field], part)
-                if not value:
-                    found.required(f"{path}.{field}.{part}")
-                else:
-                    found.check(f"{path}.{field}.{part}", value, check(value))
+                found.name(f"{path}.{field}.{part}", text(source[field], part), check)
 
 
 def _ephemeral(found: FieldErrors, source: Value, path: str) -> None:
@@ -639,17 +592,9 @@ def _image(found: FieldErrors, source: Value, path: str) -> None:
     found.choice(f"{path}.pullPolicy", text(source, "pullPolicy"), _PULL_POLICIES)
 
 
-def _local(found: FieldErrors, source: Value, path: str) -> None:
-    _needs("path")(found, source, path)
-    if text(source, "path"):
-        found.check(f"{path}.path", text(source, "path"), no_backsteps(text(source, "path")))
-
-
 def _glusterfs_volume(found: FieldErrors, source: Value, path: str) -> None:
     _needs("endpoints", "path")(found, source, path)
-    namespace = source.get("endpointsNamespace")
-    if namespace is not None:
-        found.check(f"{path}.endpointsNamespace", namespace, dns_label(namespace))
+    found.optional(f"{path}.endpointsNamespace", source.get("endpointsNamespace"), dns_label)
 
 
 def _azure_file_volume(found: FieldErrors, source: Value, path: str) -> None:
@@ -673,26 +618,26 @@ POD_SOURCES: Mapping[str, Rule] = {
     "gitRepo": _git_repo,
     "gcePersistentDisk": _disk("pdName"),
     "awsElasticBlockStore": _disk("volumeID"),
-    "secret": _secret,
+    "secret": _all(_needs("secretName"), _mode_problems, _key_problems),
     "nfs": _nfs,
     "iscsi": _iscsi,
     "glusterfs": _needs("endpoints", "path"),
     "flocker": _flocker,
     "persistentVolumeClaim": _needs("claimName"),
     "rbd": _needs("monitors", "image"),
-    "cinder": _cinder,
+    "cinder": _all(_needs("volumeID"), _secret("name")),
     "cephfs": _needs("monitors"),
     "quobyte": _quobyte,
     "downwardAPI": _downward_api,
     "fc": _fc,
     "flexVolume": _flex,
-    "configMap": _config_map,
+    "configMap": _all(_needs("name"), _mode_problems, _key_problems),
     "azureFile": _needs("secretName", "shareName"),
     "vsphereVolume": _needs("volumePath"),
     "photonPersistentDisk": _needs("pdID"),
     "portworxVolume": _needs("volumeID"),
     "azureDisk": _azure_disk,
-    "storageos": _storage_os,
+    "storageos": _all(_storage_os, _secret("name")),
     "projected": _projected,
     "scaleIO": _needs("gateway", "system", "volumeName"),
     "csi": _csi,
@@ -712,7 +657,7 @@ PERSISTENT_SOURCES: Mapping[str, Rule] = {
     "quobyte": _quobyte,
     "cephfs": _needs("monitors"),
     "iscsi": _iscsi,
-    "cinder": _cinder_volume,
+    "cinder": _all(_needs("volumeID"), _secret("name", "namespace")),
     "fc": _fc,
     "flexVolume": _flex,
     "azureFile": _azure_file_volume,
@@ -721,8 +666,8 @@ PERSISTENT_SOURCES: Mapping[str, Rule] = {
     "portworxVolume": _needs("volumeID"),
     "azureDisk": _azure_disk,
     "scaleIO": _needs("gateway", "system", "volumeName"),
-    "local": _local,
-    "storageos": _storage_os_volume,
+    "local": _path_problems,
+    "storageos": _all(_storage_os, _secret("name", "namespace")),
     "csi": _csi_volume,
 }
 """Rules of the volume sources of PersistentVolumes."""
