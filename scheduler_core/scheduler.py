@@ -30,13 +30,11 @@ from scheduler_core.cycle.plugin_handle import PluginHandle, PluginServices, Plu
 from scheduler_core.cycle.profile_queueing_rules import ProfileQueueingRules
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.cycle_assembly import Cycles
-from scheduler_core.feeds.invalid_pods import InvalidPods
-from scheduler_core.feeds.node_holds import NodeHolds
-from scheduler_core.feeds.object_feed import DeclaredFeed, DeviceFeed, StorageFeed
+from scheduler_core.feeds.object_feed import DeclaredFeed, DeviceFeed, NodeHolds, StorageFeed, WorkloadFeed
 from scheduler_core.feeds.pod_and_node_feed import EventHandling, PodAndNodeFeed
 from scheduler_core.feeds.pod_group_feed import GroupFeed
+from scheduler_core.feeds.pod_versions import InvalidPods
 from scheduler_core.feeds.unconfirmed_pods import UnconfirmedPods
-from scheduler_core.feeds.workload_feed import WorkloadFeed
 from scheduler_core.framework.object_reads import DecodedTypes
 from scheduler_core.framework.queued_pod import QueuedGang, QueuedPod
 from scheduler_core.framework.registry import Registry
@@ -51,8 +49,13 @@ from scheduler_core.placement.subsets import GangDomains
 from scheduler_core.ports import Clock, ClusterWriter
 from scheduler_core.queueing.scheduling_queue import FLUSH_INTERVAL_SECONDS, SchedulingQueue
 from scheduler_core.runtime.extenders import ExtenderClients
-from scheduler_core.runtime.framework_instance import FrameworkInstance, ProfilePlan, build_planned, plan_profile
-from scheduler_core.runtime.profile_swap import ProfileTable
+from scheduler_core.runtime.framework_instance import (
+    FrameworkInstance,
+    ProfilePlan,
+    ProfileTable,
+    build_planned,
+    plan_profile,
+)
 from scheduler_core.runtime.reserve_and_permit import WaitingPodMap
 from scheduler_core.scheduler_options import SchedulerOptions, SchedulerPorts
 from scheduler_core.snapshot.cluster_cache import ClusterCache

@@ -11,7 +11,7 @@ from scheduler_core.gangs.reservation_lifecycle import RESERVED_AFTER_SECONDS
 from scheduler_core.metrics.attempt_reports import SLOW_CYCLE_SECONDS, AttemptHistory
 from scheduler_core.model.pod_group import ForeignGangs
 from scheduler_core.ports import ClaimWriter, Clock, StorageWriter, Tracer, Watchdog
-from scheduler_core.runtime.equivalence.reuse import DEFAULT_REUSE_BOUNDS, ReuseBounds
+from scheduler_core.runtime.equivalence import DEFAULT_REUSE_BOUNDS, ReuseBounds
 from scheduler_core.runtime.extenders import MakeClient
 from scheduler_core.snapshot.interning import DEFAULT_BOUNDS, SnapshotBounds
 from scheduler_core.step_counter import ATTEMPT_STEPS, DRY_RUN_STEPS

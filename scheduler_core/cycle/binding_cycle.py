@@ -30,9 +30,14 @@ from scheduler_core.framework.cycle_stages import CycleStage
 from scheduler_core.framework.status import SUCCESS, Code, Status, error
 from scheduler_core.ports import Binding, Clock, ClusterWriter, PodStatusPatch
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
-from scheduler_core.runtime.binding import UnclearBindError, run_binds, run_pre_bind_pre_flights
+from scheduler_core.runtime.binding import (
+    PodsInPreBind,
+    UnclearBindError,
+    run_binds,
+    run_pre_bind_pre_flights,
+    run_pre_binds,
+)
 from scheduler_core.runtime.extenders import ExtenderRunner, binder_of
-from scheduler_core.runtime.pre_binding import PodsInPreBind, run_pre_binds
 from scheduler_core.runtime.reserve_and_permit import WaitingPodMap
 from scheduler_core.snapshot.cluster_cache import ClusterCache, Placement
 

@@ -15,8 +15,8 @@ from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics
 from scheduler_core.ports import Clock, ClusterWriter
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
-from scheduler_core.runtime.equivalence.reuse import DEFAULT_REUSE_BOUNDS, ReuseBounds
-from scheduler_core.runtime.profile_swap import ProfileTable
+from scheduler_core.runtime.equivalence import DEFAULT_REUSE_BOUNDS, ReuseBounds
+from scheduler_core.runtime.framework_instance import ProfileTable
 from scheduler_core.runtime.reserve_and_permit import WaitingPodMap
 from scheduler_core.snapshot.cluster_cache import ClusterCache
 from scheduler_core.step_counter import StepCounter

@@ -14,10 +14,8 @@ import numpy as np
 
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.queueing.nominator import NominatedPods
-from scheduler_core.runtime.filtering import run_filters
-from scheduler_core.runtime.filters_on_sums import sum_filters
+from scheduler_core.runtime.filtering import pod_added, run_filters, sum_filters
 from scheduler_core.runtime.framework_instance import FrameworkInstance
-from scheduler_core.runtime.pre_filter_extensions import pod_added
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.overlay import ColumnsOverlay
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo

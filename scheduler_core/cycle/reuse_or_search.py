@@ -16,7 +16,7 @@ from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.status import Code
 from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics
 from scheduler_core.queueing.nominator import NominatedPods
-from scheduler_core.runtime.equivalence.reuse import PodClass, PodClasses, ReuseBounds
+from scheduler_core.runtime.equivalence import PodClass, PodClasses, ReuseBounds
 
 log = logging.getLogger(__name__)
 

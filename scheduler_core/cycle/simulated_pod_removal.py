@@ -18,10 +18,8 @@ from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.diagnosis import Verdicts
 from scheduler_core.framework.extension_points import FilterPlugin
 from scheduler_core.queueing.nominator import NominatedPods
-from scheduler_core.runtime.filtering import run_filters
-from scheduler_core.runtime.filters_on_sums import SumFilters, sum_filters
+from scheduler_core.runtime.filtering import SumFilters, extended, pod_added, pod_removed, run_filters, sum_filters
 from scheduler_core.runtime.framework_instance import FrameworkInstance
-from scheduler_core.runtime.pre_filter_extensions import extended, pod_added, pod_removed
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.overlay import ColumnsOverlay
 from scheduler_core.snapshot.pod_info import PodInfo

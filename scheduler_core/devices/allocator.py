@@ -44,7 +44,7 @@ from scheduler_core.model.devices import (
     OpaqueConfiguration,
     ResourceClaim,
 )
-from scheduler_core.model.quantity import canonical_text
+from scheduler_core.model.pod_requests import canonical_text
 from scheduler_core.model.selectors import IN, METADATA_NAME
 from scheduler_core.step_counter import StepCounter
 

@@ -19,7 +19,7 @@ from scheduler_core.devices.records import CounterKey, DeviceRecord
 from scheduler_core.errors import AllocationError, SelectorError
 from scheduler_core.model.affinity import NodeSelector
 from scheduler_core.model.devices import AllocationResult, CounterSet, DeviceRequestResult, ResourceClaim
-from scheduler_core.model.quantity import nano
+from scheduler_core.model.pod_requests import nano
 from scheduler_core.model.selectors import NodeMatcher, compile_readable_node_selector
 
 PoolKey = tuple[str, str]

@@ -27,7 +27,7 @@ from scheduler_core.model.devices import (
     DeviceTaint,
     Quantity,
 )
-from scheduler_core.model.quantity import NANO, canonical_text, nano, notation, whole_units
+from scheduler_core.model.pod_requests import NANO, canonical_text, nano, notation, whole_units
 
 CounterKey = tuple[str, str]
 """Counter set and counter."""

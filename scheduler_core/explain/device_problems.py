@@ -21,7 +21,7 @@ from scheduler_core.devices.selector_cache import Expressions, Reads, device_fac
 from scheduler_core.explain.candidate_events import taint_text
 from scheduler_core.explain.unmet_conditions import Constant, Property, selector_reads, unmet_conditions
 from scheduler_core.model.devices import OPTIONAL_NODE_OPERATIONS
-from scheduler_core.model.quantity import BINARY_SI, DECIMAL_SI, NANO, canonical_text
+from scheduler_core.model.pod_requests import BINARY_SI, DECIMAL_SI, NANO, canonical_text
 
 _KIBI = 1024 * NANO
 

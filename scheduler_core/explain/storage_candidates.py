@@ -14,8 +14,8 @@ from scheduler_core.explain.candidate_events import Candidate
 from scheduler_core.explain.nearest_nodes import NearMiss
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, Resource
 from scheduler_core.model.meta import AnnotatedMeta, ObjectMeta
+from scheduler_core.model.pod_requests import value
 from scheduler_core.model.pod_volumes import ClaimReference
-from scheduler_core.model.quantity import value
 from scheduler_core.model.storage import (
     STORAGE,
     CsiNode,

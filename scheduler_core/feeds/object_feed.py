@@ -1,10 +1,12 @@
-"""Event handlers for objects that plugins look up: storage objects, devices, and objects of kinds that plugins declare.
+"""Event handlers for all objects but pods, nodes and PodGroups: storage, devices, workloads, and declared kinds.
 
 Called on the event loop; while a cycle is suspended, changes are buffered and then applied in order. Objects that
-cannot be read fail closed: what depends on them is not scheduled.
+cannot be read fail closed: what depends on them is not scheduled; see :mod:`scheduler_core.snapshot.node_columns`.
 
 Follows kube-scheduler v1.37.1 (``eventhandlers.go``). A new version without a relevant change is an event too: a volume
-that could not be bound because of a conflicting write can be bound once that write is known.
+that could not be bound because of a conflicting write can be bound once that write is known. Namespaces, workloads and
+disruption budgets only update indexes: kube-scheduler has no event handler and no resource (``framework/types.go``) for
+these kinds, so no plugin can register for them.
 """
 
 from __future__ import annotations
@@ -15,11 +17,12 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec.structs import replace
 
+from scheduler_core.cycle.freed_capacity_event import FreedCapacity
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.errors import SchedulerCoreError
-from scheduler_core.feeds.node_holds import NodeHolds
-from scheduler_core.framework.cluster_events import Action, ClusterEvent, Resource
+from scheduler_core.framework.cluster_events import NODE_ADD, Action, ClusterEvent, Resource
 from scheduler_core.framework.object_reads import DeclaredObject, ObjectKind
+from scheduler_core.model.affinity import LabelSelector, Requirement
 from scheduler_core.model.devices import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from scheduler_core.model.storage import (
     UNREADABLE,
@@ -34,10 +37,45 @@ from scheduler_core.model.storage import (
     VolumeAttachment,
     VolumePhase,
 )
+from scheduler_core.model.workloads import Namespace, PodDisruptionBudget, PodDisruptionBudgetSpec, Workload
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
-from scheduler_core.snapshot.declared_objects import KindStore
 from scheduler_core.snapshot.indexes.device_index import DeviceIndex, DeviceObject
-from scheduler_core.snapshot.node_columns import NodeColumns
+from scheduler_core.snapshot.node_columns import KindStore, NodeColumns
+from scheduler_core.snapshot.pod_info import NO_ROW
+
+
+class NodeHolds:
+    """Holds and releases nodes, and reports both to the pods and gangs that wait.
+
+    Args:
+        columns: The columns.
+        queue: The queue.
+        room: Reports changed nodes to the gangs for which they are reserved.
+    """
+
+    def __init__(self, columns: NodeColumns, queue: SchedulingQueue, room: FreedCapacity) -> None:
+        self._columns = columns
+        self._queue = queue
+        self._room = room
+
+    def hold(self, node_name: str, source: str, reason: str) -> None:
+        """Let a node accept no pods for a source, which holds at most one."""
+        self._columns.hold_node(node_name, source, reason)
+        self._room.node_changed(node_name)
+
+    def release(self, source: str) -> None:
+        """End what a source holds; a node that is held no longer is like a new one for the pods that it rejected."""
+        columns = self._columns
+        if columns.held.is_empty:
+            return
+        node_name = columns.held.held_only_by(source)
+        row = columns.row_of(node_name) if node_name else NO_ROW
+        if row != NO_ROW:
+            self._queue.on_event(NODE_ADD, None, columns.nodes[row])
+            self._room.node_changed(node_name)
+        # Last: a release that an exception interrupted is repeated.
+        columns.release_node(source)
+
 
 log = logging.getLogger(__name__)
 
@@ -311,3 +349,86 @@ class DeclaredFeed:
 
     def unreadable(self, shown: DeclaredObject, reason: str) -> None:
         """Handle a version of an object that cannot be decoded: the last one stays, for its plugin decides about it."""
+
+
+_EVERY_POD = LabelSelector(match_expressions=(Requirement("bayplan.dev/unreadable", "DoesNotExist"),))
+"""Selector of all pods: preemption ignores a budget with an empty selector, as kube-scheduler does."""
+
+PodSurrounding = Namespace | Workload | PodDisruptionBudget
+"""Any of these kinds."""
+
+
+class WorkloadFeed:
+    """Event handlers for namespaces, services, owners of pods and disruption budgets.
+
+    Args:
+        columns: The columns, with the indexes of these objects.
+        suspension: Buffers changes while a cycle is suspended.
+    """
+
+    def __init__(self, columns: NodeColumns, suspension: Suspension) -> None:
+        self._columns = columns
+        self._report = suspension.report
+
+    def added(self, shown: PodSurrounding) -> None:
+        """Handle an object that was created or is seen for the first time."""
+        self._report(self._added, shown)
+
+    def _added(self, shown: PodSurrounding) -> None:
+        match shown:
+            case Namespace():
+                self._columns.namespaces.assign(shown.metadata.name, shown.metadata.labels)
+            case PodDisruptionBudget():
+                self._columns.disruption_budgets.assign(shown)
+            case _:
+                self._columns.workloads.assign(shown)
+
+    def updated(self, old: PodSurrounding, shown: PodSurrounding) -> None:
+        """Handle an updated object; changes that the core does not read, such as counts in a status, are ignored."""
+        self._report(self._updated, old, shown)
+
+    def _updated(self, old: PodSurrounding, shown: PodSurrounding) -> None:
+        if isinstance(old, PodDisruptionBudget) and isinstance(shown, PodDisruptionBudget):
+            # The other indexes compare on their own.
+            if (old.spec, old.status) != (shown.spec, shown.status):
+                self._columns.disruption_budgets.assign(shown)
+            return
+        self._added(shown)
+
+    def unreadable(self, shown: PodSurrounding, reason: str) -> None:
+        """Handle a version of an object that cannot be decoded.
+
+        A budget allows no disruption of the pods that it selects, of all in its namespace if its selector cannot be
+        read. A namespace keeps its last labels. Selectors of workloads, which are used only for defaults, stay.
+
+        Args:
+            shown: The fields of it that can be read; the whole object if ``reason`` is empty.
+            reason: Why it cannot be decoded; "" if it can be again, before :meth:`updated` or :meth:`added`.
+        """
+        self._report(self._unreadable, shown, reason)
+
+    def _unreadable(self, shown: PodSurrounding, reason: str) -> None:
+        if not reason:
+            self._added(shown)
+        elif isinstance(shown, PodDisruptionBudget):
+            selector = shown.spec.selector
+            if selector is None or selector == LabelSelector():
+                selector = _EVERY_POD
+            strict = PodDisruptionBudget(shown.metadata, PodDisruptionBudgetSpec(selector))
+            self._columns.disruption_budgets.assign(strict)
+        elif isinstance(shown, Namespace) and self._columns.namespaces.get(shown.metadata.name) is None:
+            self._added(shown)
+
+    def deleted(self, gone: PodSurrounding) -> None:
+        """Handle a deleted object."""
+        self._report(self._deleted, gone)
+
+    def _deleted(self, gone: PodSurrounding) -> None:
+        meta = gone.metadata
+        match gone:
+            case Namespace():
+                self._columns.namespaces.remove(meta.name)
+            case PodDisruptionBudget():
+                self._columns.disruption_budgets.remove(meta.namespace, meta.name)
+            case _:
+                self._columns.workloads.remove(gone)

@@ -1,14 +1,14 @@
-"""Event handlers for pods and nodes: they update the cache and the queue.
+"""Event handlers for pods and nodes: they update the cache and the queue, with an event for each relevant change.
 
 Informers, the simulator and tests call them on the event loop. While a cycle is suspended, changes are buffered and
-then applied in order. Follows kube-scheduler v1.37.1 (``eventhandlers.go``). Changes of a node that the core does not
-read, such as heartbeats, are dropped here.
+then applied in order. Follows kube-scheduler v1.37.1 (``eventhandlers.go``, ``framework/events.go``). Changes of a
+node that the core does not read, such as heartbeats, are dropped here.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import partial
 from typing import Any, ParamSpec
@@ -16,13 +16,11 @@ from typing import Any, ParamSpec
 from msgspec.structs import replace
 
 from scheduler_core.cycle.freed_capacity_event import FreedCapacity, on_node
+from scheduler_core.cycle.percentage_of_nodes import REGION_LABEL, ZONE_LABEL
 from scheduler_core.cycle.suspension import Suspension
-from scheduler_core.errors import SchedulerCoreError
-from scheduler_core.feeds.accepted_deletions import AcceptedDeletions
-from scheduler_core.feeds.invalid_pods import InvalidPods
-from scheduler_core.feeds.node_holds import NodeHolds
-from scheduler_core.feeds.read_pods import ReadPods
-from scheduler_core.feeds.update_events import is_unchanged, labelled_by_bind, node_events, pod_events
+from scheduler_core.errors import QuantityError, SchedulerCoreError
+from scheduler_core.feeds.object_feed import NodeHolds
+from scheduler_core.feeds.pod_versions import AcceptedDeletions, InvalidPods, ReadPods
 from scheduler_core.framework.cluster_events import (
     ASSIGNED_POD_ADD,
     ASSIGNED_POD_DELETE,
@@ -30,16 +28,110 @@ from scheduler_core.framework.cluster_events import (
     NODE_DELETE,
     TARGET_POD_UPDATE,
     UNSCHEDULED_POD_ADD,
+    Action,
+    ClusterEvent,
+    Resource,
 )
+from scheduler_core.framework.object_reads import annotations_of
 from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics
-from scheduler_core.model.node import Node
-from scheduler_core.model.pod import TERMINAL_PHASES, Pod
+from scheduler_core.model.node import Node, NodeStatus
+from scheduler_core.model.pod import TERMINAL_PHASES, Pod, Quantities
+from scheduler_core.model.pod_requests import accounted_milli, nano, same_granted_resources
 from scheduler_core.ports import Clock, PodDeletion
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
-from scheduler_core.runtime.profile_swap import ProfileTable
+from scheduler_core.runtime.framework_instance import ProfileTable
 from scheduler_core.runtime.reserve_and_permit import WaitingPodMap
 from scheduler_core.snapshot.cluster_cache import ClusterCache, PlacedPod, Placement
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
+
+
+def is_unchanged(old: Node, new: Node) -> bool:
+    """Return whether an update changes nothing that the core reads, such as a heartbeat."""
+    return (
+        old.spec == new.spec
+        and old.status == new.status
+        and old.metadata.labels == new.metadata.labels
+        and annotations_of(old) == annotations_of(new)
+    )
+
+
+def _declared_status(node: Node) -> list[object]:
+    """Return the status fields that are decoded only because a plugin declares them."""
+    fields = node.status.__struct_fields__[len(NodeStatus.__struct_fields__) :]
+    return [getattr(node.status, name) for name in fields]
+
+
+def node_events(old: Node, new: Node) -> list[ClusterEvent]:
+    """Return the events of an updated node; a cordon is none, because it cannot make the node feasible."""
+    actions: list[Action] = []
+    if _differ(old.status.allocatable, new.status.allocatable):
+        actions.append(Action.UPDATE_NODE_ALLOCATABLE)
+    if old.metadata.labels != new.metadata.labels:
+        actions.append(Action.UPDATE_NODE_LABEL)
+    if old.spec.taints != new.spec.taints or (old.spec.unschedulable and not new.spec.unschedulable):
+        actions.append(Action.UPDATE_NODE_TAINT)
+    if _declared_status(old) != _declared_status(new):
+        actions.append(Action.UPDATE_NODE_CONDITION)
+    if annotations_of(old) != annotations_of(new):
+        actions.append(Action.UPDATE_NODE_ANNOTATION)
+    if old.spec.pod_preemption_policy != new.spec.pod_preemption_policy:
+        actions.append(Action.UPDATE_NODE_PREEMPTION_POLICY)
+    if old.status.declared_features != new.status.declared_features:
+        actions.append(Action.UPDATE_NODE_DECLARED_FEATURE)
+    return [ClusterEvent(Resource.NODE, action) for action in actions]
+
+
+def _differ(old: Quantities, new: Quantities) -> bool:
+    """Return whether amounts differ in value, not only in notation."""
+    if old == new:
+        return False
+    try:
+        return {name: nano(text) for name, text in old.items()} != {name: nano(text) for name, text in new.items()}
+    except QuantityError:
+        # One of the two is unreadable, and they differ as text.
+        return True
+
+
+def pod_events(old: Pod, new: Pod) -> list[ClusterEvent]:
+    """Return the events of an updated pod."""
+    actions: list[Action] = []
+    if old.metadata.labels != new.metadata.labels:
+        actions.append(Action.UPDATE_POD_LABEL)
+    if old.spec != new.spec or not same_granted_resources(old, new):
+        before, after = accounted_milli(old), accounted_milli(new)
+        if _is_less(after, before):
+            actions.append(Action.UPDATE_POD_SCALE_DOWN)
+        if _is_less(before, after):
+            actions.append(Action.UPDATE_POD_SCALE_UP)
+        # Tolerations can only be added; their seconds may change, but matter only to running pods.
+        if len(old.spec.tolerations) != len(new.spec.tolerations):
+            actions.append(Action.UPDATE_POD_TOLERATION)
+        if old.spec.scheduling_gates and not new.spec.scheduling_gates:
+            actions.append(Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED)
+    if _claims(old) != _claims(new):
+        actions.append(Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM)
+    resource = Resource.ASSIGNED_POD if new.spec.node_name else Resource.TARGET_POD
+    return [ClusterEvent(resource, action) for action in actions]
+
+
+def _claims(pod: Pod) -> tuple[object, object]:
+    """Return the claims that were created for a pod."""
+    return pod.status.resource_claim_statuses, pod.status.extended_resource_claim_status
+
+
+def labelled_by_bind(before: Pod, pod: Pod) -> Pod:
+    """Return a pod with the topology labels that the API server copies from the node when the pod is bound."""
+    labels = pod.metadata.labels
+    if before.metadata.labels == labels:
+        return before
+    copied = {key: labels[key] for key in (REGION_LABEL, ZONE_LABEL) if key in labels}
+    return replace(before, metadata=replace(before.metadata, labels={**before.metadata.labels, **copied}))
+
+
+def _is_less(amounts: Mapping[str, int], than: Mapping[str, int]) -> bool:
+    """Return whether any request is lower or missing, even of a resource that is not counted."""
+    return any(name not in amounts or amounts[name] < amount for name, amount in than.items())
+
 
 log = logging.getLogger(__name__)
 P = ParamSpec("P")

@@ -19,8 +19,7 @@ from scheduler_core.framework.ongoing_preemptions import PreemptionsUnderWay
 from scheduler_core.framework.status import Status
 from scheduler_core.model.devices import ResourceClaim
 from scheduler_core.ports import ClaimWriter, Clock, ClusterWriter, PluginMetrics, StorageWriter
-from scheduler_core.snapshot.declared_objects import KindStore
-from scheduler_core.snapshot.node_columns import NodeColumns
+from scheduler_core.snapshot.node_columns import KindStore, NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
 
 R = TypeVar("R")

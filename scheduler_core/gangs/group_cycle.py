@@ -53,9 +53,8 @@ from scheduler_core.placement.subsets import scattered_members, scheduled_member
 from scheduler_core.ports import Clock
 from scheduler_core.queueing.gang_members import Gang, GangOutcome
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
-from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.runtime.framework_instance import FrameworkInstance, ProfileTable
 from scheduler_core.runtime.post_filtering import run_gang_post_filters
-from scheduler_core.runtime.profile_swap import ProfileTable
 from scheduler_core.runtime.reserve_and_permit import WaitingPodMap
 from scheduler_core.snapshot.cluster_cache import ClusterCache
 

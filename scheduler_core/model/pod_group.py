@@ -113,7 +113,7 @@ class GroupTopology:
 
 @dataclass(frozen=True, slots=True)
 class GroupRun:
-    """Record of the run of a group: what its members have completed, see :mod:`scheduler_core.queueing.gang_run`.
+    """Record of the run of a group: what its members have completed, see :mod:`scheduler_core.queueing.gang_members`.
 
     Attributes:
         controllers: Controllers whose pods belong to the run, as kind, API group and UID.

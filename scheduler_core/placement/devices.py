@@ -31,7 +31,7 @@ from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.placement.engine import Steps, World
 from scheduler_core.placement.requests import Placement, PlacementRequest
 from scheduler_core.placement.worlds import SearchWorld, SeatedWorld
-from scheduler_core.runtime.equivalence.reuse import class_key
+from scheduler_core.runtime.equivalence import class_key
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.snapshot.pod_info import PodInfo
 

@@ -43,7 +43,7 @@ from scheduler_core.placement.subsets import (
 )
 from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.queueing.group_trees import GangTree
-from scheduler_core.runtime.equivalence.reuse import filter_class
+from scheduler_core.runtime.equivalence import filter_class
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.snapshot.cluster_cache import ClusterCache
 from scheduler_core.snapshot.node_columns import NodeColumns

@@ -35,7 +35,7 @@ from scheduler_core.placement.reservation_conflicts import can_conflict, conflic
 from scheduler_core.placement.subsets import Domain, candidate_domains, member_room
 from scheduler_core.placement.worlds import SearchWorld, Seat, SeatedWorld, seated_in
 from scheduler_core.queueing.nominator import NominatedPods
-from scheduler_core.runtime.equivalence.reuse import filter_class
+from scheduler_core.runtime.equivalence import filter_class
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.snapshot.cluster_cache import ClusterCache
 from scheduler_core.snapshot.node_columns import NodeColumns

@@ -22,7 +22,7 @@ from scheduler_core.framework.status import GANG_SCHEDULING
 from scheduler_core.model.pod_group import GroupKey, GroupTopology
 from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.queueing.gang_registry import Gangs
-from scheduler_core.runtime.equivalence.reuse import filter_class
+from scheduler_core.runtime.equivalence import filter_class
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.snapshot.cluster_cache import ClusterCache
 from scheduler_core.snapshot.node_columns import NodeColumns

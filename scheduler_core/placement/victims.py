@@ -42,7 +42,7 @@ from scheduler_core.placement.engine import Steps, at_once, place
 from scheduler_core.placement.requests import Placement, PlacementRequest, Rejection
 from scheduler_core.placement.worlds import CycleWorld, SearchWorld, steps_of_search
 from scheduler_core.queueing.nominator import NominatedPods
-from scheduler_core.runtime.equivalence.reuse import filter_class
+from scheduler_core.runtime.equivalence import filter_class
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.overlay import ColumnsOverlay

@@ -1,23 +1,339 @@
-"""One gang: its PodGroup, its members in every state, and the results of its attempts.
+"""One gang: its PodGroup, its members in every state, its runs, and the results of its attempts.
 
 Members are counted by UID, in the state that the API server last reported. Succeeded members of the same run still
 count for the quorum; otherwise a Job whose first pods have completed could never replace a failed one.
+
+A PodGroup may be used again, and ended pods may be collected while their run goes on. Therefore a succeeded member
+counts for the quorum as long as its run lasts, whether or not its pod still exists, and never counts for a later run.
+
+::
+
+    first member ─▶ open: every member joins ─one succeeds─▶ closed: only replacements join
+                     ▲                                            │ a member appears that is no replacement
+                     └────────────────────────────────────────────┘ a new run, in which nothing has succeeded
+
+A pod of a Job with members in the run is a replacement. Other controllers, and users who create pods themselves, may
+run a succeeded member again. Their pods are replacements only if no succeeded member has the same name and a place of
+the quorum is free. kube-scheduler v1.37.1 counts no ended pod, so that a replacement may wait forever there.
+
+Before the first cycle objects arrive in any order, so the run is inferred from all of them; after that it is followed
+member by member. The record in the status of the PodGroup replaces what no pod shows any more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableMapping, MutableSet
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, MutableMapping, MutableSet
+from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import repeat
 from typing import TYPE_CHECKING
 
 from scheduler_core.framework.queued_pod import QueuedGang, QueuedPod
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, GroupRun, GroupSource, GroupTopology, PodGroup
-from scheduler_core.queueing.gang_run import GangRun
 
 if TYPE_CHECKING:
     from scheduler_core.queueing.group_trees import GangTree
+
+
+NO_CONTROLLER = "none"
+"""Key of the pods without a controller."""
+
+_JOB = "Job.batch/"
+_INDEX = "batch.kubernetes.io/job-completion-index"
+_SUCCEEDED = "Succeeded"
+_SPARE_CONTROLLERS = 16
+
+
+@dataclass(slots=True)
+class _Members:
+    """Existing members of one controller.
+
+    Attributes:
+        alive: Number of members that have not ended and are not being deleted.
+        bound: Number of those that are bound.
+        failed: Number of failed members.
+        succeeded: Succeeded members: creation times by UID within each slot.
+    """
+
+    alive: int = 0
+    bound: int = 0
+    failed: int = 0
+    succeeded: dict[str, dict[str, datetime | None]] = field(default_factory=dict)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there are none; a member that is being deleted and has not ended does not count."""
+        return not (self.alive or self.failed or self.succeeded)
+
+    @property
+    def is_new(self) -> bool:
+        """Whether no member was ever bound."""
+        return not (self.bound or self.failed or self.succeeded)
+
+    def count_since(self, since: datetime | None) -> int:
+        """Return how many members succeeded that were created after *since*."""
+        if since is None:
+            return len(self.succeeded)
+        return sum(any(at is not None and at > since for at in pods.values()) for pods in self.succeeded.values())
+
+
+@dataclass(slots=True)
+class _State:
+    """What is known about a run.
+
+    Attributes:
+        controllers: Keys of the controllers whose pods belong to it.
+        slots: Slots of the members that have succeeded, as far as their pods were seen.
+        succeeded: Number of members that have succeeded, seen or not.
+        since: Creation time of the newest ended member of the runs before; None for none.
+        is_later: Whether it is not the first run, as far as the members show.
+    """
+
+    controllers: set[str] = field(default_factory=set)
+    slots: set[str] = field(default_factory=set)
+    succeeded: int = 0
+    since: datetime | None = None
+    is_later: bool = False
+
+
+class GangRun:
+    """The run of one gang.
+
+    Attributes:
+        is_followed: Whether the run is followed member by member; if not, it is inferred when it is read.
+    """
+
+    __slots__ = ("_alive", "_inferred", "_inferred_for", "_of", "_state", "is_followed")
+
+    def __init__(self) -> None:
+        self.is_followed = False
+        self._of: dict[str, _Members] = {}
+        self._alive = 0
+        self._state = _State()
+        self._inferred = self._state
+        self._inferred_for: tuple[int, GroupRun | None, bool] | None = None
+
+    # -- members ------------------------------------------------------------------------------------------------
+
+    def saw(self, before: Pod | None, pod: Pod, members: Collection[Pod], min_member: int) -> None:
+        """Count a created or updated member.
+
+        Args:
+            before: Its previous version; None for a new member.
+            pod: The member.
+            members: All members; read only if a new run begins.
+            min_member: The quorum.
+        """
+        if before is not None:
+            self._count(before, -1)
+        self._count(pod, 1)
+        self._inferred_for = None
+        if not self.is_followed:
+            return
+        if before is None and _is_alive(pod):
+            self._join(pod, members, min_member)
+        elif pod.status.phase == _SUCCEEDED and not (before is not None and before.is_terminal):
+            if before is None and not self._is_open_to(pod, min_member):
+                return
+            self._succeed(pod)
+
+    def lost(self, pod: Pod, *, is_last: bool) -> None:
+        """Remove a deleted member; one that has succeeded keeps counting while its run lasts.
+
+        Args:
+            pod: The member.
+            is_last: Whether no member is left; without a Job nothing shows then whether a later pod belongs to the run.
+        """
+        self._count(pod, -1)
+        self._inferred_for = None
+        if is_last and not all(map(_is_job, self._state.controllers)):
+            self._state = _State(since=self._state.since)
+
+    def _count(self, pod: Pod, change: int) -> None:
+        key = controller_of(pod)
+        of_key = self._of.setdefault(key, _Members())
+        if _is_alive(pod):
+            self._alive += change
+            of_key.alive += change
+            of_key.bound += change * bool(pod.spec.node_name)
+        elif pod.status.phase == _SUCCEEDED:
+            slot, uid = _slot(key, pod), pod.metadata.uid
+            if change > 0:
+                of_key.succeeded.setdefault(slot, {})[uid] = pod.metadata.creation_timestamp
+            elif (pods := of_key.succeeded.get(slot)) is not None:
+                pods.pop(uid, None)
+                if not pods:
+                    del of_key.succeeded[slot]
+        elif pod.is_terminal:
+            of_key.failed += change
+        if of_key.is_empty:
+            del self._of[key]
+
+    def _join(self, pod: Pod, members: Collection[Pod], min_member: int) -> None:
+        state, key = self._state, controller_of(pod)
+        if not state.succeeded or self._is_replacement(key, pod, min_member):
+            state.controllers.add(key)
+            if not state.succeeded and len(state.controllers) > _SPARE_CONTROLLERS + len(self._of):
+                # Controllers without members matter only while succeeded members of theirs count.
+                state.controllers = set(self._of)
+            return
+        alive = {key for key, each in self._of.items() if each.alive}
+        self._state = _State(alive, since=self._newest_ended(members, state.since), is_later=True)
+
+    @staticmethod
+    def _newest_ended(members: Iterable[Pod], since: datetime | None) -> datetime | None:
+        ended = (pod.metadata.creation_timestamp for pod in members if pod.is_terminal)
+        return max(filter(None, (*ended, since)), default=None)
+
+    def _is_open_to(self, pod: Pod, min_member: int) -> bool:
+        """Return whether a member belongs to the run that is seen for the first time when it has succeeded."""
+        state, key = self._state, controller_of(pod)
+        if not state.succeeded:
+            state.controllers.add(key)
+        return key in state.controllers and (_is_job(key) or state.succeeded + self._alive < min_member)
+
+    def _is_replacement(self, key: str, pod: Pod, min_member: int) -> bool:
+        state = self._state
+        if key not in state.controllers or _is_job(key):
+            return key in state.controllers
+        return _slot(key, pod) not in state.slots and state.succeeded + self._alive <= min_member
+
+    def _succeed(self, pod: Pod) -> None:
+        state, key = self._state, controller_of(pod)
+        slot = _slot(key, pod)
+        if key in state.controllers and slot not in state.slots:
+            state.succeeded += 1
+            state.slots.add(slot)
+
+    # -- the run ------------------------------------------------------------------------------------------------
+
+    def follow(
+        self, members: Collection[Pod], min_member: int, recorded: GroupRun | None, *, is_complete: bool
+    ) -> None:
+        """Follow the run from now on.
+
+        Args:
+            members: All members.
+            min_member: As in :meth:`succeeded`.
+            recorded: As in :meth:`succeeded`.
+            is_complete: As in :meth:`succeeded`.
+        """
+        if self.is_followed:
+            return
+        state = self._state = self._infer(min_member, recorded, is_complete=is_complete)
+        self.is_followed = True
+        if state.is_later:
+            state.since = self._newest_ended(members, state.since)
+        elif state.succeeded:
+            state.slots.update(
+                _slot(controller_of(pod), pod)
+                for pod in members
+                if pod.status.phase == _SUCCEEDED and self.includes(pod)
+            )
+
+    def begin(self) -> None:
+        """Infer the run again, because the PodGroup is another one or is not known any more."""
+        self.is_followed = False
+        self._inferred_for = None
+
+    def succeeded(self, min_member: int, recorded: GroupRun | None, *, is_complete: bool) -> int:
+        """Return how many members of the run have succeeded.
+
+        Args:
+            min_member: The quorum.
+            recorded: The record in the status of the PodGroup; None for none.
+            is_complete: Whether a member of the quorum of which no pod exists counts as succeeded.
+        """
+        return self._current(min_member, recorded, is_complete=is_complete).succeeded
+
+    def record(self, min_member: int, recorded: GroupRun | None, *, is_complete: bool) -> GroupRun:
+        """Return the record of the run; the arguments are those of :meth:`succeeded`."""
+        state = self._current(min_member, recorded, is_complete=is_complete)
+        return GroupRun(tuple(sorted(state.controllers)), state.succeeded, state.since)
+
+    def includes(self, pod: Pod) -> bool:
+        """Return whether an ended member belongs to the run, as far as its controller and age show."""
+        state = self._state if self.is_followed else self._inferred
+        key, at = controller_of(pod), pod.metadata.creation_timestamp
+        if state.controllers and key not in state.controllers:
+            return False
+        return state.since is None or (at is not None and at > state.since)
+
+    def _current(self, min_member: int, recorded: GroupRun | None, *, is_complete: bool) -> _State:
+        if self.is_followed:
+            return self._state
+        inferred_for = (min_member, recorded, is_complete)
+        if self._inferred_for != inferred_for:
+            self._inferred = self._infer(min_member, recorded, is_complete=is_complete)
+            self._inferred_for = inferred_for
+        return self._inferred
+
+    def _infer(self, min_member: int, recorded: GroupRun | None, *, is_complete: bool) -> _State:
+        """Return the run that the members and the record show, in whatever order they arrived; without its slots."""
+        alive = {key: each for key, each in self._of.items() if each.alive}
+        waiting = {key: each for key, each in alive.items() if each.bound < each.alive}
+        if recorded is None:
+            state = _State(set(alive or self._of))
+            strangers: Iterable[str] = waiting
+        else:
+            state = _State(set(recorded.controllers), since=recorded.since)
+            strangers = [key for key in waiting if not (_is_job(key) and key in state.controllers)]
+        state.succeeded = sum(map(self._count_succeeded, state.controllers, repeat(state.since)))
+        if recorded is not None:
+            state.succeeded = max(recorded.succeeded, state.succeeded)
+        has_newcomers = any(alive[key].is_new for key in strangers)
+        is_full = not all(map(_is_job, waiting)) and state.succeeded + self._alive > min_member
+        if state.succeeded and (has_newcomers or is_full):
+            return _State(set(alive), since=state.since, is_later=True)
+        state.controllers |= alive.keys()
+        if recorded is None and is_complete and not has_newcomers:
+            state.succeeded += self._unaccounted(state, min_member)
+        return state
+
+    def _count_succeeded(self, key: str, since: datetime | None) -> int:
+        of_key = self._of.get(key)
+        return 0 if of_key is None else of_key.count_since(since)
+
+    def _unaccounted(self, state: _State, min_member: int) -> int:
+        """Return how many members must have succeeded of which no pod is left.
+
+        Members are bound only with the whole quorum, so a member that runs or has succeeded shows that there was one.
+        A place without a pod is that of a succeeded member, because another one would have been replaced.
+        """
+        bound = sum(each.bound for each in self._of.values())
+        if not bound and not state.succeeded:
+            return 0
+        waiting = self._alive - bound
+        replaceable = waiting or sum(each.failed for each in self._of.values())
+        return max(0, min_member - bound - state.succeeded - replaceable)
+
+
+def controller_of(pod: Pod) -> str:
+    """Return the key of a pod's controller: kind, API group and UID."""
+    for owner in pod.metadata.owner_references:
+        if owner.controller:
+            group = owner.api_version.rpartition("/")[0]
+            return f"{owner.kind}.{group}/{owner.uid or owner.name}"
+    return NO_CONTROLLER
+
+
+def _is_job(key: str) -> bool:
+    return key.startswith(_JOB)
+
+
+def _slot(key: str, pod: Pod) -> str:
+    """Return what a replacement of a pod has in common with it, if it is known: a Job's index, or the name."""
+    meta = pod.metadata
+    if _is_job(key):
+        index = meta.labels.get(_INDEX)
+        return f"{key}#{meta.uid if index is None else index}"
+    return f"{key}#{meta.name}"
+
+
+def _is_alive(pod: Pod) -> bool:
+    return not pod.is_terminal and pod.metadata.deletion_timestamp is None
+
 
 QUORUM_BEGINNINGS = ("minCount (", "0/")
 """Beginnings of :attr:`GangOutcome.quorum`."""

@@ -22,8 +22,7 @@ from scheduler_core.framework.status import GANG_SCHEDULING, SUCCESS, Status
 from scheduler_core.ports import Clock, Timer
 from scheduler_core.queueing.gates_and_hints import QueueingRules, Requeue
 from scheduler_core.queueing.nominator import NominatedPods
-from scheduler_core.queueing.sort_keys import SortKeys
-from scheduler_core.queueing.sub_queues import Places
+from scheduler_core.queueing.sub_queues import Places, SortKeys
 
 log = logging.getLogger(__name__)
 

@@ -1,13 +1,17 @@
-"""PreFilter and Filter over all candidate rows.
+"""PreFilter and Filter over all candidate rows, and their updates while a dry run adds and removes pods.
 
-Follows kube-scheduler v1.37.1 (``RunPreFilterPlugins``, ``RunFilterPlugins``). kube-scheduler stops at a node's first
-rejection; here every vectorized plugin filters all rows, and the first plugin in order that rejects a row provides its
-verdict, which is the same. Plugins whose filter is expensive run only on rows that no earlier plugin rejects.
+Follows kube-scheduler v1.37.1 (``RunPreFilterPlugins``, ``RunFilterPlugins``, ``RunPreFilterExtensionAddPod``,
+``RunPreFilterExtensionRemovePod``). kube-scheduler stops at a node's first rejection; here every vectorized plugin
+filters all rows, and the first plugin in order that rejects a row provides its verdict, which is the same. Plugins
+whose filter is expensive run only on rows that no earlier plugin rejects.
+
+Filters that depend on the pods of a row only through their sums let a dry run filter rows on changed sums, without
+changing the columns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -16,13 +20,75 @@ from numpy.typing import NDArray
 from scheduler_core.errors import PluginError, UndecidedRowsError
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.diagnosis import Verdicts
-from scheduler_core.framework.extension_points import PreFilterPlugin, PreFilterResult
+from scheduler_core.framework.extension_points import (
+    FilterPlugin,
+    PreFilterExtensions,
+    PreFilterPlugin,
+    PreFilterResult,
+    Reads,
+    SumsFilter,
+)
 from scheduler_core.framework.status import SUCCESS, Code, Status, unresolvable
 from scheduler_core.runtime.framework_instance import FrameworkInstance
-from scheduler_core.runtime.node_adapters import FilterRunner, NodeFilterAdapter
-from scheduler_core.runtime.result_checks import as_plugin_error, checked
+from scheduler_core.runtime.node_adapters import FilterRunner, NodeFilterAdapter, as_plugin_error, checked
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo
+from scheduler_core.snapshot.row_cache import RowSums
+
+_ADD_POD = "preFilterAddPod"
+_REMOVE_POD = "preFilterRemovePod"
+
+
+def extended(instance: FrameworkInstance, state: CycleState) -> Iterator[tuple[PreFilterPlugin, PreFilterExtensions]]:
+    """Yield the plugins with AddPod and RemovePod, without those that PreFilter skipped."""
+    for plugin in instance.pre_filter:
+        if isinstance(plugin, PreFilterExtensions) and plugin.name not in state.skip_filter:
+            yield plugin, plugin
+
+
+def pod_added(instance: FrameworkInstance, state: CycleState, pod: PodInfo, added: PodInfo, nodes: NodeColumns) -> None:
+    """Call AddPod of all plugins after ``added`` was added to its row.
+
+    Raises:
+        PluginError: A plugin raised, or returned a status other than Success.
+    """
+    for plugin, extension in extended(instance, state):
+        try:
+            status = checked(extension.add_pod(state, pod, added, nodes, added.row), Status, plugin.name, _ADD_POD)
+        except Exception as fault:
+            raise as_plugin_error(plugin.name, _ADD_POD, fault) from fault
+        _expect_success(status, plugin.name, _ADD_POD)
+
+
+def pod_removed(
+    instance: FrameworkInstance,
+    state: CycleState,
+    pod: PodInfo,
+    removal: tuple[PodInfo, int],
+    nodes: NodeColumns,
+) -> None:
+    """Call RemovePod of all plugins after a pod was removed from a row.
+
+    Args:
+        nodes: The columns, without the removed pod.
+
+    Raises:
+        PluginError: A plugin raised, or returned a status other than Success.
+    """
+    removed, row = removal
+    for plugin, extension in extended(instance, state):
+        try:
+            answer = extension.remove_pod(state, pod, removed, nodes, row)
+            status = checked(answer, Status, plugin.name, _REMOVE_POD)
+        except Exception as fault:
+            raise as_plugin_error(plugin.name, _REMOVE_POD, fault) from fault
+        _expect_success(status, plugin.name, _REMOVE_POD)
+
+
+def _expect_success(status: Status, plugin: str, point: str) -> None:
+    if not status.is_success:
+        raise PluginError(plugin, point, status.message or f"returned {status.code_name}")
+
 
 _CODE_BITS = 16
 _CODE_MASK = 0xFFFF
@@ -286,3 +352,65 @@ def decode_verdict(
         reason = status.message or f"decoded its code {code} as {status.code_name}; return a rejection"
         raise PluginError(plugin.name, "filter", reason)
     return status.of(plugin.name)
+
+
+class SumFilters(Struct, frozen=True):
+    """The filters of an attempt.
+
+    Attributes:
+        pod: The pod to schedule.
+        summing: The filters that read sums, with their positions.
+        rows: intp[k], ascending.
+        fixed: int32[k], the verdicts of the other filters, which do not depend on pods.
+    """
+
+    state: CycleState
+    pod: PodInfo
+    summing: Sequence[tuple[int, SumsFilter]]
+    rows: NDArray[np.intp]
+    fixed: Verdicts
+
+    def verdicts(self, sums: RowSums) -> Verdicts:
+        """Return the verdicts on the rows, int32[k], for these sums.
+
+        Raises:
+            PluginError: A plugin raised.
+        """
+        verdicts = self.fixed
+        for position, plugin in self.summing:
+            codes = plugin.filter_sums(self.state, self.pod, sums)
+            if codes is not None:
+                verdicts = first_verdicts(verdicts, verdicts_of(codes, position))
+        return verdicts
+
+
+def sum_filters(
+    instance: FrameworkInstance, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Sequence[int]
+) -> SumFilters | None:
+    """Return the filters of an attempt for rows in ascending order; None if they do not depend on sums alone.
+
+    Raises:
+        PluginError: A plugin raised, or returned a value that its extension point does not allow.
+    """
+    if pod.pod.has_deferred_resize or any(True for _ in extended(instance, state)):
+        # The sums do not show how much of them is the running pod's own.
+        return None
+    summing: list[tuple[int, SumsFilter]] = []
+    others: list[tuple[int, FilterRunner]] = []
+    for position, plugin in enumerate(instance.filters):
+        if plugin.name in state.skip_filter:
+            continue
+        if not isinstance(plugin, FilterPlugin) or not plugin.reuse.filter.is_row_local:
+            return None
+        if plugin.remaining_rows_only:
+            # Which rows remain depends on the sums.
+            return None
+        if isinstance(plugin, SumsFilter):
+            summing.append((position, plugin))
+        elif Reads.PODS in plugin.reuse.filter:
+            return None
+        else:
+            others.append((position, plugin))
+    row_array = np.array(rows, dtype=np.intp)
+    verdicts = run_filters(instance, state, pod, nodes, row_array, among=others)
+    return SumFilters(state, pod, summing, row_array, verdicts)

@@ -20,7 +20,7 @@ from scheduler_core.framework.extension_points import (
 from scheduler_core.framework.gang_preemptor import GangPostFilter, TriedMember
 from scheduler_core.framework.status import Code, Status
 from scheduler_core.runtime.framework_instance import FrameworkInstance
-from scheduler_core.runtime.result_checks import checked, raised, refused
+from scheduler_core.runtime.node_adapters import checked, raised, refused
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
 

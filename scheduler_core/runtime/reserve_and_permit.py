@@ -18,7 +18,7 @@ from scheduler_core.framework.extension_points import PermitResult, ReservePlugi
 from scheduler_core.framework.status import SUCCESS, Code, Status, error, unschedulable
 from scheduler_core.ports import Clock, Timer
 from scheduler_core.runtime.framework_instance import FrameworkInstance
-from scheduler_core.runtime.result_checks import checked, raised, refused
+from scheduler_core.runtime.node_adapters import checked, raised, refused
 from scheduler_core.snapshot.pod_info import PodInfo
 
 MAX_TIMEOUT_SECONDS = 15 * 60.0

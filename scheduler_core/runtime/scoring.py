@@ -19,8 +19,7 @@ from scheduler_core.framework.extension_points import MAX_NODE_SCORE, Normalizat
 from scheduler_core.framework.status import Code, Status
 from scheduler_core.kernels.go_arithmetic import truncated_quotients
 from scheduler_core.runtime.framework_instance import FrameworkInstance
-from scheduler_core.runtime.node_adapters import ScoreRunner
-from scheduler_core.runtime.result_checks import as_plugin_error, checked
+from scheduler_core.runtime.node_adapters import ScoreRunner, as_plugin_error, checked
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo
 

@@ -3,14 +3,21 @@
 The row of a node never changes; a free list reuses rows, and the capacity doubles. Plugins see read-only views. The row
 of a removed node stays in the views with ``alive`` False until it is reused. ``allocatable`` and ``requested`` are
 [resource, row], so that one resource of all nodes is contiguous.
+
+A sum that exceeds the range of a column is stored clamped, with its exact value beside it: kube-scheduler lets int64
+overflow, so that an overcommitted node may seem to have free resources.
+
+A held node accepts no pods, because an object that decides about it cannot be read. The filters of every profile start
+from these rows, so that neither a toleration nor a profile without a certain plugin lets a pod pass. The last readable
+version of such an object stays in the columns: its pods occupy their room, and its labels count as a topology domain.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
-from typing import Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 from msgspec.structs import replace
@@ -21,12 +28,9 @@ from scheduler_core.errors import CacheError, PodTooDemandingError
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_constraint_limit import MAX_DEMANDS, demand_count, limited_volumes
-from scheduler_core.model.pod_requests import LARGEST_CAPACITY, LARGEST_REQUEST, PODS, in_units
+from scheduler_core.model.pod_requests import LARGEST_CAPACITY, LARGEST_REQUEST, PODS, in_units, nano, whole_units
 from scheduler_core.model.pod_volumes import NO_VOLUMES
-from scheduler_core.model.quantity import nano, whole_units
 from scheduler_core.model.taints import Taint
-from scheduler_core.snapshot.exact_sums import ExactSums
-from scheduler_core.snapshot.held_nodes import HeldNodes
 from scheduler_core.snapshot.indexes.device_index import DeviceIndex
 from scheduler_core.snapshot.indexes.pod_index import PodIndex
 from scheduler_core.snapshot.indexes.row_indexes import HostPortIndex, ImageIndex, PriorityCounts
@@ -41,8 +45,172 @@ from scheduler_core.snapshot.interning import (
     ResourceNames,
     SnapshotBounds,
 )
-from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
-from scheduler_core.snapshot.scalar_resources import ScalarResources
+from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo, ScalarResources
+
+
+class ExactSums:
+    """Exact sums.
+
+    Attributes:
+        sums: By column and row, only for clamped sums.
+    """
+
+    __slots__ = ("sums",)
+
+    def __init__(self) -> None:
+        self.sums: dict[tuple[int, int], int] = {}
+
+    def get(self, column: int, row: int) -> int | None:
+        """Return a sum; None if it is not clamped."""
+        return self.sums.get((column, row))
+
+    def put_into(self, sums: Sequence[list[int]], rows: Sequence[int]) -> None:
+        """Replace clamped sums, given by column and position in ``rows``."""
+        positions = {row: position for position, row in enumerate(rows)} if self.sums else {}
+        for (column, row), exact in self.sums.items():
+            if column >= 0 and row in positions:
+                sums[column][positions[row]] = exact
+
+    def clamp(self, column: int, row: int, total: int, amount: int) -> int:
+        """Clamp a sum to ``LARGEST_REQUEST``; store the exact sum, so that removals restore it.
+
+        Args:
+            column: The column.
+            row: The row.
+            total: The column's value plus ``amount``.
+            amount: The added amount, negative for a removal.
+
+        Returns:
+            The column's new value.
+        """
+        exact = self.sums.pop((column, row), total - amount) + amount
+        if exact <= LARGEST_REQUEST:
+            return exact
+        self.sums[column, row] = exact
+        return LARGEST_REQUEST
+
+    def drop(self, columns: Collection[int]) -> None:
+        """Drop the sums of columns that are reused for another resource."""
+        if self.sums and columns:
+            self.sums = {place: exact for place, exact in self.sums.items() if place[0] not in columns}
+
+
+_MOST_TEXTS = 1000
+_OTHER = "node(s) depend on an object that could not be decoded"
+
+
+class HeldNodes:
+    """Nodes that accept no pods, with the reasons.
+
+    Each reason has a source, such as the node itself or a pod on it. A node is held until all its sources are released.
+    It need not exist.
+
+    Attributes:
+        is_empty: Whether there are none; an attribute, because it is read for every event and every filter run.
+    """
+
+    def __init__(self) -> None:
+        self.is_empty = True
+        self._by_node: dict[str, dict[str, str]] = {}
+        self._nodes: dict[str, str] = {}
+        self._codes: dict[str, int] = {}
+        self._verdicts: NDArray[np.int32] | None = None
+        self._version = -1
+
+    def __len__(self) -> int:
+        return len(self._by_node)
+
+    def hold(self, node_name: str, source: str, reason: str) -> None:
+        """Hold a node for a source, which holds at most one."""
+        self.release(source)
+        self._nodes[source] = node_name
+        self._by_node.setdefault(node_name, {})[source] = reason
+        self.is_empty = False
+        self._verdicts = None
+
+    def release(self, source: str) -> str:
+        """Release what a source holds, and return the node's name; "" if it holds none."""
+        node_name = self._nodes.pop(source, "")
+        if node_name:
+            sources = self._by_node[node_name]
+            del sources[source]
+            if not sources:
+                del self._by_node[node_name]
+                self.is_empty = not self._by_node
+            self._verdicts = None
+        return node_name
+
+    def held_only_by(self, source: str) -> str:
+        """Return the node that a source holds alone; "" if it holds none, or others hold it too."""
+        node_name = self._nodes.get(source, "")
+        return node_name if len(self._by_node.get(node_name, ())) == 1 else ""
+
+    def reason(self, node_name: str) -> str:
+        """Return why a node is held; "" if it is not."""
+        return next(iter(self._by_node.get(node_name, {}).values()), "")
+
+    def verdicts(self, size: int, version: int, row_of: Callable[[str], int]) -> NDArray[np.int32]:
+        """Return int32 per row, 0 for rows that are not held, else a code for :meth:`text`."""
+        if self._verdicts is None or self._version != version or len(self._verdicts) != size:
+            self._verdicts, self._version = np.zeros(size, dtype=np.int32), version
+            for name in self._by_node:
+                row = row_of(name)
+                if row != NO_ROW:
+                    self._verdicts[row] = self._code(self.reason(name))
+        return self._verdicts
+
+    def _code(self, text: str) -> int:
+        if text not in self._codes and len(self._codes) >= _MOST_TEXTS:
+            text = _OTHER
+        return self._codes.setdefault(text, len(self._codes) + 1)
+
+    def text(self, code: int) -> str:
+        """Return the reason for a code."""
+        return next((text for text, known in self._codes.items() if known == code), _OTHER)
+
+
+T = TypeVar("T")
+
+
+class KindStore(Generic[T]):
+    """Objects of one kind, by namespace and name."""
+
+    def __init__(self) -> None:
+        self._objects: dict[tuple[str, str], T] = {}
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._objects.values())
+
+    def get(self, name: str, namespace: str = "") -> T | None:
+        """Return an object; None if there is none. Omit ``namespace`` for kinds without namespaces."""
+        return self._objects.get((namespace, name))
+
+    def assign(self, namespace: str, name: str, shown: T) -> None:
+        """Add an object or replace it by its newest version."""
+        self._objects[namespace, name] = shown
+
+    def remove(self, namespace: str, name: str) -> None:
+        """Remove an object; no effect if it is not known."""
+        self._objects.pop((namespace, name), None)
+
+
+class DeclaredObjects:
+    """Stores by the path of the collection."""
+
+    def __init__(self) -> None:
+        self._stores: dict[str, KindStore[Any]] = {}
+
+    def declare(self, path: str) -> KindStore[Any]:
+        """Return the store of a collection; create it on first use."""
+        return self._stores.setdefault(path, KindStore())
+
+    def find(self, path: str) -> KindStore[Any] | None:
+        """Return the store of a collection, None if no plugin declared it."""
+        return self._stores.get(path)
+
 
 Rows = slice | NDArray[np.intp]
 """Rows to process: all as ``slice(None)``, or selected rows in ascending order."""

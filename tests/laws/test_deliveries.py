@@ -21,8 +21,7 @@ from scheduler_core.model.meta import AnnotatedMeta
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.storage import CsiNode, CsiNodeDriver, CsiNodeSpec
-from scheduler_core.snapshot.cache_comparison import differences
-from scheduler_core.snapshot.cluster_cache import ClusterCache
+from scheduler_core.snapshot.cluster_cache import ClusterCache, differences
 from tests.support.builders import node, pod
 from tests.support.scheduling import Rig, rig
 

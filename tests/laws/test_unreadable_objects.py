@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.taints import Toleration
-from scheduler_core.snapshot.held_nodes import HeldNodes
 from scheduler_core.snapshot.indexes.device_index import DeviceIndex
+from scheduler_core.snapshot.node_columns import HeldNodes
 from tests.support.builders import node, pod
 from tests.support.devices import using
 from tests.support.scheduling import Rig, profile, rig

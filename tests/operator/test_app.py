@@ -25,7 +25,7 @@ from bayplan.wiring import build_parts
 from scheduler_core.config.profile_config import Extender
 from scheduler_core.errors import ExtenderError
 from scheduler_core.ports import Binding
-from scheduler_core.queueing.queue_inspection import QueueReadings
+from scheduler_core.queueing.scheduling_queue import QueueReadings
 from tests.support.fake_api import FakeApi
 
 

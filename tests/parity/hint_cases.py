@@ -16,10 +16,8 @@ from bayplan.simulation.memory_cluster import MemoryCluster, SimulatedClock
 from scheduler_core.config.plugin_set_types import Plugins
 from scheduler_core.cycle.freed_capacity_event import FreedCapacity
 from scheduler_core.errors import ConfigError, Problem
-from scheduler_core.feeds.node_holds import NodeHolds
-from scheduler_core.feeds.object_feed import DeviceFeed, StorageFeed
+from scheduler_core.feeds.object_feed import DeviceFeed, NodeHolds, PodSurrounding, StorageFeed
 from scheduler_core.feeds.pod_and_node_feed import EventHandling, PodAndNodeFeed
-from scheduler_core.feeds.workload_feed import PodSurrounding
 from scheduler_core.framework.cluster_events import ClusterEvent
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.registry import Registry

@@ -22,7 +22,7 @@ from bayplan.simulation.cluster_snapshot import LIVE
 from bayplan.simulation.memory_cluster import MemoryCluster, SimulatedClock
 from bayplan.simulation.simulation import PodPlacement, SimulationOptions, populate, simulate
 
-from scheduler_core.feeds.workload_feed import PodSurrounding
+from scheduler_core.feeds.object_feed import PodSurrounding
 from scheduler_core.in_tree import in_tree_registry
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod

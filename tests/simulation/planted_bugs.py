@@ -20,7 +20,7 @@ from scheduler_core.cycle.binding_outcomes import BindingOutcomes
 from scheduler_core.cycle.freed_capacity_event import FreedCapacity
 from scheduler_core.errors import ConflictError, NotFoundError, WriteTimeoutError
 from scheduler_core.feeds import pod_and_node_feed
-from scheduler_core.feeds.read_pods import ReadPods
+from scheduler_core.feeds.pod_versions import ReadPods
 from scheduler_core.framework.cluster_events import EventRegistration, Hint, Resource
 from scheduler_core.plugins.default_preemption.eviction import Evictions
 from scheduler_core.plugins.inter_pod_affinity import InterPodAffinity
@@ -29,7 +29,7 @@ from scheduler_core.plugins.node_resources_fit import NodeResourcesFit
 from scheduler_core.plugins.node_unschedulable import NodeUnschedulable
 from scheduler_core.plugins.taint_toleration import TaintToleration
 from scheduler_core.plugins.volume_binding import VolumeBinding
-from scheduler_core.queueing.in_flight_events import InFlightEvents
+from scheduler_core.queueing.event_wakeups import InFlightEvents
 from scheduler_core.queueing.moves_and_backoff import Moves
 from scheduler_core.queueing.nominator import NominatedPods
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from scheduler_core.feeds.node_holds import NodeHolds
+from scheduler_core.feeds.object_feed import NodeHolds
 from scheduler_core.feeds.pod_and_node_feed import EventHandling, PodAndNodeFeed
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod

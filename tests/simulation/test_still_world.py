@@ -11,8 +11,8 @@ from collections import Counter
 
 import pytest
 
-from scheduler_core.feeds.accepted_deletions import AcceptedDeletions
 from scheduler_core.feeds.pod_and_node_feed import PodAndNodeFeed
+from scheduler_core.feeds.pod_versions import AcceptedDeletions
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.plugins import default_preemption

@@ -21,8 +21,7 @@ from scheduler_core.metrics.profile_metrics import DeviceMetrics
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, PodGroup, group_key_of
 from scheduler_core.ports import ClaimWriter, StorageWriter
-from scheduler_core.snapshot.declared_objects import DeclaredObjects, KindStore
-from scheduler_core.snapshot.node_columns import NodeColumns
+from scheduler_core.snapshot.node_columns import DeclaredObjects, KindStore, NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.recording_writer import RecordingWriter
 from tests.support.virtual_clock import VirtualClock

@@ -18,7 +18,7 @@ from scheduler_core.model.devices import (
     ResourceClaim,
     ResourceSlice,
 )
-from scheduler_core.model.quantity import nano
+from scheduler_core.model.pod_requests import nano
 
 Taken = tuple[str, str]
 """Request name, and device as ``driver/pool/device``."""

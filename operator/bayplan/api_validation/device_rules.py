@@ -19,7 +19,7 @@ from bayplan.api_validation.text_formats import dns_label, dns_subdomain, label_
 from bayplan.api_validation.volume_rules import csi_driver_name_problems
 from scheduler_core.cel.device_selector import SelectorCompileError, compile_selector
 from scheduler_core.config.validation import extended_resource_problems
-from scheduler_core.model.quantity import NANO
+from scheduler_core.model.pod_requests import NANO
 
 Value = Mapping[str, Any]
 

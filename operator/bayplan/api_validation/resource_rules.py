@@ -12,7 +12,7 @@ from typing import Any
 from bayplan.api_validation.field_errors import FieldErrors, entries, mapping, text
 from bayplan.api_validation.text_formats import dns_label, qualified_name
 from scheduler_core.errors import QuantityError
-from scheduler_core.model.quantity import NANO, nano, whole_units
+from scheduler_core.model.pod_requests import NANO, nano, whole_units
 
 Amounts = Mapping[str, int]
 """Nano-units by resource."""

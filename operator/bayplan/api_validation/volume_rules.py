@@ -21,7 +21,7 @@ from bayplan.api_validation.text_formats import (
     qualified_name,
     unreserved_path,
 )
-from scheduler_core.model.quantity import canonical_text, notation
+from scheduler_core.model.pod_requests import canonical_text, notation
 
 Value = Mapping[str, Any]
 Rule = Callable[[FieldErrors, Value, str], None]

@@ -22,8 +22,7 @@ from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.nullable_forms import convert
 from scheduler_core.model.pod import Quantities, ResourceClaimReference
 from scheduler_core.model.pod_group import CompositePodGroup, GroupKey, GroupRun, GroupSource, GroupTopology, PodGroup
-from scheduler_core.model.pod_requests import in_units
-from scheduler_core.model.quantity import nano
+from scheduler_core.model.pod_requests import in_units, nano
 
 
 class SchedulerPluginsSpec(Struct, gc=False, frozen=True, rename="camel"):

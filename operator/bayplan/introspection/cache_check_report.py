@@ -10,7 +10,7 @@ from rich.text import Text
 
 from bayplan.texts.document_formats import read_answer
 from bayplan.texts.html_pages import report_renderers
-from scheduler_core.snapshot.cache_comparison import CacheDifference
+from scheduler_core.snapshot.cluster_cache import CacheDifference
 
 
 class CacheReport(msgspec.Struct, frozen=True, rename="camel"):

@@ -20,8 +20,7 @@ from scheduler_core.errors import ClusterWriteError
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.scheduler import Scheduler
-from scheduler_core.snapshot.cache_comparison import CacheDifference, differences
-from scheduler_core.snapshot.cluster_cache import ClusterCache, Placement
+from scheduler_core.snapshot.cluster_cache import CacheDifference, ClusterCache, Placement, differences
 
 log = logging.getLogger(__name__)
 

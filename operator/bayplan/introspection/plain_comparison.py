@@ -13,7 +13,7 @@ from typing import Any
 from scheduler_core.cycle.cycle_context import CycleContext
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
-from scheduler_core.snapshot.cache_comparison import CacheDifference
+from scheduler_core.snapshot.cluster_cache import CacheDifference
 
 _ENDED = ("Succeeded", "Failed")
 

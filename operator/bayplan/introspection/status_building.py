@@ -35,7 +35,7 @@ from scheduler_core.devices.pools import PooledSlice, pool_content
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.metrics.profile_metrics import ProfileRecord
 from scheduler_core.queueing.gang_members import Gang
-from scheduler_core.queueing.scheduling_queue import QueueCounts
+from scheduler_core.queueing.sub_queues import QueueCounts
 from scheduler_core.scheduler import Scheduler
 from scheduler_core.snapshot.cluster_cache import Placement
 from scheduler_core.snapshot.indexes.device_index import DeviceIndex, devices_in_use, newest_slices

@@ -17,7 +17,7 @@ from bayplan.page.page_sources import PageSources, Turns
 from bayplan.page.resource_amounts import NodeDevices, shown_resources
 from bayplan.simulation.packing import PODS, devices_title
 from scheduler_core.cycle.percentage_of_nodes import ZONE_LABEL
-from scheduler_core.kernels.packing import unusable_shares
+from scheduler_core.kernels.resource_scores import unusable_shares
 from scheduler_core.model.pod_requests import CPU
 from scheduler_core.snapshot.indexes.device_index import DeviceUse
 from scheduler_core.snapshot.node_columns import NodeColumns

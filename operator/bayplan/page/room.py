@@ -12,8 +12,7 @@ from bayplan.page.node_layout import NodeRows
 from bayplan.page.page_sources import PageSources, Turns
 from scheduler_core.errors import QuantityError
 from scheduler_core.explain.candidate_events import amount_text
-from scheduler_core.model.pod_requests import in_units
-from scheduler_core.model.quantity import nano
+from scheduler_core.model.pod_requests import in_units, nano
 from scheduler_core.snapshot.node_columns import NodeColumns
 
 _MAX_LENGTH = 1024

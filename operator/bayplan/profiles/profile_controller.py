@@ -43,7 +43,7 @@ from bayplan.resources.scheduler_profile import SchedulerProfile
 from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.metrics.profile_metrics import ProfileRecord
 from scheduler_core.ports import Clock
-from scheduler_core.queueing.scheduling_queue import QueueCounts
+from scheduler_core.queueing.sub_queues import QueueCounts
 from scheduler_core.scheduler import Scheduler
 
 log = logging.getLogger(__name__)

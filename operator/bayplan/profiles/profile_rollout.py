@@ -22,8 +22,7 @@ from scheduler_core.config.plugin_set_types import enabled_notes
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.config.validation import validate
 from scheduler_core.errors import ConfigError, Problem
-from scheduler_core.runtime.framework_instance import FrameworkInstance
-from scheduler_core.runtime.profile_swap import queue_sort_of
+from scheduler_core.runtime.framework_instance import FrameworkInstance, queue_sort_of
 from scheduler_core.scheduler import Scheduler
 
 log = logging.getLogger(__name__)

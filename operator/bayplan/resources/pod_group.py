@@ -24,7 +24,7 @@ from bayplan.resources.resource_model import (
 from scheduler_core.config.config_model import INT32_MAX, INT64_MAX, ConfigModel, RuleProblem
 from scheduler_core.config.validation import qualified_name_problems
 from scheduler_core.errors import QuantityError
-from scheduler_core.model.quantity import nano
+from scheduler_core.model.pod_requests import nano
 
 POD_GROUP_LABEL = "bayplan.dev/pod-group"
 """Label of a pod with the name of its group, in the pod's namespace."""

@@ -37,7 +37,7 @@ from bayplan.serving.endpoint_paths import (
 from bayplan.serving.same_host_access import for_this_host, refusal
 from scheduler_core.errors import ClusterWriteError, SchedulerCoreError
 from scheduler_core.model.pod_group import POD_GROUP_SOURCES, GroupSource
-from scheduler_core.snapshot.cache_comparison import CacheDifference
+from scheduler_core.snapshot.cluster_cache import CacheDifference
 
 _DEFAULT_PROFILE_SECONDS = 10.0
 

@@ -36,7 +36,7 @@ from bayplan.serving.http_server import HealthServer, protection_of
 from bayplan.serving.kube_scheduler_metrics import ApiCallCollector
 from bayplan.settings.serving_settings import ServingSettings
 from scheduler_core.model.pod_group import GroupSource
-from scheduler_core.snapshot.cache_comparison import CacheDifference
+from scheduler_core.snapshot.cluster_cache import CacheDifference
 
 if TYPE_CHECKING:
     # Their modules are imported only if the page is served or a report is requested.

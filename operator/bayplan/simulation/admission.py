@@ -40,7 +40,7 @@ from bayplan.simulation.object_admission import (
     with_claims_of_templates,
 )
 from scheduler_core.errors import ConfigError, Problem, QuantityError
-from scheduler_core.feeds.workload_feed import PodSurrounding
+from scheduler_core.feeds.object_feed import PodSurrounding
 from scheduler_core.model.affinity import Affinity, LabelSelector, PodAffinity, PodAffinityTerm, Requirement
 from scheduler_core.model.devices import ResourceClaim, ResourceClaimTemplate
 from scheduler_core.model.meta import OwnerReference
@@ -55,8 +55,7 @@ from scheduler_core.model.pod_group import (
     foreign_gang,
     group_key_of,
 )
-from scheduler_core.model.pod_requests import CPU, MEMORY, pod_requests
-from scheduler_core.model.quantity import nano
+from scheduler_core.model.pod_requests import CPU, MEMORY, nano, pod_requests
 from scheduler_core.model.storage import PersistentVolumeClaim, StorageClass, StorageObject
 from scheduler_core.model.taints import NO_EXECUTE, NO_SCHEDULE, Taint, Toleration
 from scheduler_core.model.workloads import Namespace, PriorityClass

@@ -27,7 +27,7 @@ from bayplan.simulation.object_admission import DEFAULT_NAMESPACE, WrittenStorag
 from bayplan.texts import yaml_documents
 from scheduler_core.config.plugin_args import API_VERSION as KUBE_SCHEDULER_API
 from scheduler_core.errors import ConfigError, Problem
-from scheduler_core.feeds.workload_feed import PodSurrounding
+from scheduler_core.feeds.object_feed import PodSurrounding
 from scheduler_core.framework.object_reads import DecodedTypes
 from scheduler_core.model.devices import (
     DeviceClass,

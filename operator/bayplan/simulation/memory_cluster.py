@@ -32,7 +32,7 @@ from scheduler_core.model.devices import (
 )
 from scheduler_core.model.meta import AnnotatedMeta, ObjectMeta
 from scheduler_core.model.pod import ExtendedResourceClaimStatus, Pod, PodCondition, PodStatus
-from scheduler_core.model.quantity import nano
+from scheduler_core.model.pod_requests import nano
 from scheduler_core.model.selectors import IN, compile_label_selector
 from scheduler_core.model.storage import (
     AVAILABLE,

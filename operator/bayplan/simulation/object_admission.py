@@ -11,11 +11,11 @@ from msgspec.structs import replace
 
 from scheduler_core.devices.allocator import ClusterDevices
 from scheduler_core.errors import ConfigError, Problem, QuantityError, SchedulerCoreError, SelectorError
-from scheduler_core.feeds.workload_feed import PodSurrounding
+from scheduler_core.feeds.object_feed import PodSurrounding
 from scheduler_core.model.devices import POD_CLAIM_NAME, ClaimMeta, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from scheduler_core.model.meta import AnnotatedMeta, ObjectMeta, OwnerReference
 from scheduler_core.model.pod import Pod, PodResourceClaimStatus, Quantities, ResourceClaimReference
-from scheduler_core.model.quantity import nano
+from scheduler_core.model.pod_requests import nano
 from scheduler_core.model.selectors import compile_label_selector
 from scheduler_core.model.storage import (
     AVAILABLE,

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from scheduler_core.cycle.percentage_of_nodes import ZONE_LABEL
 from scheduler_core.errors import QuantityError
-from scheduler_core.kernels.packing import imbalance, unusable_shares
+from scheduler_core.kernels.resource_scores import imbalance, unusable_shares
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_requests import CPU, EPHEMERAL_STORAGE, MEMORY, is_extended_resource, pod_requests

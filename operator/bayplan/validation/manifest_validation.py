@@ -32,7 +32,7 @@ from scheduler_core.config.plugin_args import API_VERSION as CONFIGURATION_API
 from scheduler_core.config.plugin_set_types import enabled_notes
 from scheduler_core.config.validation import field_path
 from scheduler_core.errors import ConfigError, Problem
-from scheduler_core.runtime.profile_swap import queue_sort_of
+from scheduler_core.runtime.framework_instance import queue_sort_of
 
 _KINDS = {resource.definition.kind: resource for resource in RESOURCES}
 

@@ -49,7 +49,7 @@ from scheduler_core.framework.status import SKIP, SUCCESS, Status, error, unreso
 from scheduler_core.model.devices import MAX_CONSUMERS, ResourceClaim, ResourceClaimStatus
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import PodGroup
-from scheduler_core.model.quantity import nano
+from scheduler_core.model.pod_requests import nano
 from scheduler_core.model.selectors import NodeMatcher, compile_readable_node_selector
 from scheduler_core.plugins.dynamic_resources.claim_binding import ClaimBinder, PodBinding, planned_claims
 from scheduler_core.plugins.dynamic_resources.node_allocation import (

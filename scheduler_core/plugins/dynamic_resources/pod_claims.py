@@ -40,8 +40,7 @@ from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Container, ExtendedResourceRequest, Pod, ResourceClaimReference
 from scheduler_core.model.pod_group import GroupSource, PodGroup
-from scheduler_core.model.pod_requests import is_extended_resource
-from scheduler_core.model.quantity import nano, whole_units
+from scheduler_core.model.pod_requests import is_extended_resource, nano, whole_units
 from scheduler_core.snapshot.indexes.device_index import DeviceIndex
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo

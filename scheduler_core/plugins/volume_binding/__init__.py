@@ -36,7 +36,7 @@ from scheduler_core.framework.handle import Handle
 from scheduler_core.framework.plugin import always
 from scheduler_core.framework.status import SKIP, SUCCESS, Code, Status, error, unresolvable
 from scheduler_core.model.pod import Pod
-from scheduler_core.model.quantity import value
+from scheduler_core.model.pod_requests import value
 from scheduler_core.model.selectors import FieldRequirement, LabelRequirement, NodeMatcher
 from scheduler_core.model.storage import (
     MIGRATED_PLUGINS,

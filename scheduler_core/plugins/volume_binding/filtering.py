@@ -28,8 +28,8 @@ from scheduler_core.framework.extension_points import MAX_NODE_SCORE, Codes, Sco
 from scheduler_core.kernels.go_arithmetic import PERCENT
 from scheduler_core.kernels.resource_scores import scores_by_percentage
 from scheduler_core.model.affinity import Requirement
+from scheduler_core.model.pod_requests import nano, value
 from scheduler_core.model.pod_volumes import in_tree_plugin, translated_affinity
-from scheduler_core.model.quantity import nano, value
 from scheduler_core.model.selectors import (
     IN,
     LabelMatcher,

@@ -47,7 +47,7 @@ from scheduler_core.model.devices import (
     ResourceSlice,
 )
 from scheduler_core.model.pod_group import GroupKey
-from scheduler_core.model.quantity import nano
+from scheduler_core.model.pod_requests import nano
 from scheduler_core.step_counter import StepCounter
 
 log = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from typing import Generic, Protocol, TypeVar
 
 from scheduler_core.errors import SchedulerCoreError, SelectorError, StorageError
 from scheduler_core.model.meta import ObjectMeta
-from scheduler_core.model.quantity import nano, value
+from scheduler_core.model.pod_requests import nano, value
 from scheduler_core.model.selectors import NodeMatcher, compile_label_selector, compile_node_selector
 from scheduler_core.model.storage import (
     STORAGE,

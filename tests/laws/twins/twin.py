@@ -12,7 +12,7 @@ from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.framework.queued_pod import QueuedGang, QueuedPod
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod_group import GroupSource
-from scheduler_core.runtime.equivalence.reuse import ReuseBounds
+from scheduler_core.runtime.equivalence import ReuseBounds
 from scheduler_core.scheduler import SchedulerOptions, SchedulerPorts
 from scheduler_core.snapshot.interning import SnapshotBounds
 from tests.laws.twins.devices import TwinClaims

@@ -28,7 +28,7 @@ from bayplan.settings.serving_settings import ServingSettings
 from click.testing import CliRunner, Result
 
 from hack.controlplane.probes import free_port
-from scheduler_core.snapshot.cache_comparison import CacheDifference
+from scheduler_core.snapshot.cluster_cache import CacheDifference
 from tests.support.threaded_server import serve_in_thread
 from tests.support.virtual_clock import VirtualClock
 

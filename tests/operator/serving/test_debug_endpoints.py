@@ -28,7 +28,7 @@ from bayplan.serving.http_server import HealthServer
 from prometheus_client import CollectorRegistry
 
 from scheduler_core.errors import ServerUnavailableError
-from scheduler_core.snapshot.cache_comparison import CacheDifference
+from scheduler_core.snapshot.cluster_cache import CacheDifference
 
 LOOPBACK = "127.0.0.1"
 

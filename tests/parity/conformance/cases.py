@@ -21,7 +21,7 @@ from scheduler_core.config.plugin_set_types import BUILT_IN_BEHAVIOUR, Plugins, 
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.config.scheduler_configuration import parse_configuration
 from scheduler_core.errors import ConfigError, Problem
-from scheduler_core.feeds.workload_feed import PodSurrounding
+from scheduler_core.feeds.object_feed import PodSurrounding
 from scheduler_core.framework.registry import Registry
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.devices import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice

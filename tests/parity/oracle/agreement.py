@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from scheduler_core.model.quantity import nano
+from scheduler_core.model.pod_requests import nano
 
 Result = Mapping[str, Any]
 Aspect = Callable[[Result], object]

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 from msgspec.structs import replace
 
-from scheduler_core.feeds.read_pods import ReadPods
+from scheduler_core.feeds.pod_versions import ReadPods
 from scheduler_core.model.pod import Pod
 from tests.support.builders import pod
 

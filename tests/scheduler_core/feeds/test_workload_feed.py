@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from scheduler_core.feeds.workload_feed import PodSurrounding
+from scheduler_core.feeds.object_feed import PodSurrounding
 from scheduler_core.model.affinity import LabelSelector
 from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.workloads import (

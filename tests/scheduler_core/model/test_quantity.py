@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler_core.errors import QuantityError
-from scheduler_core.model.quantity import NANO, canonical_text, milli_units, nano, notation, value, whole_units
+from scheduler_core.model.pod_requests import NANO, canonical_text, milli_units, nano, notation, value, whole_units
 
 LARGEST = 2**63 - 1
 

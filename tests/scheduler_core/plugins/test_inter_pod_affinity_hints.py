@@ -6,8 +6,7 @@ from scheduler_core.framework.cluster_events import Action, ClusterEvent, Hint, 
 from scheduler_core.model.affinity import Affinity, LabelSelector, PodAffinity, PodAffinityTerm, Requirement
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
-from scheduler_core.plugins.inter_pod_affinity import InterPodAffinity
-from scheduler_core.plugins.inter_pod_affinity.hints import after_node_change, after_pod_change
+from scheduler_core.plugins.inter_pod_affinity import InterPodAffinity, after_node_change, after_pod_change
 from tests.support.builders import node, pod
 from tests.support.handles import FakeHandle
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from scheduler_core.framework.cluster_events import NODE_ADD
 from scheduler_core.framework.queued_pod import QueuedPod
-from scheduler_core.queueing.sort_keys import SortKeys
+from scheduler_core.queueing.sub_queues import SortKeys
 from tests.support.builders import pod
 from tests.support.queue_world import QueueWorld
 

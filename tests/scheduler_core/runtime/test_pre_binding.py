@@ -10,7 +10,7 @@ import pytest
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import PreBindPlugin
 from scheduler_core.framework.status import SUCCESS, Code, Status, error
-from scheduler_core.runtime.pre_binding import PodsInPreBind, PreBindingPod, run_pre_binds
+from scheduler_core.runtime.binding import PodsInPreBind, PreBindingPod, run_pre_binds
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import pod

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scheduler_core.errors import ConfigError
-from scheduler_core.runtime.profile_swap import ProfileTable, queue_sort_of
+from scheduler_core.runtime.framework_instance import ProfileTable, queue_sort_of
 from tests.support.recording_plugins import Journal, recorder
 from tests.support.scheduling import profile, rig
 

@@ -7,7 +7,7 @@ import pytest
 from scheduler_core.errors import PluginError
 from scheduler_core.framework.extension_points import PermitResult
 from scheduler_core.framework.status import SUCCESS, Code, Status, error, unschedulable
-from scheduler_core.runtime.result_checks import checked, raised, refused
+from scheduler_core.runtime.node_adapters import checked, raised, refused
 from scheduler_core.snapshot.node_columns import NodeColumns
 from tests.support.builders import pod
 

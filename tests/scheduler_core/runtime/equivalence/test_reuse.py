@@ -14,7 +14,7 @@ from scheduler_core.framework.extension_points import (
 )
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import Pod
-from scheduler_core.runtime.equivalence.reuse import ReuseBounds
+from scheduler_core.runtime.equivalence import ReuseBounds
 from scheduler_core.scheduler import SchedulerOptions
 from tests.support.builders import node, pod
 from tests.support.scheduling import Rig, profile, rig

@@ -1,1 +1,0 @@
-"""Reuse of plugin results between pods of one class."""
