@@ -48,8 +48,6 @@ class NodeHolds:
     """Holds and releases nodes, and reports both to the pods and gangs that wait.
 
     Args:
-        columns: The columns.
-        queue: The queue.
         room: Reports changed nodes to the gangs for which they are reserved.
     """
 
@@ -114,13 +112,7 @@ class ObjectIndex(Protocol[T_contra]):
 
 
 class ObjectFeed(Generic[T]):
-    """Event handlers for the objects of one index.
-
-    Args:
-        index: Stores the objects.
-        queue: The queue.
-        suspension: Buffers changes while a cycle is suspended.
-    """
+    """Event handlers for the objects of one index."""
 
     def __init__(self, index: ObjectIndex[T], queue: SchedulingQueue, suspension: Suspension) -> None:
         self._index = index
@@ -197,9 +189,6 @@ class StorageFeed(ObjectFeed[StorageObject]):
     the number of volumes there is not known; a StorageClass or CSIStorageCapacity does not exist.
 
     Args:
-        columns: The columns, with the index of storage objects.
-        queue: The queue.
-        suspension: Buffers changes while a cycle is suspended.
         holds: Holds the nodes of objects that cannot be read.
     """
 
@@ -242,11 +231,6 @@ class DeviceFeed(ObjectFeed[DeviceObject]):
     Pods wait that use a claim that cannot be read, and devices that such an object may allocate or taint are not used.
     While pods with claims are gated because these objects are not listed yet, events of claims and slices requeue none:
     thousands of events would each be compared with thousands of pods. All are requeued when the lists are complete.
-
-    Args:
-        index: Stores the objects.
-        queue: The queue.
-        suspension: Buffers changes while a cycle is suspended.
     """
 
     def __init__(self, index: DeviceIndex, queue: SchedulingQueue, suspension: Suspension) -> None:
@@ -306,14 +290,7 @@ def _kind(shown: object) -> str:
 
 
 class DeclaredFeed:
-    """Event handlers for one declared kind.
-
-    Args:
-        kind: The kind.
-        store: The objects of this kind.
-        queue: The queue.
-        suspension: Buffers changes while a cycle is suspended.
-    """
+    """Event handlers for one declared kind."""
 
     def __init__(
         self, kind: ObjectKind[Any], store: KindStore[Any], queue: SchedulingQueue, suspension: Suspension
@@ -359,12 +336,7 @@ PodSurrounding = Namespace | Workload | PodDisruptionBudget
 
 
 class WorkloadFeed:
-    """Event handlers for namespaces, services, owners of pods and disruption budgets.
-
-    Args:
-        columns: The columns, with the indexes of these objects.
-        suspension: Buffers changes while a cycle is suspended.
-    """
+    """Event handlers for namespaces, services, owners of pods and disruption budgets."""
 
     def __init__(self, columns: NodeColumns, suspension: Suspension) -> None:
         self._columns = columns

@@ -154,11 +154,6 @@ _EVENTS = (
 class EventHandling:
     """Handles changes at once or after the suspended cycle, and records the durations for the metrics.
 
-    Args:
-        suspension: Whether a scheduling cycle awaits an extender.
-        clock: Time.
-        metrics: Metrics of the scheduler.
-
     Attributes:
         report: Handles a change of the scheduler itself, which the metrics do not count.
     """
@@ -170,14 +165,7 @@ class EventHandling:
         self._observe = {event: metrics.events_backlog.of(event).observe for event in _EVENTS}
 
     def take(self, event: str, handle: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
-        """Handle a change.
-
-        Args:
-            event: The event in the metrics.
-            handle: Applies the change.
-            args: Arguments of ``handle``.
-            kwargs: Arguments of ``handle``.
-        """
+        """Handle a change."""
         started = self._now()
         if self._suspension.is_on:
             self.report(handle, *args, **kwargs)
@@ -191,18 +179,10 @@ class PodAndNodeFeed:
     """Event handlers for pods and nodes.
 
     Args:
-        cache: Stores nodes, and pods that have a node.
-        queue: Stores pods that wait.
-        waiting: Pods that wait at Permit.
-        profiles: The live profiles.
         invalid_pods: Reports waiting pods that cannot be scheduled.
-        room: Reports freed room.
         holds: Holds nodes while an object on which they depend cannot be read.
-        handling: Handles changes.
-        queues_resizes: Whether running pods whose resize is deferred are queued.
 
     Attributes:
-        invalid_pods: As given.
         reads: Reads of pods that the watch has not caught up with.
     """
 
@@ -256,10 +236,6 @@ class PodAndNodeFeed:
 
         The pod terminates from now on, whatever the watch still delivers. If it did not, a preemptor that is tried
         before the watch shows the deletion would evict other pods as well.
-
-        Args:
-            deletion: The deletion.
-            at: The time of the response.
         """
         self._defer(self._deletion_accepted, deletion, at)
 
@@ -279,7 +255,6 @@ class PodAndNodeFeed:
         pod is reported and not scheduled.
 
         Args:
-            pod: The fields of it that can be read.
             reason: Why it cannot be decoded; "" if it can be again, before :meth:`pod_updated` or :meth:`pod_added`.
         """
         self._take("UnscheduledPodUpdate", self._pod_unreadable, pod, reason)
@@ -344,8 +319,6 @@ class PodAndNodeFeed:
         released for a deletion that only the response to it has shown.
 
         Args:
-            take: Applies the version to the cache and the queue.
-            given: The version as delivered.
             pod: The version with the deletion that the watch does not show yet.
         """
         queue = self._queue
@@ -542,7 +515,6 @@ class PodAndNodeFeed:
         """Handle a version of a node that cannot be decoded: the node exists, and accepts no pods.
 
         Args:
-            node: The fields of it that can be read.
             reason: Why it cannot be decoded; "" if it can be again, before :meth:`node_updated` or :meth:`node_added`.
         """
         self._take("NodeUpdate", self._node_unreadable, node, reason)

@@ -18,13 +18,7 @@ from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 
 
 class GroupFeed:
-    """Event handlers for PodGroups.
-
-    Args:
-        queue: The queue, with the gangs.
-        suspension: Buffers changes while a cycle is suspended.
-        room: Reports freed room.
-    """
+    """Event handlers for PodGroups."""
 
     def __init__(self, queue: SchedulingQueue, suspension: Suspension, room: FreedCapacity) -> None:
         self._room = room
@@ -51,7 +45,6 @@ class GroupFeed:
         Every source is in this state before its first call.
 
         Args:
-            source: The API.
             reason: Why they are not known, and what to do.
         """
         self._report(self._withhold, source, reason)
@@ -133,7 +126,6 @@ class GroupFeed:
 
         Args:
             key: The key of the group, which is not known.
-            problems: What is wrong, with the remedies.
         """
         self._report(self._group_refused, key, "; ".join(map(str, problems)))
 

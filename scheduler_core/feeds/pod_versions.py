@@ -35,9 +35,6 @@ class AcceptedDeletions:
 
     The watch still has to deliver each of these pods with its deletion timestamp, or its deletion. The structure is
     bounded by that.
-
-    Attributes:
-        by_uid: The deletions.
     """
 
     __slots__ = ("by_uid",)
@@ -50,7 +47,6 @@ class AcceptedDeletions:
 
         Args:
             deletion: The deletion of a pod that the cache has without a deletion timestamp.
-            at: The time of the response.
         """
         self.by_uid[deletion.uid] = _Deletion(at, deletion.condition)
 
@@ -83,12 +79,7 @@ class _InvalidPod(Struct):
 
 
 class InvalidPods:
-    """Reports invalid pods, once for each version of a pod.
-
-    Args:
-        profiles: The live profiles.
-        writer: Writer of conditions and events.
-    """
+    """Reports invalid pods, once for each version of a pod."""
 
     def __init__(self, profiles: ProfileTable, writer: ClusterWriter) -> None:
         self._profiles = profiles
@@ -99,12 +90,7 @@ class InvalidPods:
         return len(self.by_uid)
 
     def add(self, pod: Pod, problem: str) -> None:
-        """Add an invalid waiting pod and report it.
-
-        Args:
-            pod: The pod as last seen.
-            problem: What is wrong with it.
-        """
+        """Add an invalid waiting pod and report it."""
         uid = pod.metadata.uid
         known = self.by_uid.get(uid)
         if known is not None and (known.problem, known.pod.spec) == (problem, pod.spec):

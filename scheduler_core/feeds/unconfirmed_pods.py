@@ -24,16 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class UnconfirmedPods:
-    """Settles assumed pods whose confirmation is late.
-
-    Args:
-        cache: The assumed pods.
-        gangs: All gangs.
-        writer: Reads pods.
-        clock: Time.
-        suspension: Whether a scheduling cycle awaits an extender.
-        room: Reports freed room.
-    """
+    """Settles assumed pods whose confirmation is late."""
 
     def __init__(
         self,
@@ -57,10 +48,6 @@ class UnconfirmedPods:
 
         The unconfirmed members of its gang are read too, however long ago they were bound. If one of them cannot be
         read, none of them is settled.
-
-        Args:
-            feed: Receives what was read.
-            after_seconds: Seconds after the bind.
         """
         for pods in _overdue(self._cache, self._gangs, self._clock.now() - after_seconds):
             found = await _read(self._writer, pods)

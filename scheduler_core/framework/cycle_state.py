@@ -85,11 +85,7 @@ class CycleState:
         return value
 
     def clone(self, without: Collection[str] = ()) -> CycleState:
-        """Return a copy for a dry run: values that have a ``clone`` method are cloned, others shared.
-
-        Args:
-            without: Plugins whose values are left out.
-        """
+        """Return a copy for a dry run: values that have a ``clone`` method are cloned, others shared."""
         copy = CycleState()
         copy.evaluations = self.evaluations
         copy.bind_annotations, copy.to_activate = self.bind_annotations, self.to_activate

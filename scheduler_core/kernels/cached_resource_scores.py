@@ -43,9 +43,6 @@ def rounded_up_factor(divisor: int) -> float:
     integer above it ``a / c`` falls short by ``1 / c`` at least, and being less than 100 it grows by less than
     ``500 * 2**-53``, which is no more than ``1 / c``.
 
-    Args:
-        divisor: 0 or more.
-
     Returns:
         The factor; 0 for 0, so that shares of a missing resource are 0.
     """
@@ -222,7 +219,6 @@ class CachedCapacityRatio(CachedMostAllocated):
 
         Args:
             weights: Weights of the resources, each 1 or more.
-            table: int64[101], as for :func:`requested_to_capacity_ratio`.
         """
         super().__init__(weights)
         self._table = table

@@ -98,8 +98,6 @@ def ratio_means(
     Args:
         taken: Per resource, float64[n] of whole percent.
         lacking: Per resource, bool[n], the rows that do not have it.
-        weights: Weight of each resource.
-        table: int64[101], as for :func:`requested_to_capacity_ratio`.
 
     Returns:
         int64[n], the mean over resources for which the function is above 0, halves rounded up.
@@ -135,9 +133,6 @@ def scores_by_percentage(points: Sequence[tuple[int, int]]) -> Integers:
 
 def balanced_allocation(uses: Sequence[ResourceUse]) -> Integers:
     """Score by how much the pod evens out the used shares of the resources.
-
-    Args:
-        uses: The resources; with fewer than two there is no balance.
 
     Returns:
         int64[n], 50 to 100: 75 if the balance is unchanged, more if it improves.

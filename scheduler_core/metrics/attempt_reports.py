@@ -92,10 +92,7 @@ def log_bound(queued: QueuedPod, log_fields: Callable[[], dict[str, str]], feasi
     """Log that a pod was bound; call it only if :data:`DECISIONS` logs.
 
     Args:
-        queued: The pod.
         log_fields: Returns the log fields of the attempt, with the node.
-        feasible: Number of feasible nodes.
-        nodes: Number of nodes.
     """
     fields = log_fields()
     extra = fields | {"result": "scheduled", "attempts": queued.attempts, "feasible_nodes": feasible}
@@ -122,14 +119,7 @@ def log_unschedulable(queued: QueuedPod, log_fields: Callable[[], dict[str, str]
 
 
 def log_gang(gang: str, profile: str, result: str, message: str) -> None:
-    """Log an attempt of a gang.
-
-    Args:
-        gang: ``namespace/name`` of the PodGroup.
-        profile: The scheduler name.
-        result: The result of the attempt.
-        message: The reason.
-    """
+    """Log an attempt of a gang."""
     if DECISIONS.isEnabledFor(logging.DEBUG):
         extra = {"podgroup": gang, "profile": profile, "result": result}
         DECISIONS.debug("gang %s of profile %s: %s", gang, profile, message, extra=extra)

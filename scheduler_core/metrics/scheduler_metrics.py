@@ -131,21 +131,13 @@ class SchedulerMetrics:
         """Count an attempt of a gang.
 
         Args:
-            profile: The scheduler name.
-            result: The result of the attempt.
-            algorithm: Seconds of the search.
             seconds: Seconds of the whole attempt, until binding began or the failure was reported.
         """
         self.group_algorithm.observe(algorithm)
         self.profiles[profile].groups[result].observe(seconds)
 
     def pod_bound(self, attempts: int, seconds: float) -> None:
-        """Count a pod that was bound.
-
-        Args:
-            attempts: Number of its attempts.
-            seconds: Time since its first attempt was due.
-        """
+        """Count a pod that was bound."""
         self._attempts.observe(attempts)
         backlog = self._sli_of[attempts] if attempts < _MANY_ATTEMPTS else self._sli_of_many
         backlog.observe(seconds)
@@ -160,12 +152,7 @@ class SchedulerMetrics:
 
 
 class TimedPreemptions(PreemptionsUnderWay):
-    """Preemptions, counted with their victims and with the time until all evictions are issued.
-
-    Args:
-        metrics: Metrics of the scheduler.
-        clock: The clock.
-    """
+    """Preemptions, counted with their victims and with the time until all evictions are issued."""
 
     __slots__ = ("_clock", "_metrics", "_started")
 

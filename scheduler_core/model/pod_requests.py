@@ -257,7 +257,6 @@ def in_units(amounts: Mapping[str, int], largest: int = LARGEST_REQUEST) -> dict
     """Convert nano-units to the scheduler's units: CPU to millicores, the rest to whole units.
 
     Args:
-        amounts: Nano-units by resource name.
         largest: Upper bound of each result: :data:`LARGEST_REQUEST`, or :data:`LARGEST_CAPACITY` for a node.
 
     Returns:
@@ -397,7 +396,6 @@ def _sum(pod: Pod, amounts: Callable[[Container], Quantities], missing: Mapping[
     """Sum containers and sidecars, at least the largest init step.
 
     Args:
-        pod: The pod.
         amounts: Returns the resources of a container.
         missing: Amounts of a container without its own.
     """

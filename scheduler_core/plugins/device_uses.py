@@ -52,11 +52,7 @@ class _CountedDevices:
 
 
 class DeviceUses:
-    """Use of resources that device classes may serve.
-
-    Args:
-        max_classes: Number of classes with stored counts.
-    """
+    """Use of resources that device classes may serve."""
 
     __slots__ = ("_counted", "_counts", "_max_classes", "_nodes")
 
@@ -68,11 +64,6 @@ class DeviceUses:
 
     def uses(self, demand: Demand, nodes: NodeColumns, rows: Rows) -> list[ResourceUse]:
         """Return :func:`resource_uses` with devices in place of resources that a node does not offer.
-
-        Args:
-            demand: The requests of the pod.
-            nodes: The columns.
-            rows: The rows to score.
 
         Returns:
             One entry per scored resource, in the order of the profile.

@@ -56,12 +56,7 @@ class NodeResourcesBalancedAllocation(PreScorePlugin, ScorePlugin):
     normalization = Normalization.NONE
 
     def __init__(self, args: NodeResourcesBalancedAllocationArgs, handle: Handle) -> None:
-        """Store the resources to balance.
-
-        Args:
-            args: The resources.
-            handle: Access to the scheduler.
-        """
+        """Store the resources to balance."""
         super().__init__(args, handle)
         self._resources = tuple(scored_resource(name) for name in args.balanced_resources())
         self._score_cache = ScoreCache(lambda _: CachedBalance())

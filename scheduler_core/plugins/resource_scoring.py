@@ -33,8 +33,6 @@ class ScoredResource:
     """A resource that a profile scores.
 
     Attributes:
-        name: The name of the resource.
-        weight: Weight of its score.
         is_scalar: Whether it is scored only for pods that request it.
     """
 
@@ -66,7 +64,6 @@ def scored_resource(name: str, weight: int = 1) -> ScoredResource:
     """Return a resource to score.
 
     Args:
-        name: The name of the resource.
         weight: Weight of its score, 1 or more.
     """
     return ScoredResource(name, weight, is_scalar_resource(name))
@@ -76,9 +73,7 @@ class ScoredColumn(Struct, frozen=True):
     """A resource that is scored for a pod.
 
     Attributes:
-        column: The column of the resource.
         amount: The pod's request.
-        weight: Weight of its score.
         is_nonzero: Whether to use the nodes' sums with defaults.
     """
 
@@ -96,10 +91,6 @@ def scored_columns(demand: Demand, nodes: NodeColumns) -> Sequence[ScoredColumn]
     """Return the resources that are scored for a pod, in the order of the profile.
 
     They are looked up again only after resources have changed columns.
-
-    Args:
-        demand: The requests of the pod.
-        nodes: The columns.
 
     Returns:
         The resources, without those that no node has.
@@ -120,11 +111,6 @@ def scored_columns(demand: Demand, nodes: NodeColumns) -> Sequence[ScoredColumn]
 
 def resource_uses(scored: Sequence[ScoredColumn], nodes: NodeColumns, rows: Rows) -> list[ResourceUse]:
     """Return the columns of every scored resource.
-
-    Args:
-        scored: The resources.
-        nodes: The columns.
-        rows: The rows to score.
 
     Returns:
         One entry per resource, in their order. With ``slice(None)`` the arrays are views.
@@ -179,11 +165,7 @@ class ScoreCache:
     __slots__ = ("_cached", "_formula", "_nodes")
 
     def __init__(self, formula: Formula) -> None:
-        """Create an empty cache.
-
-        Args:
-            formula: Creates a cached formula.
-        """
+        """Create an empty cache."""
         self._formula = formula
         self._nodes: NodeColumns | None = None
         self._cached: dict[tuple[tuple[int, int], ...], _CachedFormula] = {}
@@ -193,8 +175,6 @@ class ScoreCache:
 
         Args:
             scored: The scored resources, at least one, with the pod's requests.
-            nodes: The columns.
-            rows: The rows to score.
 
         Returns:
             int64 per row; None if the cache is not worth it, or a number is too large.

@@ -185,7 +185,6 @@ class _Behind(Struct):
     """A pod for which events are not evaluated yet.
 
     Attributes:
-        pod: The pod.
         attempts: Its attempts when it fell behind; the next one will have seen all of the events.
         position: Number of the next event.
         member: For a gang, the index of the member for which hints are called next.
@@ -205,11 +204,6 @@ class _Behind(Struct):
 
 class EventWakeups:
     """Evaluates events for waiting pods, and moves the pods that they may help.
-
-    Args:
-        moves: Moves the pods.
-        live: Rules of the live profiles, by name.
-        steps: Interrupts a cycle that evaluates many events.
 
     Attributes:
         budget: Cost of the hints between two calls of :meth:`advance`.

@@ -54,17 +54,7 @@ _CALLED_IN = (*_RANKED, Place.UNSCHEDULABLE)
 
 
 class GangEntries:
-    """Creates, updates and removes the queue entries of gangs.
-
-    Args:
-        gangs: All gangs.
-        rules: Returns the rules of a profile.
-        clock: Time.
-        sequence: Numbers new entries, as it numbers the pods of the queue.
-
-    Attributes:
-        moves: Moves pods and these entries.
-    """
+    """Creates, updates and removes the queue entries of gangs."""
 
     def __init__(self, gangs: Gangs, rules: RulesLookup, clock: Clock, sequence: itertools.count[int]) -> None:
         self._gangs = gangs
@@ -121,10 +111,6 @@ class GangEntries:
 
     def gather(self, pod: QueuedPod, label: str) -> bool:
         """Add an ungated pod to the waiting members of its gang, if the gang needs it.
-
-        Args:
-            pod: The pod, in any place.
-            label: Label of the event that moves it, for metrics.
 
         Returns:
             Whether it waits with its gang now.
@@ -415,10 +401,6 @@ class GangEntries:
         A failed gang keeps its position. With very many failing gangs the first would be back before the last has been
         tried, and pods behind them would starve. If the active queue is empty, the entry nearest the end of its backoff
         is tried early, so the backoff then delays nothing.
-
-        Args:
-            entry: The gang's entry.
-            now: The clock's seconds.
         """
         gang = self._gangs.get(entry.gang_key)
         if gang is not None:
@@ -441,7 +423,6 @@ class GangEntries:
         """Remove the entry of a scheduled gang; its assumed members are in flight by themselves.
 
         Args:
-            entry: The popped entry.
             placed: The assumed members, those beyond the quorum included.
         """
         self._failing.pop(entry.uid, None)
@@ -465,13 +446,7 @@ DOMAINS_CHANGED = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_LABEL).name
 
 
 class GangRequeueing:
-    """Requeues gangs.
-
-    Args:
-        gangs: All gangs.
-        entries: Their entries in the queue.
-        rules: Returns the rules of a profile.
-    """
+    """Requeues gangs."""
 
     def __init__(self, gangs: Gangs, entries: GangEntries, rules: RulesLookup) -> None:
         self._gangs = gangs

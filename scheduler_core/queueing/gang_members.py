@@ -121,9 +121,7 @@ class GangRun:
 
         Args:
             before: Its previous version; None for a new member.
-            pod: The member.
             members: All members; read only if a new run begins.
-            min_member: The quorum.
         """
         if before is not None:
             self._count(before, -1)
@@ -142,7 +140,6 @@ class GangRun:
         """Remove a deleted member; one that has succeeded keeps counting while its run lasts.
 
         Args:
-            pod: The member.
             is_last: Whether no member is left; without a Job nothing shows then whether a later pod belongs to the run.
         """
         self._count(pod, -1)
@@ -211,14 +208,7 @@ class GangRun:
     def follow(
         self, members: Collection[Pod], min_member: int, recorded: GroupRun | None, *, is_complete: bool
     ) -> None:
-        """Follow the run from now on.
-
-        Args:
-            members: All members.
-            min_member: As in :meth:`succeeded`.
-            recorded: As in :meth:`succeeded`.
-            is_complete: As in :meth:`succeeded`.
-        """
+        """Follow the run from now on."""
         if self.is_followed:
             return
         state = self._state = self._infer(min_member, recorded, is_complete=is_complete)
@@ -241,8 +231,6 @@ class GangRun:
         """Return how many members of the run have succeeded.
 
         Args:
-            min_member: The quorum.
-            recorded: The record in the status of the PodGroup; None for none.
             is_complete: Whether a member of the quorum of which no pod exists counts as succeeded.
         """
         return self._current(min_member, recorded, is_complete=is_complete).succeeded

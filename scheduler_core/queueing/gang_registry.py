@@ -48,12 +48,7 @@ _TIMESTAMP_SECONDS = 1.0
 class Gangs:
     """Gangs by key.
 
-    Args:
-        clock: Time.
-        foreign_gangs: What happens to pods with marks of other gang schedulers.
-
     Attributes:
-        foreign_gangs: As given.
         forest: The CompositePodGroups, and the trees of gangs below them.
         on_change: Called with every gang whose status may have changed.
         on_foreign: Called with an added pod that has a mark of another gang scheduler, and what it is.
@@ -153,7 +148,6 @@ class Gangs:
         """Return Success if a pod may be scheduled, alone or with its gang; else why it is gated, with the remedy.
 
         Args:
-            pod: The pod.
             places_gangs: Whether its profile schedules gangs in group cycles; all profiles have this gate.
         """
         key = pod.group
@@ -210,7 +204,6 @@ class Gangs:
         """Take the PodGroups of a source as unknown, so that :meth:`obstacle` holds for all of its groups.
 
         Args:
-            source: The API.
             reason: Why they are not known, and what to do.
         """
         self._unread[source] = reason

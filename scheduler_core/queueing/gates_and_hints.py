@@ -70,7 +70,6 @@ class Interest:
         """Return the verdict on a pod, by the hints of the plugins that rejected it.
 
         Args:
-            pod: The waiting pod.
             old: The object before the event, None if it was added.
             new: The object after the event, None if it was deleted. A wildcard event with a pod concerns only that pod.
             infos: Those of its members for which hints are called, if it is a gang; None for all. The verdict on a gang

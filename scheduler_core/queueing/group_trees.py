@@ -203,7 +203,6 @@ class GangTree(Gang):
 
     Attributes:
         leaves: The gangs, by key.
-        forest: All CompositePodGroups.
     """
 
     __slots__ = (
@@ -519,11 +518,6 @@ class GangTree(Gang):
 class GroupForest:
     """All CompositePodGroups, and the trees of those that have gangs below them.
 
-    Args:
-        gangs: The gangs by key.
-        now: Returns the clock's seconds.
-        of_uid: Returns the gang of a pod by the pod's UID; None for none.
-
     Attributes:
         trees: Trees by the key of the root.
         on_detached: Called with a tree from which a gang was removed; it may have no gang any more.
@@ -588,9 +582,6 @@ class GroupForest:
 
     def broken_above(self, parent: GroupKey) -> tuple[GroupKey, bool] | None:
         """Return the first group of a chain of parents that is missing, or that is its own ancestor; None for neither.
-
-        Args:
-            parent: The key with which the chain begins.
 
         Returns:
             The key of the group, and whether it exists and is its own ancestor.

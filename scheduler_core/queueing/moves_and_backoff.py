@@ -71,14 +71,7 @@ class GangMembership(Protocol):
 class Moves:
     """Moves pods that wait.
 
-    Args:
-        rules: Returns the rules of a profile.
-        clock: Time.
-        membership: Calls for pods of a gang.
-
     Attributes:
-        places: The places of the pods.
-        nominator: Nominations.
         ready: Set while a pod may be ready to pop.
         on_error: Called with a pod that an error delays, and the error.
         on_odd_key: Called with a pod whose sort key does not compare with those of other pods, and the reason.
@@ -101,11 +94,6 @@ class Moves:
         """Move a pod by a verdict; a pod without remaining backoff becomes active at once.
 
         A move that raises delays this pod only, so that one event always moves all other pods.
-
-        Args:
-            pod: The pod, in any place.
-            verdict: The verdict.
-            label: Label of the event that moves it, for metrics.
         """
         try:
             self._requeue(pod, verdict, label)
@@ -172,11 +160,6 @@ class Moves:
         """Gate pods that are active or back off, and withhold the nominations of all gated pods of a profile.
 
         After a restart with the new revision, kube-scheduler counts no nominations of gated pods either.
-
-        Args:
-            profile: The scheduler name.
-            queued: Its pods that are active or back off.
-            label: Event that moves the pods, for the counts.
         """
         for pod in queued:
             # The members of a gang have passed their gates before its entry.

@@ -45,12 +45,6 @@ class QueueReadings:
 
     Iteration is not in queue order. The members of a gang are listed in the place of its entry; members without a
     quorum count as gated.
-
-    Args:
-        gangs: All gangs.
-        places: The places of the pods.
-        in_flight: The attempts whose events are recorded.
-        wakeups: Evaluates events for waiting pods.
     """
 
     def __init__(self, gangs: Gangs, places: Places, in_flight: InFlightEvents, wakeups: EventWakeups) -> None:
@@ -172,7 +166,6 @@ class SchedulingQueue:
     Attributes:
         gangs: All gangs, waiting and scheduled ones.
         readings: What waits where, for status, metrics and explanations.
-        nominator: Nominations.
         wakeups: Evaluates events for pods that are unschedulable or gated.
         on_error: Called with a pod that an error in the queue delays, such as one of QueueSort, and the error.
         on_odd_key: Called with a pod whose sort key does not compare with those of other pods, and the reason.
@@ -235,11 +228,6 @@ class SchedulingQueue:
 
         An active pod or one in backoff is reordered; an unschedulable or gated pod is requeued by its own events if
         hints return Queue; for a pod in flight, the events are recorded in case its attempt fails.
-
-        Args:
-            info: The new version of the pod.
-            events: Events of the update.
-            old: The previous version of the pod.
         """
         pod = self.find(info.uid)
         if pod is None:
@@ -379,7 +367,6 @@ class SchedulingQueue:
         or the cluster has no nodes, and the pod is retried after backoff.
 
         Args:
-            pod: The pod.
             given_up_steps: Steps after which the attempt was given up; 0 if it was not.
         """
         events = self._in_flight.events_of(pod.uid)
@@ -465,7 +452,6 @@ class SchedulingQueue:
         """Requeue the pods that a cluster event may help, and record it for those in flight.
 
         Args:
-            event: The resource and action.
             old: The object before the event, None if it was added.
             new: The object after the event, None if it was deleted.
             exclude: UID of a pod that is not requeued.

@@ -137,11 +137,7 @@ log = logging.getLogger(__name__)
 
 
 class UnclearBindError(SchedulerCoreError):
-    """A Bind plugin raised, possibly after it had bound the pod.
-
-    Args:
-        status: The exception as a status.
-    """
+    """A Bind plugin raised, possibly after it had bound the pod."""
 
     def __init__(self, status: Status) -> None:
         self.status = status

@@ -112,7 +112,6 @@ class NodeRanking:
         """Call the plugins on all rows.
 
         Args:
-            instance: The profile.
             scoring: A pod of the class with an untimed state that PreFilter and PreScore prepared, on all rows.
             plugins: The plugins; every result depends on the row and on Node objects alone.
 
@@ -249,10 +248,6 @@ _encode = Encoder().encode
 def class_key(info: PodInfo, looseness: int = 0) -> bytes:
     """Return the key of a pod's class; pods with equal keys differ in identity and the aspects left out alone.
 
-    Args:
-        info: The pod.
-        looseness: Index into :data:`LOOSENESS` of the aspects to leave out.
-
     Returns:
         The encoded pod, or its digest if that is long. The strict key is computed once for each version of the pod.
     """
@@ -316,7 +311,6 @@ class EveryTime(Struct, frozen=True):
     """Plugins that are called for every pod of a class, by extension point, in the profile's order.
 
     Attributes:
-        names: The names of all.
         reads_anything: Whether the Filter or Score of one of them may read anything.
         filters_by_node: Whether one of the filters is called node by node.
     """
@@ -417,9 +411,6 @@ class PodClass(Struct):
         """Filter and score all nodes for a pod of the class, whose ranking is current.
 
         Args:
-            instance: The profile.
-            info: The pod.
-            nodes: The columns.
             recorder: Records the stages, also if the result is None; plugins are not timed.
             among: bool per row, the only rows to look at; None for all.
 
@@ -487,9 +478,6 @@ class PodClass(Struct):
 class PodClasses:
     """The pod classes of one revision of a profile, least recently used first.
 
-    Args:
-        bounds: What is stored at most.
-
     Attributes:
         untimed: Pods that would have had their plugins timed, and had their class's results reused.
     """
@@ -539,10 +527,7 @@ class PodClasses:
         """Store what a full scheduling cycle prepared, once two pods of a class were seen.
 
         Args:
-            instance: The profile.
             info: The pod, for which PreFilter, Filter, PreScore and Score were run on all nodes.
-            state: Its cycle state.
-            nodes: The columns.
         """
         for looseness, seen in enumerate(self._seen):
             key = class_key(info, looseness)

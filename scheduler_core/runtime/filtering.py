@@ -197,11 +197,6 @@ def run_filters(
     """Run the filters in ``among``, given with their positions, or all filters.
 
     Args:
-        instance: The profile.
-        state: The state of the attempt.
-        pod: The pod to schedule.
-        nodes: The columns.
-        rows: The rows to filter.
         among: The filters to run; None for all.
         beside: int32 per row: the first verdicts of the filters that do not run; None if all run. For a row that an
             earlier filter rejects, filters that take one node at a time are not called, and row errors are not raised.

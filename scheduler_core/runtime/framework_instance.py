@@ -62,7 +62,6 @@ class FrameworkInstance:
     """One running revision of a profile.
 
     Attributes:
-        config: The configuration of the profile.
         name: The scheduler name of the profile.
         revision: The hash of the configuration.
         resolved: Plugin names and weights per point, for the status.
@@ -188,11 +187,7 @@ class FrameworkInstance:
 
 
 class InstanceReference:
-    """Reference to an instance from the handle of its plugins, which are created with that handle.
-
-    Args:
-        profile_name: The scheduler name.
-    """
+    """Reference to an instance from the handle of its plugins, which are created with that handle."""
 
     def __init__(self, profile_name: str) -> None:
         self._profile_name = profile_name
@@ -227,7 +222,6 @@ class ProfilePlan(Struct, frozen=True):
     """Validated configuration of a profile, before plugins are instantiated. Instances may share it.
 
     Attributes:
-        config: The profile.
         revision: The hash of the profile.
         resolved: Plugin names and weights per point.
         args: Valid args of each enabled plugin; None for a plugin that takes none.
@@ -247,9 +241,6 @@ def plan_profile(
     """Resolve a profile's plugins and validate their args.
 
     Args:
-        config: The profile.
-        registry: The available plugins.
-        defaults: The default plugin set.
         validated: Args by plugin that are the result of validating the same args before; a copy of them is used.
 
     Returns:
@@ -301,9 +292,6 @@ def build_planned(
     """Instantiate a planned profile, completely or not at all.
 
     Args:
-        plan: The profile.
-        registry: The available plugins.
-        make_handle: Creates the handle of the plugins.
         open_extenders: Opens the clients of the extenders, after all plugins are created.
         watchdog: Interrupts plugins that are not built in and take too long; None for no limit.
 

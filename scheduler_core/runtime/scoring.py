@@ -80,8 +80,6 @@ def run_scores(instance: FrameworkInstance, scoring: Scoring, *, keep_parts: boo
     """Run Score and NormalizeScore and return the totals.
 
     Args:
-        instance: The profile.
-        scoring: The pod and its feasible rows.
         keep_parts: Whether to return the scores of each plugin, for an explanation.
 
     Raises:
@@ -101,7 +99,6 @@ def add_scores(
     """Run Score and NormalizeScore of some plugins, each with its weight, and return the totals.
 
     Args:
-        scoring: The pod and rows.
         wanted: The plugins, without those that were skipped.
         known: Raw scores that are known already, by plugin.
         keep_parts: Whether to return the scores of each plugin, for an explanation.
@@ -189,9 +186,6 @@ _LARGEST_SCALED = (2**63 - 1) // _MAX_SCORE
 def normalize_max(raw: NDArray[np.int64]) -> NDArray[np.int64]:
     """Scale so that the highest score is 100.
 
-    Args:
-        raw: int64[n]; may be empty.
-
     Returns:
         int64[n]: ``100 * raw / max`` in Go's integers, or ``raw`` itself if no score is above 0.
     """
@@ -203,9 +197,6 @@ def normalize_max(raw: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def normalize_reverse_max(raw: NDArray[np.int64]) -> NDArray[np.int64]:
     """Scale so that the highest score is 0 and the score 0 is 100.
-
-    Args:
-        raw: int64[n]; may be empty.
 
     Returns:
         int64[n]: ``100 - 100 * raw / max`` in Go's integers, or 100 for all if no score is above 0.

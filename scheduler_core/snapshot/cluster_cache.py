@@ -63,7 +63,6 @@ class ClusterCache:
     """Nodes and scheduled pods.
 
     Args:
-        bounds: Maximum sizes of the columns' tables.
         devices: Index of claims and devices; None for an empty one with the default feature gates.
 
     Attributes:

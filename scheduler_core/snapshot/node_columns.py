@@ -75,8 +75,6 @@ class ExactSums:
         """Clamp a sum to ``LARGEST_REQUEST``; store the exact sum, so that removals restore it.
 
         Args:
-            column: The column.
-            row: The row.
             total: The column's value plus ``amount``.
             amount: The added amount, negative for a removal.
 
@@ -303,9 +301,6 @@ class NodeColumns:
         """Undo the hypothetical changes of all but the first overlays, the last one first.
 
         Overlays undo themselves; this is for one whose undo raised.
-
-        Args:
-            count: How many overlays stay.
         """
         while len(self.overlays) > count:
             overlay = self.overlays[-1]
@@ -491,9 +486,7 @@ class NodeColumns:
         """Let a node accept no pods until :meth:`release_node` is called for the source; it need not exist.
 
         Args:
-            name: Name of the node.
             source: The object that cannot be read, such as ``node/a``.
-            reason: Reason for messages, in the form of a filter's reason.
         """
         self.release_node(source)
         self.held.hold(name, source, reason)

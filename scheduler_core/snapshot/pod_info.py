@@ -36,7 +36,6 @@ class PodInfo:
 
     Attributes:
         pod: The pod as decoded.
-        uid: The UID.
         key: ``namespace/name``.
         priority: ``spec.priority``, 0 if it is not set.
         requests: Sums over its containers, by resource name.

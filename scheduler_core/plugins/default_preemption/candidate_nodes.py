@@ -81,11 +81,7 @@ class Walk(Struct, frozen=True):
 
 
 def dry_run(handle: Handle, state: CycleState, trial: Trial, walk: Walk, diagnosis: Diagnosis) -> DryRunResult:
-    """Try nodes until there are enough candidates, without changing anything.
-
-    Args:
-        state: The state of the attempt; it is cloned.
-    """
+    """Try nodes until there are enough candidates, without changing anything."""
     found = DryRunResult()
     if walk.without_victims:
         found.fail(_NO_VICTIMS, walk.without_victims)

@@ -233,11 +233,6 @@ class FitScorer:
     def score(self, demand: Demand, nodes: NodeColumns, rows: Rows) -> Scores:
         """Score rows.
 
-        Args:
-            demand: The scored requests of the pod.
-            nodes: The columns.
-            rows: The rows to score.
-
         Returns:
             int64 per row, 0 to 100.
         """
@@ -300,12 +295,7 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, SumsFilter, PreScorePlugin
     normalization = Normalization.NONE
 
     def __init__(self, args: NodeResourcesFitArgs, handle: Handle) -> None:
-        """Prepare the scoring strategy.
-
-        Args:
-            args: Ignored resources, and the scoring strategy.
-            handle: Access to the scheduler.
-        """
+        """Prepare the scoring strategy."""
         super().__init__(args, handle)
         self._ignored = frozenset(args.ignored_resources)
         self._ignored_groups = frozenset(args.ignored_resource_groups)

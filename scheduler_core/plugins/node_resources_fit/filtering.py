@@ -46,11 +46,7 @@ class FreeColumns(RowCache):
     __slots__ = ("_free", "_least")
 
     def __init__(self, nodes: NodeColumns) -> None:
-        """Create an empty cache.
-
-        Args:
-            nodes: The columns.
-        """
+        """Create an empty cache."""
         super().__init__(nodes)
         self._free: dict[int, NDArray[np.int64]] = {}
         self._least: dict[int, int] = {}
@@ -60,8 +56,6 @@ class FreeColumns(RowCache):
 
         Args:
             column: Column of the resource, or ``PLACES``.
-            amount: The request.
-            rows: The rows to compare.
 
         Returns:
             bool per row, True where too little is free; None if every row has enough.
@@ -153,10 +147,6 @@ class FitDemand:
     def codes(self, free: FreeColumns, rows: Rows) -> Codes | None:
         """Compare the requests with the free amounts.
 
-        Args:
-            free: The free amounts of the nodes.
-            rows: The rows to filter.
-
         Returns:
             int16 per row, 0 where the pod fits; None if it fits on every row.
         """
@@ -218,8 +208,6 @@ class FitDemand:
 
         Args:
             short: Whether too little of each resource is free, in the order of ``names``.
-            too_many_pods: Whether no pod slot is free.
-            too_small: Whether even the empty node is too small.
         """
         marks = [too_many_pods, *short, too_small]
         if not any(marks):
@@ -231,9 +219,6 @@ class FitDemand:
 
     def explain(self, code: int) -> Status:
         """Return the status of a code, with all its reasons.
-
-        Args:
-            code: Not 0.
 
         Returns:
             Unschedulable, or UnschedulableAndUnresolvable if even the empty node is too small.
@@ -250,10 +235,6 @@ class FitDemand:
 
     def shortages(self, nodes: NodeColumns, row: int) -> tuple[Shortage, ...]:
         """Return the insufficient resources of one row, pod slots first.
-
-        Args:
-            nodes: The columns.
-            row: The row.
 
         Returns:
             The amounts in the units of the columns.
@@ -320,12 +301,7 @@ class OwnPlace(Struct, frozen=True):
 
 
 class ResizeDemand(FitDemand):
-    """Requests of one running pod.
-
-    Args:
-        amounts, names, by_devices: As of :class:`FitDemand`.
-        own: Where the pod counts.
-    """
+    """Requests of one running pod."""
 
     __slots__ = ("_own",)
 

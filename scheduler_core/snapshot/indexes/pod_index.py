@@ -139,9 +139,7 @@ class PodIndex:
     """The counts over one set of columns.
 
     Args:
-        namespaces: Labels of namespaces, for namespace selectors.
         bounds: Maximum number of queries, and memory for their counts; a few dozen queries always fit.
-        steps: Counts the steps of attempts; None for a counter without bounds.
 
     Attributes:
         namespaces: Labels of namespaces.
@@ -212,8 +210,6 @@ class PodIndex:
 
         Args:
             info: The compiled pod, still with the version that was counted.
-            pod: The new version.
-            row: The row.
         """
         self._dry_queries.clear()
         if not self._queries:
