@@ -41,8 +41,8 @@ from bayplan.settings.feature_gates import (
     COMPOSITE_POD_GROUPS,
     DRA_WORKLOAD_RESOURCE_CLAIMS,
     FeatureGates,
+    with_gates,
 )
-from bayplan.settings.gated_options import with_gates
 from bayplan.settings.operator_settings import Settings, revision_namespace
 from scheduler_core.config.profile_config import Extender
 from scheduler_core.in_tree import in_tree_registry

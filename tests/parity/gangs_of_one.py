@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from bayplan.settings.feature_gates import FeatureGates
-from bayplan.settings.gated_options import with_gates
+from bayplan.settings.feature_gates import FeatureGates, with_gates
 from msgspec.structs import replace
 
 from scheduler_core.framework.queued_pod import QueuedGang, QueuedPod

@@ -39,9 +39,12 @@ _SUBCOMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
         ),
         "replay": ("bayplan.cli.record:replay_command", "Replay a record of the operator."),
         "record": ("bayplan.cli.record:record", "Show or cut a record of the operator."),
-        "history": ("bayplan.cli.history:history", "Show the stored revisions of a profile."),
-        "rollback": ("bayplan.cli.rollback:rollback", "Roll a profile back to an earlier revision."),
-        "promote": ("bayplan.cli.promote:promote", "Write the spec of a shadow profile into its live profile."),
+        "history": ("bayplan.cli.profile_revisions:history", "Show the stored revisions of a profile."),
+        "rollback": ("bayplan.cli.profile_revisions:rollback", "Roll a profile back to an earlier revision."),
+        "promote": (
+            "bayplan.cli.profile_revisions:promote",
+            "Write the spec of a shadow profile into its live profile.",
+        ),
         "import-config": (
             "bayplan.cli.import_config:import_config",
             "Convert a KubeSchedulerConfiguration to manifests.",

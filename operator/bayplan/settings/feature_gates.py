@@ -13,10 +13,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from scheduler_core.config.config_model import RuleProblem
 from scheduler_core.config.validation import did_you_mean
+from scheduler_core.devices.records import DeviceFeatures
 from scheduler_core.errors import ConfigError, Problem
+from scheduler_core.scheduler_options import SchedulerOptions
 
 _TRUE = frozenset({"true", "t", "1"})
 _FALSE = frozenset({"false", "f", "0"})
@@ -265,3 +268,26 @@ def _value_of(gate: FeatureGate, given: Mapping[str, bool]) -> bool:
             if gate.stage is stage and name in given:
                 return given[name]
     return gate.default
+
+
+def with_gates(options: SchedulerOptions, gates: FeatureGates) -> SchedulerOptions:
+    """Return options with the features whose gates are on."""
+    return replace(
+        options,
+        reuses_results=gates.is_on(RESULT_CACHE),
+        gangs_preempt=gates.is_on(GANG_PREEMPTION),
+        group_claims=gates.is_on(DRA_WORKLOAD_RESOURCE_CLAIMS),
+        gangs_backtrack=gates.is_on(GANG_DEVICE_BACKTRACKING),
+        deferred_resizes=gates.is_on(DEFERRED_RESIZE_PREEMPTION),
+        device_features=device_features(gates),
+    )
+
+
+def device_features(gates: FeatureGates) -> DeviceFeatures:
+    """Return the features of devices whose gates are on."""
+    return DeviceFeatures(
+        compatibility_groups=gates.is_on(DRA_DEVICE_COMPATIBILITY_GROUPS),
+        derived_attributes=gates.is_on(DRA_DERIVED_ATTRIBUTES),
+        list_type_attributes=gates.is_on(DRA_LIST_TYPE_ATTRIBUTES),
+        optional_node_operations=gates.is_on(DRA_OPTIONAL_NODE_OPERATIONS),
+    )

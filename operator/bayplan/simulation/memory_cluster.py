@@ -311,7 +311,7 @@ WritePodStatus = Callable[[Pod, ExtendedResourceClaimStatus], None]
 
 
 class MemoryClaims:
-    """Resource claims by key."""
+    """Resource claims by key; writes raise what :class:`scheduler_core.ports.ClaimWriter` says."""
 
     def __init__(self, write_pod_status: WritePodStatus) -> None:
         self._write_pod_status = write_pod_status
@@ -337,63 +337,35 @@ class MemoryClaims:
         self._versions = itertools.count(highest + 1)
 
     async def read(self, claim: ResourceClaim) -> ResourceClaim:
-        """Return the current version of a claim.
-
-        Raises:
-            NotFoundError: It does not exist.
-        """
+        """Return the current version of a claim."""
         current = self._claims.get(claim.key)
         if current is None:
             raise NotFoundError(f"resource claim {claim.key} not found")
         return current
 
     async def write_finalizers(self, claim: ResourceClaim) -> ResourceClaim:
-        """Write the finalizers.
-
-        Raises:
-            NotFoundError: The claim does not exist.
-            ConflictError: The claim has another version.
-        """
+        """Write the finalizers."""
         current = self._checked(claim)
         return self._put(replace(current, metadata=replace(current.metadata, finalizers=claim.metadata.finalizers)))
 
     async def write_allocation(self, claim: ResourceClaim) -> ResourceClaim:
-        """Write the allocation, the reservations, and the binding conditions that drivers report.
-
-        Raises:
-            NotFoundError: The claim does not exist.
-            ConflictError: The claim has another version.
-        """
+        """Write the allocation, the reservations, and the binding conditions that drivers report."""
         given = claim.status
         status = ResourceClaimStatus(given.allocation, given.reserved_for, _fulfilled(given.allocation))
         return self._put(replace(self._checked(claim), status=status))
 
     async def write_reservation(self, claim: ResourceClaim) -> ResourceClaim:
-        """Write the reservations and the allocation with its timestamp.
-
-        Raises:
-            NotFoundError: The claim does not exist.
-            ConflictError: The claim has another version.
-        """
+        """Write the reservations and the allocation with its timestamp."""
         current = self._checked(claim)
         status = replace(current.status, allocation=claim.status.allocation, reserved_for=claim.status.reserved_for)
         return self._put(replace(current, status=status))
 
     async def deallocate(self, claim: ResourceClaim) -> ResourceClaim:
-        """Remove the allocation, the reservations and the states of devices.
-
-        Raises:
-            NotFoundError: The claim does not exist.
-            ConflictError: The claim has another version.
-        """
+        """Remove the allocation, the reservations and the states of devices."""
         return self._put(replace(self._checked(claim), status=ResourceClaimStatus()))
 
     async def end_reservation(self, claim: ResourceClaim, consumer_uid: str) -> ResourceClaim:
-        """Remove one consumer, whatever the version of the claim is.
-
-        Raises:
-            NotFoundError: The claim does not exist.
-        """
+        """Remove one consumer, whatever the version of the claim is."""
         current = await self.read(claim)
         remaining = tuple(each for each in current.status.reserved_for if each.uid != consumer_uid)
         return self._put(replace(current, status=replace(current.status, reserved_for=remaining)))

@@ -21,8 +21,7 @@ import msgspec
 
 from bayplan.extenders.http_extender import extenders_skipped_notice
 from bayplan.gangs.group_phase import Phase, Tally, evaluate_gang
-from bayplan.settings.feature_gates import FeatureGates
-from bayplan.settings.gated_options import with_gates
+from bayplan.settings.feature_gates import FeatureGates, with_gates
 from bayplan.simulation.admission import AdmittedCluster
 from bayplan.simulation.cluster_snapshot import report_surroundings
 from bayplan.simulation.memory_cluster import POD_SCHEDULED, MemoryCluster, SimulatedClock

@@ -10,8 +10,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Generic, TypeVar
 
-from bayplan.settings.feature_gates import FeatureGates
-from bayplan.settings.gated_options import with_gates
+from bayplan.settings.feature_gates import FeatureGates, with_gates
 from bayplan.simulation.memory_cluster import MemoryCluster, SimulatedClock
 
 from scheduler_core.config.plugin_set_types import Plugins

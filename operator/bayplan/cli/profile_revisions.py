@@ -1,0 +1,253 @@
+"""``bayplan history``, ``bayplan rollback`` and ``bayplan promote``: revisions of a profile, and writes of its spec."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.text import Text
+
+from bayplan.cli.cluster_connection import ClusterChoice, cluster_options, kubeconfig_options
+from bayplan.kube.http.connection import ApiConnection
+from bayplan.profiles.controller_revision_format import StoredRevision
+from bayplan.profiles.history_listing import Body, ProfileHistory, condition, read_history
+from bayplan.profiles.promotion import plan_promotion, write_promotion
+from bayplan.profiles.rollback import Rollback, plan_rollback, wait_until_live, write
+from bayplan.profiles.spec_changes import as_yaml, changes, changes_summary, unified_diff
+from bayplan.resources.resource_model import format_time
+from bayplan.texts.printable import printable, printable_json, printable_record
+from bayplan.texts.tables import plain_table, text_of
+from scheduler_core.errors import ClusterWriteError
+
+_FIRST = "oldest stored revision"
+_UNREADABLE = "not supported by this version"
+
+
+@click.command(short_help="Show the stored revisions of a profile.")
+@click.argument("profile")
+@click.option("--revision", type=click.IntRange(min=1), help="Print the spec of this revision.")
+@click.option("--diff", "pair", type=click.IntRange(min=1), nargs=2, metavar="A B", help="Compare two revisions.")
+@click.option("--resolved", is_flag=True, help="Show the args of PluginConfigs at that time instead of references.")
+@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", help="Output format.")
+@cluster_options
+def history(
+    *,
+    profile: str,
+    revision: int | None,
+    pair: tuple[int, int] | None,
+    resolved: bool,
+    output: str,
+    namespace: str | None,
+    kubeconfig: Path | None,
+    kube_context: str | None,
+) -> None:
+    """Show the last ten revisions of the SchedulerProfile PROFILE that were live.
+
+    Each row has the revision's number, the hash of its content, its age, the field manager that changed it, the change
+    cause and the changes. The change cause is the annotation kubernetes.io/change-cause of the profile, as for
+    Deployments. An asterisk marks the live revision.
+
+    `bayplan rollback` restores a revision.
+
+    Exit codes: 0 success, 1 the profile or revision does not exist or is forbidden.
+    """
+    if revision is not None and pair is not None:
+        raise click.UsageError("specify only one of --revision and --diff")
+    choice = ClusterChoice(kubeconfig, kube_context, namespace)
+    found = choice.run(lambda connection: read_history(connection, profile, namespace, choice.own_namespace))
+    if pair is not None:
+        click.echo(printable(_revision_diff(found, pair, resolved=resolved)), nl=False)
+    elif revision is not None:
+        spec = found.spec_of(found.numbered(revision), resolved=resolved)
+        click.echo(_as_json(spec) if output == "json" else as_yaml(spec), nl=output == "json")
+    elif output == "table":
+        click.echo(_table(found))
+    else:
+        documents = [_document(found, each, resolved=resolved) for each in found.revisions]
+        click.echo(_as_json(documents) if output == "json" else as_yaml(documents), nl=output == "json")
+
+
+def _as_json(document: Any) -> str:
+    return printable_json(json.dumps(document, indent=2))
+
+
+def _revision_diff(found: ProfileHistory, pair: tuple[int, int], *, resolved: bool) -> str:
+    old, new = (found.numbered(number) for number in pair)
+    specs = [found.spec_of(each, resolved=resolved) for each in (old, new)]
+    diff = unified_diff(specs[0], specs[1], (f"revision {old.number}", f"revision {new.number}"))
+    if not diff and not resolved and old.content != new.content:
+        return "The specs are equal, but referenced PluginConfigs have changed; use --resolved.\n"
+    return diff
+
+
+def _table(found: ProfileHistory) -> str:
+    if not found.revisions:
+        text = f'SchedulerProfile "{found.name}" has no stored revisions'
+        return printable(f"{text}: none was live yet, or they are in another namespace; see --namespace.")
+    table = plain_table("REVISION", "HASH", "AGE", "LIVE", "BY", "CHANGE-CAUSE", "CHANGES")
+    for each in reversed(found.revisions):
+        live = "*" if each is found.current else ""
+        texts = (each.origin.manager or "-", each.origin.cause or "<none>", _changed(found, each))
+        table.add_row(
+            str(each.number),
+            printable_record(each.hash),
+            _age(each.created),
+            live,
+            *(Text(printable_record(text)) for text in texts),
+        )
+    return text_of([table])
+
+
+def _changed(found: ProfileHistory, revision: StoredRevision) -> str:
+    if revision.config is None:
+        return _UNREADABLE
+    before = _before(found, revision)
+    return _FIRST if before is None else changes_summary(changes(before.content, revision.content))
+
+
+def _before(found: ProfileHistory, revision: StoredRevision) -> StoredRevision | None:
+    return next((each for each in found.revisions if each.number < revision.number and each.config is not None), None)
+
+
+def _document(found: ProfileHistory, revision: StoredRevision, *, resolved: bool) -> dict[str, Any]:
+    before = _before(found, revision)
+    try:
+        spec: dict[str, Any] | None = found.spec_of(revision, resolved=resolved)
+    except ClusterWriteError:
+        spec = None
+    return {
+        "revision": revision.number,
+        "hash": revision.hash,
+        "created": None if revision.created is None else format_time(revision.created),
+        "live": revision is found.current,
+        "manager": revision.origin.manager or None,
+        "changeCause": revision.origin.cause or None,
+        "changes": [] if before is None or revision.config is None else changes(before.content, revision.content),
+        "references": dict(revision.origin.references),
+        "spec": spec,
+    }
+
+
+def _age(created: datetime | None) -> str:
+    """Return the age as kubectl prints it."""
+    if created is None:
+        return "-"
+    seconds = max(0, int((datetime.now(UTC) - created).total_seconds()))
+    for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds // length}{unit}"
+    return f"{seconds}s"
+
+
+@click.command(short_help="Roll a profile back to an earlier revision.")
+@click.argument("profile")
+@click.option(
+    "--to-revision",
+    "number",
+    type=click.IntRange(min=1),
+    help="Number of the revision.  [default: the previous good one]",
+)
+@click.option("--resolved", is_flag=True, help="Write the args of PluginConfigs at that time instead of references.")
+@click.option("--dry-run", is_flag=True, help="Show the changes and let the API server validate them; change nothing.")
+@click.option("--wait/--no-wait", "waits", default=True, show_default=True, help="Wait until the revision is live.")
+@click.option("--timeout", type=click.FloatRange(min=0.1), default=30.0, show_default=True, help="Seconds to wait.")
+@cluster_options
+def rollback(
+    *,
+    profile: str,
+    number: int | None,
+    resolved: bool,
+    dry_run: bool,
+    waits: bool,
+    timeout: float,
+    namespace: str | None,
+    kubeconfig: Path | None,
+    kube_context: str | None,
+) -> None:
+    """Roll the SchedulerProfile PROFILE back to an earlier revision (see `bayplan history`).
+
+    The command prints the changes and writes the revision's spec with your own rights; the operator activates it like
+    any edit. If the current spec was rejected, the default is the last good revision, which is still live; otherwise it
+    is the previous one. The restored content gets a new number and loses its old one, as with a Deployment.
+
+    If the revision references a PluginConfig that has changed or was deleted, --resolved writes the args at that time
+    into the profile.
+
+    If the profile is applied from a repository (GitOps), change it there too; otherwise the next sync restores the
+    other spec.
+
+    Exit codes: 0 success, 1 not possible, rejected, or not live before the timeout.
+    """
+    choice = ClusterChoice(kubeconfig, kube_context, namespace)
+
+    async def work(connection: ApiConnection) -> None:
+        history = await read_history(connection, profile, namespace, choice.own_namespace)
+        planned = await plan_rollback(connection, history, number, resolved=resolved)
+        click.echo(printable(_diff(planned)), nl=False)
+        written = await write(connection, planned, dry_run=dry_run)
+        what, target = f'SchedulerProfile "{profile}"', f"revision {planned.revision.number} ({planned.revision.hash})"
+        if dry_run:
+            click.echo(printable_record(f"{what} would be rolled back to {target}; nothing was changed"))
+            return
+        click.echo(printable_record(f"{what} rolled back to {target}"))
+        await report_written(connection, written, timeout if waits else None)
+
+    choice.run(work)
+
+
+async def report_written(connection: ApiConnection, written: Body, seconds: float | None) -> None:
+    """Print what to do after an edit of a profile, and its condition when it is live.
+
+    Args:
+        seconds: Longest wait in seconds; None for no wait.
+    """
+    click.echo("note: if the profile is applied from a repository, change it there too", err=True)
+    if seconds is not None:
+        live = await wait_until_live(connection, written, seconds)
+        click.echo(printable_record(f"Ready: {condition(live, 'Ready').get('message')}"))
+
+
+def _diff(planned: Rollback) -> str:
+    names = (f"{planned.history.name} now", f"revision {planned.revision.number}")
+    return unified_diff(planned.history.spec, planned.spec, names)
+
+
+@click.command(short_help="Write the spec of a shadow profile into its live profile.")
+@click.argument("shadow")
+@click.option("--dry-run", is_flag=True, help="Show the changes and let the API server validate them; change nothing.")
+@click.option("--wait/--no-wait", "waits", default=True, show_default=True, help="Wait until the revision is live.")
+@click.option("--timeout", type=click.FloatRange(min=0.1), default=30.0, show_default=True, help="Seconds to wait.")
+@kubeconfig_options
+def promote(
+    *, shadow: str, dry_run: bool, waits: bool, timeout: float, kubeconfig: Path | None, kube_context: str | None
+) -> None:
+    """Write the spec of the shadow profile SHADOW into its live profile, without the fields of shadows.
+
+    The command prints the changes and what the shadow has compared, and writes the spec with your own rights, as one
+    edit: the operator activates it like any edit, `bayplan history` lists it, and `bayplan rollback` takes it back. The
+    shadow stays; delete it when you no longer need it.
+
+    If the live profile is applied from a repository (GitOps), change it there too; otherwise the next sync restores the
+    other spec.
+
+    Exit codes: 0 success, 1 not possible, rejected, or not live before the timeout.
+    """
+    choice = ClusterChoice(kubeconfig, kube_context)
+
+    async def work(connection: ApiConnection) -> None:
+        planned = await plan_promotion(connection, shadow)
+        names = (f"{planned.live_name} now", planned.shadow_name)
+        click.echo(printable(unified_diff(planned.live.get("spec") or {}, planned.spec, names)), nl=False)
+        click.echo(printable_record(planned.evidence))
+        written = await write_promotion(connection, planned, dry_run=dry_run)
+        what = f'SchedulerProfile "{planned.live_name}"'
+        if dry_run:
+            click.echo(printable_record(f'{what} would get the spec of "{shadow}"; nothing was changed'))
+            return
+        click.echo(printable_record(f'{what} has the spec of "{shadow}" now'))
+        await report_written(connection, written, timeout if waits else None)
+
+    choice.run(work)
