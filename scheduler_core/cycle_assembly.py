@@ -25,8 +25,7 @@ from scheduler_core.cycle.scheduling_cycle_with_extenders import ExtendedChoice,
 from scheduler_core.explain.gang_nearest_nodes import NearestNodesOfGangs
 from scheduler_core.explain.pod_dry_run import Examiner
 from scheduler_core.gangs.failure_handler import FailedGangs
-from scheduler_core.gangs.gang_placing import GangPlacing
-from scheduler_core.gangs.group_cycle import GangRejection, GangScheduler, QuorumCommit
+from scheduler_core.gangs.group_cycle import GangPlacing, GangRejection, GangScheduler, QuorumCommit
 from scheduler_core.gangs.preemption import GangPreemption
 from scheduler_core.gangs.reservation_cycle import Reserving
 from scheduler_core.gangs.reservation_lifecycle import GangReservations

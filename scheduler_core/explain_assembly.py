@@ -18,10 +18,9 @@ from scheduler_core.cycle.percentage_of_nodes import PartialSearch
 from scheduler_core.cycle.reuse_or_search import NodeChoice
 from scheduler_core.cycle.scheduling_cycle_with_extenders import ExtendedChoice
 from scheduler_core.cycle_assembly import Cycles
-from scheduler_core.explain.gang_dry_run import GroupDryRuns
-from scheduler_core.explain.gang_member_dry_runs import NextMembers
+from scheduler_core.explain.gang_dry_run import GroupDryRuns, NextMembers
 from scheduler_core.explain.unblocking_events import UnblockingEvents
-from scheduler_core.gangs.gang_placing import GangPlacing
+from scheduler_core.gangs.group_cycle import GangPlacing
 from scheduler_core.gangs.preemption import GangPreemption
 from scheduler_core.gangs.reservation_lifecycle import GangReservations
 from scheduler_core.metrics.attempt_reports import SlowCycles

@@ -33,10 +33,9 @@ from scheduler_core.gangs.failure_handler import (
 )
 from scheduler_core.model.pod_group import PodGroup
 from scheduler_core.placement.engine import Policy, Verdict, at_once, place
-from scheduler_core.placement.evictable_room import EvictableRoom
 from scheduler_core.placement.requests import Placement, PlacementRequest
 from scheduler_core.placement.subsets import Group
-from scheduler_core.placement.victims import GangPlan, VictimRequest, VictimWorld, awaits_victims
+from scheduler_core.placement.victims import EvictableRoom, GangPlan, VictimRequest, VictimWorld, awaits_victims
 from scheduler_core.placement.worlds import CycleWorld, SearchWorld, without_extenders
 from scheduler_core.ports import ObjectReference
 from scheduler_core.queueing.gang_members import Gang
