@@ -174,17 +174,23 @@ class _Tried:
 class _Recorder(Observer):
     """Records the failed placements of one dry run; of several in one domain only the best.
 
+    Args:
+        limit: For how many domains the reasons are computed, and for how many nodes in each.
+
     Attributes:
         best: Placements by domain.
         is_tried: Whether a group cycle tries the domains that are observed.
     """
 
-    def __init__(self, next_members: NextMembers, limit: int) -> None:
+    def __init__(
+        self, next_members: NextMembers, limit: int, *, with_events: bool = False, is_tried: bool = True
+    ) -> None:
         self._next_members = next_members
         self._limit = limit
+        self._with_events = with_events
         self._counts: Counter[int] = Counter()
         self.best: dict[str, _Tried] = {}
-        self.is_tried = True
+        self.is_tried = is_tried
 
     def failed(
         self, request: PlacementRequest, found: Placement, order: Sequence[QueuedPod], tries: Sequence[Placement]
@@ -193,7 +199,7 @@ class _Recorder(Observer):
         del tries
         reached, place = len(found.placed), None
         if sum(count for other, count in self._counts.items() if other > reached) < self._limit:
-            lacking = self._next_members.next_of(request, found, self._limit, with_events=False)
+            lacking = self._next_members.next_of(request, found, self._limit, with_events=self._with_events)
             place = _place(request.needed, found, lacking, is_tried=self.is_tried)
         self._add(_Tried(found.where, order, reached, found.is_error, self.is_tried, place))
 
@@ -213,24 +219,6 @@ class _Recorder(Observer):
     def nearest(self) -> list[_Tried]:
         """Return the domains: errors first, because they ended the dry run, then by descending feasible members."""
         return sorted(self.best.values(), key=lambda each: (not each.is_error, -each.reached))[: self._limit]
-
-
-class _WithEvents(Observer):
-    """Computes the reasons and unblocking events of the next member of one domain."""
-
-    def __init__(self, next_members: NextMembers, limit: int, *, is_tried: bool) -> None:
-        self._next_members = next_members
-        self._limit = limit
-        self._is_tried = is_tried
-        self.place: ExaminedPlace | None = None
-
-    def failed(
-        self, request: PlacementRequest, found: Placement, order: Sequence[QueuedPod], tries: Sequence[Placement]
-    ) -> None:
-        """Compute them while the feasible members are assumed."""
-        del order, tries
-        lacking = self._next_members.next_of(request, found, self._limit, with_events=True)
-        self.place = _place(request.needed, found, lacking, is_tried=self._is_tried)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -318,11 +306,12 @@ class GroupDryRuns:
     def _with_events(self, request: PlacementRequest, tried: _Tried, limit: int) -> ExaminedPlace:
         """Repeat a placement, and compute the reasons and unblocking events of its next member before it is undone."""
         where = _as_long_as(tried.where, self.cache.columns.size)
-        observer = _WithEvents(self.next_members, limit, is_tried=tried.is_tried)
+        recorder = _Recorder(self.next_members, limit, with_events=True, is_tried=tried.is_tried)
         policy = Policy(lambda _: Verdict.REFUSED, lambda *_: [(where, 0)], lambda _: [tried.order])
-        self._search(request, policy, observer)
-        assert observer.place is not None
-        return observer.place
+        self._search(request, policy, recorder)
+        place = recorder.best[where.name].place
+        assert place is not None
+        return place
 
     def _search(self, request: PlacementRequest, policy: Policy, observer: Observer) -> None:
         with self.world.dry_run():
