@@ -179,7 +179,7 @@ class Operator:
                 await self._until_first_pods_are_scheduled()
         self._may_serve.set()
         await self._is_serving.wait()
-        for name, work in parts.profiles.watches(self._take_signals).items():
+        for name, work in parts.profiles.watches().items():
             self._spawn(name, work)
 
     async def _until_first_pods_are_scheduled(self) -> None:

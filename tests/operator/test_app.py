@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -91,8 +91,7 @@ class NoProfiles:
     def tasks(self) -> Mapping[str, Coroutine[Any, Any, None]]:
         return {}
 
-    def watches(self, taken: Callable[[], None]) -> Mapping[str, Coroutine[Any, Any, None]]:
-        del taken
+    def watches(self) -> Mapping[str, Coroutine[Any, Any, None]]:
         self.watched.set()
         return {}
 

@@ -380,6 +380,7 @@ class _NoAccess(ClusterAccess):
 
     base_url = "http://model"
     ssl_context = None
+    server_hostname = None
     proxy = None
 
     async def authorization(self) -> str | None:

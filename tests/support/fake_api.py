@@ -75,7 +75,7 @@ class Stream:
         self.steps = steps
 
 
-Script = Response | Stream | Callable[[ReceivedRequest], Response]
+Script = Response | Stream | Callable[[ReceivedRequest], Response | Stream]
 
 
 def error_response(status: int, message: str, reason: str = "") -> Response:
@@ -146,6 +146,11 @@ class FakeApi:
         return None
 
     @property
+    def server_hostname(self) -> str | None:
+        """None, because the server has no certificate."""
+        return None
+
+    @property
     def proxy(self) -> str | None:
         """None: requests need no proxy."""
         return None
@@ -169,10 +174,10 @@ class FakeApi:
                 answer = error_response(404, f"no response is scripted for {request.method} {request.path}")
                 return web.Response(status=404, body=answer.content)
             script = scripts.pop(0) if len(scripts) > 1 else scripts[0]
+            if not isinstance(script, Response | Stream):
+                script = script(received)
             if isinstance(script, Stream):
                 return await self._stream(request, script)
-            if not isinstance(script, Response):
-                script = script(received)
             return await self._respond(request, script)
         finally:
             self._concurrent[request.method] -= 1

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import yaml
 
@@ -22,7 +22,7 @@ from bayplan.kube.credentials import (
     load_service_account,
 )
 from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
-from bayplan.kube.http.tls_context import ClientContext, client_context
+from bayplan.kube.http.tls_context import client_context
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.ports import Clock
 
@@ -53,9 +53,18 @@ class ConfiguredAccess:
         return str(self.credentials.host).rstrip("/")
 
     @property
-    def ssl_context(self) -> ClientContext | None:
-        """The verifying TLS context; None for a plain HTTP URL."""
+    def ssl_context(self) -> ssl.SSLContext | None:
+        """The verifying TLS context; None for a plain HTTP URL.
+
+        Renewed certificates are in another context. OpenSSL only adds to a context: a removed authority would stay
+        trusted, and a certificate of another key type would stay beside the new one.
+        """
         return self._ssl_context
+
+    @property
+    def server_hostname(self) -> str | None:
+        """``tls-server-name`` of the kubeconfig."""
+        return self.credentials.tls_server_name or None
 
     @property
     def proxy(self) -> str | None:
@@ -68,14 +77,14 @@ class ConfiguredAccess:
             await self._reload()
         self._fresh = False
         if self._ssl_context is not None:
-            self._renew_certificates(self._ssl_context)
+            self._renew_certificates()
         token = self.credentials.api_key.get("BearerToken")
         return " ".join(str(token).split()) if token else None
 
-    def _renew_certificates(self, context: ClientContext) -> None:
+    def _renew_certificates(self) -> None:
         try:
             if self._read_certificates() != self._certificates:
-                context.renew(self._renewed_context())
+                self._ssl_context = self._renewed_context()
                 _logger.info("Loaded the renewed certificates for %s", self.base_url)
             self._last_error = ""
         except (OSError, ValueError) as error:
@@ -88,7 +97,7 @@ class ConfiguredAccess:
                 )
             self._last_error = str(error)
 
-    def _renewed_context(self) -> ClientContext:
+    def _renewed_context(self) -> ssl.SSLContext:
         """Return a context with the current certificates.
 
         Raises:
@@ -96,12 +105,10 @@ class ConfiguredAccess:
             ValueError: The authority contains no certificate.
         """
         credentials, content = self.credentials, self._read_certificates()
-        host, name = urlsplit(self.base_url).hostname or "", credentials.tls_server_name
         context = client_context(
             credentials.ca_cert_data or None,
             credentials.ssl_ca_cert or None,
             is_verified=credentials.verify_ssl,
-            names={host: name} if name else None,
         )
         if credentials.cert_file:
             context.load_cert_chain(credentials.cert_file, keyfile=credentials.key_file or None)

@@ -1,6 +1,7 @@
 """Lists of the custom resources beside kopf's watch.
 
-Scheduling starts after the first list. The periodic ones find deletions that an interrupted watch missed.
+Scheduling starts after the first list. kopf does not report what was deleted while its watch was interrupted, so a list
+is requested whenever kopf lists; periodic lists handle again what failed.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from scheduler_core.ports import Clock
 
 log = logging.getLogger(__name__)
 
-_FIRST_BACKOFF_SECONDS = 1.0
+_FIRST_BACKOFF_SECONDS = 0.5
+_LONGEST_BACKOFF_SECONDS = 2.0
 
 
 class Listed(Struct, frozen=True):
@@ -98,9 +100,10 @@ class ResourceLists:
 
     async def run(self) -> None:
         """List periodically and on request, until cancelled."""
-        backoff = Backoff(_FIRST_BACKOFF_SECONDS, self._listed.seconds)
+        backoff, delay = Backoff(_FIRST_BACKOFF_SECONDS, _LONGEST_BACKOFF_SECONDS), self._listed.seconds
         while True:
-            timer = self._clock.call_later(self._listed.seconds, self._wanted.set)
+            # A request also ends the wait after a failure: the API server may be back.
+            timer = self._clock.call_later(delay, self._wanted.set)
             try:
                 await self._wanted.wait()
             finally:
@@ -109,10 +112,10 @@ class ResourceLists:
             try:
                 await self.list_once()
                 backoff.reset()
+                delay = self._listed.seconds
             except ClusterWriteError as error:
                 self.log_failure(error)
-                self._wanted.set()
-                await self._clock.sleep(backoff.next_delay())
+                delay = backoff.next_delay()
 
     def log_failure(self, error: ClusterWriteError) -> None:
         """Log why a list failed, once for each reason."""

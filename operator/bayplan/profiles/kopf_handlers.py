@@ -1,42 +1,40 @@
 """The kopf part of the operator: event handlers, settings, credentials and kopf's lifetime.
 
-Only ``on.event`` handlers: they add no finalizer or annotation and see every change at once. kopf does not retry them,
-so the controller retries. All are coroutines although none awaits: kopf runs plain functions in threads, where an
-object could change in the middle of a reconcile.
-
-kopf runs by ``spawn_tasks`` and not by ``kopf.operator``: it shares the scheduler's event loop, and ``kopf.operator``
-cancels tasks that are not its own when it ends.
+kopf runs as its documentation embeds it: in an event loop of its own, in a thread. Only ``on.event`` handlers: they add
+no finalizer or annotation and see every change at once. They hand the objects to the scheduler's loop, which stores
+them; kopf does not retry handlers, so the controller retries.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
+import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 import aiohttp
 import kopf
+from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
+from msgspec import Struct
 
+from bayplan.kube.http.api_request import ClusterAccess
 from bayplan.kube.http.deep_json import shallow
-from bayplan.kube.kubeconfig_access import ConfiguredAccess
-from bayplan.kube.timing import Backoff, delay_of_try
+from bayplan.kube.timing import delay_of_try
 from bayplan.kube.watches.watch_stream import LineSplitter
 from bayplan.resources.object_store import Body
-from bayplan.resources.plugin_config import PluginConfig
-from bayplan.resources.pod_group import PodGroup
 from bayplan.resources.resource_model import GROUP, VERSION, CustomResource
-from bayplan.resources.scheduler_profile import SchedulerProfile
 from scheduler_core.ports import Clock
 
 log = logging.getLogger(__name__)
 
-_FIRST_BACKOFF_SECONDS = 0.5
-_LONGEST_BACKOFF_SECONDS = 8.0
-_STOP_SECONDS = 2.0
-_CANCEL_AGAIN_SECONDS = 0.1
-_SETTLED_SECONDS = 60.0
+_RETRY_SECONDS = 1.0
+"""Short, because what is deleted while the API server cannot be reached is noticed with the next list."""
+_STOP_SECONDS = 1.0
+
+# The operator handles signals itself; kopf warns at each start that it does not.
+logging.getLogger("kopf._core.reactor.running").addFilter(lambda line: not line.getMessage().startswith("OS signals"))
 
 
 class Watcher(Protocol):
@@ -53,18 +51,30 @@ class Watcher(Protocol):
         """Remove a deleted object."""
 
 
-Watchers = Mapping[type[CustomResource], Watcher]
-"""The receiver of each kind's events."""
+class Watched(Struct, frozen=True):
+    """Receiver of a kind's events.
+
+    Attributes:
+        watcher: Receives the objects.
+        request_list: Called after kopf listed the kind: kopf does not report what was deleted while its watch was
+            interrupted, so the operator lists the kind, too.
+    """
+
+    watcher: Watcher
+    request_list: Callable[[], None]
 
 
 class EndlessBackoff:
     """Endless sequence of delays between kopf's attempts, in seconds: an unreachable server must not end a watch."""
 
     def __iter__(self) -> Iterator[float]:
-        tries = 0
         while True:
-            tries += 1
-            yield delay_of_try(tries, _FIRST_BACKOFF_SECONDS, _LONGEST_BACKOFF_SECONDS)
+            yield _retry_delay()
+
+
+def _retry_delay() -> float:
+    """Return half to all of a second: clients that lost the same server must not retry in step."""
+    return delay_of_try(1, _RETRY_SECONDS, _RETRY_SECONDS)
 
 
 def operator_settings() -> kopf.OperatorSettings:
@@ -73,159 +83,154 @@ def operator_settings() -> kopf.OperatorSettings:
     settings.posting.enabled = False
     settings.networking.error_backoffs = EndlessBackoff()
     settings.networking.request_timeout = 30.0
-    settings.networking.connect_timeout = 10.0
+    settings.networking.connect_timeout = 2.0
     settings.queueing.worker_limit = None  # idle workers count too
     settings.process.ultimate_exiting_timeout = None  # it would kill the process some time after kopf ends
     return settings
 
 
-def handler_registry(access: ConfiguredAccess) -> kopf.OperatorRegistry:
-    """Return a registry with all handlers.
+class KopfOperator:
+    """kopf, which watches the custom resources from a thread of its own.
 
     Args:
         access: Credentials; kopf opens its own connection with them.
-
-    Returns:
-        The registry.
+        watched: Receiver of each kind's events, called in the loop that constructs this object.
     """
-    registry = kopf.OperatorRegistry()
 
-    @kopf.on.login(registry=registry)
-    async def login(**_: Any) -> kopf.AiohttpSession:
-        return kopf_session(access, await access.authorization())
+    def __init__(self, access: ClusterAccess, watched: Mapping[type[CustomResource], Watched]) -> None:
+        self._access = access
+        self._watched = watched
+        self._loop = asyncio.get_running_loop()
 
-    @kopf.on.event(GROUP, VERSION, SchedulerProfile.definition.plural, registry=registry)
-    async def profile_event(event: kopf.RawEvent, memo: kopf.Memo, **_: Any) -> None:
-        _deliver(memo.watchers, SchedulerProfile, event)
+    async def run(self, clock: Clock) -> None:
+        """Run kopf until cancelled; restart it when it ends."""
+        while True:
+            fault = await self._run_once()
+            log.warning("kopf ended%s; restarting the watch of custom resources", f" ({fault})" if fault else "")
+            await clock.sleep(_retry_delay())
 
-    @kopf.on.event(GROUP, VERSION, PluginConfig.definition.plural, registry=registry)
-    async def plugin_config_event(event: kopf.RawEvent, memo: kopf.Memo, **_: Any) -> None:
-        _deliver(memo.watchers, PluginConfig, event)
+    async def _run_once(self) -> BaseException | None:
+        """Run kopf in a thread until it ends or this task is cancelled; return the exception that ended its thread."""
+        loop, stop = asyncio.new_event_loop(), asyncio.Event()
+        ended: asyncio.Future[BaseException | None] = self._loop.create_future()
 
-    @kopf.on.event(GROUP, VERSION, PodGroup.definition.plural, registry=registry)
-    async def pod_group_event(event: kopf.RawEvent, memo: kopf.Memo, **_: Any) -> None:
-        _deliver(memo.watchers, PodGroup, event)
+        def end(fault: BaseException | None) -> None:
+            if not ended.done():
+                ended.set_result(fault)
 
-    return registry
+        # kopf waits up to 5 s for its other watches if one failed, but delivers nothing after its cleanup.
+        registry = self.registry(on_cleanup=lambda: self._call(end, None))
 
+        def run() -> None:
+            fault = None
+            try:
+                with asyncio.Runner(loop_factory=lambda: loop) as runner:
+                    runner.run(
+                        kopf.operator(
+                            registry=registry,
+                            settings=operator_settings(),
+                            standalone=True,
+                            clusterwide=True,
+                            stop_flag=stop,
+                        )
+                    )
+            except BaseException as error:  # noqa: BLE001 - whatever ends the thread is reported to the other one
+                fault = error
+            self._call(end, fault)
 
-def kopf_session(access: ConfiguredAccess, authorization: str | None) -> kopf.AiohttpSession:
-    """Open a session for kopf, with a bound on the nesting depth of responses.
-
-    Args:
-        access: Address of the API server, and its TLS context.
-        authorization: The current Authorization header; None for none.
-
-    Returns:
-        The session; kopf closes it.
-    """
-    session = aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, ssl=access.ssl_context or True),
-        headers={"Authorization": authorization} if authorization else None,
-        proxy=access.proxy,
-        response_class=ShallowResponse,
-    )
-    return kopf.AiohttpSession(server=access.base_url, aiohttp_session=session)
-
-
-async def watch_custom_resources(
-    access: ConfiguredAccess, watchers: Watchers, clock: Clock, spawned: Callable[[], None]
-) -> None:
-    """Run kopf until cancelled; restart it when it ends.
-
-    Args:
-        access: Credentials.
-        watchers: Receivers of the events.
-        clock: Clock.
-        spawned: Called after each start of kopf, which has then replaced the process's signal handlers and may have
-            missed deletions.
-    """
-    backoff = Backoff(_FIRST_BACKOFF_SECONDS, _LONGEST_BACKOFF_SECONDS)
-    while True:
-        began = clock.now()
-        tasks = await kopf.spawn_tasks(
-            registry=handler_registry(access),
-            settings=operator_settings(),
-            memo=kopf.Memo(watchers=watchers),
-            standalone=True,
-            clusterwide=True,
-        )
-        spawned()
+        threading.Thread(target=run, name="kopf", daemon=True).start()
         try:
-            ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            await _stop(tasks)
-        for task in ended:
-            fault = None if task.cancelled() else task.exception()
-            log.warning("kopf's task %r ended (%s); restarting the watch of custom resources", task.get_name(), fault)
-        if clock.now() - began >= _SETTLED_SECONDS:
-            backoff.reset()
-        await clock.sleep(backoff.next_delay())
+            return await asyncio.shield(ended)
+        except asyncio.CancelledError:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: kopf has just ended
+                loop.call_soon_threadsafe(stop.set)
+            _, late = await asyncio.wait([ended], timeout=_STOP_SECONDS)
+            if late:
+                log.warning("kopf does not stop and is abandoned")
+            raise
 
+    def _call(self, function: Callable[..., object], *arguments: object) -> None:
+        """Call a function in the scheduler's loop, which may have ended without waiting for kopf."""
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(function, *arguments)
 
-async def _stop(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Cancel kopf's tasks and the tasks that they leave behind, until none is left.
+    def registry(self, on_cleanup: Callable[[], None] = lambda: None) -> kopf.OperatorRegistry:
+        """Return a registry with all handlers.
 
-    Cancelling once is not enough: a watcher of kopf 1.45.2 that waits for a response takes a cancellation as its own
-    stopper's and continues to watch.
-    """
-    left = {*tasks, *_tasks_of_kopf()}
-    deadline = asyncio.get_running_loop().time() + _STOP_SECONDS
-    while left and asyncio.get_running_loop().time() < deadline:
-        for task in left:
-            task.cancel()
-        await asyncio.wait(left, timeout=_CANCEL_AGAIN_SECONDS)
-        left = _tasks_of_kopf()
-    if left:
-        log.warning("%d of kopf's tasks do not stop and are abandoned", len(left))
+        Args:
+            on_cleanup: Called in kopf's thread when its tasks have ended.
+        """
+        registry = kopf.OperatorRegistry()
 
+        # Coroutines although few await: kopf runs plain functions in further threads, which would reorder events.
+        @kopf.on.login(registry=registry, backoff=_RETRY_SECONDS)
+        async def login(**_: Any) -> kopf.AiohttpSession:
+            authorization = asyncio.run_coroutine_threadsafe(self._access.authorization(), self._loop)
+            return self.session(await asyncio.wrap_future(authorization))
 
-def _tasks_of_kopf() -> set[asyncio.Task[Any]]:
-    """Return the tasks of this loop that run kopf's code, whatever started them."""
-    found = set()
-    for task in asyncio.all_tasks():
-        frame = getattr(task.get_coro(), "cr_frame", None)
-        if frame is not None and str(frame.f_globals.get("__name__", "")).startswith("kopf."):
-            found.add(task)
-    return found
+        @kopf.on.cleanup(registry=registry)
+        async def clean_up(**_: Any) -> None:
+            on_cleanup()
 
+        async def deliver(*, event: kopf.RawEvent, param: Any = None, **_: Any) -> None:
+            watcher = self._watched[param].watcher
+            self._call(watcher.gone if event["type"] == "DELETED" else watcher.seen, param, event["object"])
 
-def _deliver(watchers: Watchers, kind: type[CustomResource], event: kopf.RawEvent) -> None:
-    watcher = watchers[kind]
-    body: Body = event["object"]
-    if event["type"] == "DELETED":
-        watcher.gone(kind, body)
-    else:
-        watcher.seen(kind, body)
+        for kind in self._watched:
+            kopf.on.event(GROUP, VERSION, kind.definition.plural, registry=registry, param=kind)(deliver)
+        return registry
 
+    def session(self, authorization: str | None) -> kopf.AiohttpSession:
+        """Open a session for kopf with the current credentials.
 
-class ShallowResponse(aiohttp.ClientResponse):
-    """HTTP response for kopf whose JSON, as a whole or line by line, has a bounded nesting depth.
+        Args:
+            authorization: The current Authorization header; None for none.
 
-    kopf 1.45.2 parses each line of a watch with the standard library's decoder, whose RecursionError ends the watch,
-    and copies each object recursively, which fails at a few hundred levels. So depth is cut before kopf reads the
-    response.
-    """
+        Returns:
+            The session; kopf closes it.
+        """
+        access = self._access
+        tls = access.ssl_context
+        lists = {f"/apis/{GROUP}/{VERSION}/{kind.definition.plural}": kind for kind in self._watched}
 
-    async def start(self, connection: Any) -> ShallowResponse:
-        """Start, and deliver the body by lines."""
-        await super().start(connection)
-        self.content: Any = _ShallowLines(self.content)
-        return self
+        async def send(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
+            if access.ssl_context is not tls:
+                # kopf calls the login handler again if its session is closed.
+                await session.close()
+                raise RuntimeError("the certificates were renewed")
+            request.server_hostname = access.server_hostname
+            response = await handler(request)
+            response.content = _ShallowLines(response.content)  # type: ignore[assignment]  # read by kopf as one
+            kind = next((kind for path, kind in lists.items() if request.url.path.endswith(path)), None)
+            if kind is not None and "watch" not in request.url.query and response.status == 200:
+                self._call(self._watched[kind].request_list)
+            return response
 
-    async def json(self, **_: Any) -> Any:
-        """Return the body."""
-        return json.loads(shallow(await self.read()))
+        session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, ssl=tls or True),
+            headers={"Authorization": authorization} if authorization else None,
+            proxy=access.proxy,
+            middlewares=(send,),
+        )
+        return kopf.AiohttpSession(server=access.base_url, aiohttp_session=session)
 
 
 class _ShallowLines:
-    """Body whose :meth:`iter_chunked` yields whole lines; other attributes are those of the wrapped body."""
+    """Body of a response whose JSON has a bounded nesting depth; other attributes are those of the wrapped body.
+
+    kopf 1.45.2 parses with the standard library's decoder, whose RecursionError ends the watch, and copies each object
+    recursively, which fails at a few hundred levels. So depth is cut before kopf reads a body.
+    """
 
     def __init__(self, content: aiohttp.StreamReader) -> None:
         self._content = content
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._content, name)
+
+    async def read(self) -> bytes:
+        """Return the whole body."""
+        return shallow(await self._content.read())
 
     async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
         """Yield each complete line."""

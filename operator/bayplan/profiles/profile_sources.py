@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from msgspec import Struct, field
 
@@ -34,9 +34,6 @@ from scheduler_core.errors import ClusterWriteError
 from scheduler_core.ports import Clock
 from scheduler_core.scheduler import Scheduler
 
-if TYPE_CHECKING:
-    from bayplan.profiles.kopf_handlers import Watchers
-
 log = logging.getLogger(__name__)
 
 
@@ -52,8 +49,8 @@ class ProfileSource(Protocol):
     def tasks(self) -> Mapping[str, Coroutine[Any, Any, None]]:
         """Return what runs beside the cycles until cancelled."""
 
-    def watches(self, taken: Callable[[], None]) -> Mapping[str, Coroutine[Any, Any, None]]:
-        """Return the watches, which run until cancelled; ``taken`` is called when kopf took the signals."""
+    def watches(self) -> Mapping[str, Coroutine[Any, Any, None]]:
+        """Return the watches, which run until cancelled."""
 
     def reconciles(self) -> Mapping[tuple[str, str], int]:
         """Return the number of reconciles by resource and result."""
@@ -152,20 +149,17 @@ class CustomResourceProfiles:
             "lists of groups": self._group_lists.run(),
         }
 
-    def watches(self, taken: Callable[[], None]) -> Mapping[str, Coroutine[Any, Any, None]]:
-        """Watch with kopf; when its watch starts, everything is listed again."""
+    def watches(self) -> Mapping[str, Coroutine[Any, Any, None]]:
+        """Watch with kopf."""
+        return {"watch of custom resources": self._watch()}
 
-        def spawned() -> None:
-            taken()
-            self._lists.request()
-            self._group_lists.request()
-
-        watchers: Watchers = {
-            SchedulerProfile: self._controller,
-            PluginConfig: self._controller,
-            PodGroup: self._ports.groups,
-        }
-        return {"watch of custom resources": _watch(self._ports, watchers, spawned)}
+    async def _watch(self) -> None:
+        # Imported in a thread: pods are scheduled meanwhile.
+        handlers = await asyncio.to_thread(import_module, "bayplan.profiles.kopf_handlers")
+        profiles = handlers.Watched(self._controller, self._lists.request)
+        groups = handlers.Watched(self._ports.groups, self._group_lists.request)
+        watched = {SchedulerProfile: profiles, PluginConfig: profiles, PodGroup: groups}
+        await handlers.KopfOperator(self._ports.access, watched).run(self._clock)
 
     def reconciles(self) -> Mapping[tuple[str, str], int]:
         """Return the controller's number of reconciles by resource and result."""
@@ -185,12 +179,6 @@ class CustomResourceProfiles:
             await self._controller.publish(counts_too=True)
         except ClusterWriteError as error:
             log.warning("The last statuses could not be written; the next process writes them: %s", error)
-
-
-async def _watch(ports: ResourcePorts, watchers: Watchers, spawned: Callable[[], None]) -> None:
-    """Watch the custom resources with kopf, which is imported in a thread: pods are scheduled meanwhile."""
-    handlers = await asyncio.to_thread(import_module, "bayplan.profiles.kopf_handlers")
-    await handlers.watch_custom_resources(ports.access, watchers, ports.clock, spawned)
 
 
 class ConfiguredProfiles:
@@ -222,9 +210,8 @@ class ConfiguredProfiles:
         """Return no tasks: nothing changes."""
         return {}
 
-    def watches(self, taken: Callable[[], None]) -> Mapping[str, Coroutine[Any, Any, None]]:
+    def watches(self) -> Mapping[str, Coroutine[Any, Any, None]]:
         """Return no watches: nothing changes."""
-        del taken
         return {}
 
     def reconciles(self) -> Mapping[tuple[str, str], int]:

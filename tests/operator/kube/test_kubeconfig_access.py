@@ -74,7 +74,7 @@ async def test_proxy_and_server_name(tmp_path: Path) -> None:
     access = await from_kubeconfig(kubeconfig(tmp_path / "config", {}, **extra))
     assert access.proxy == "http://proxy:3128"
     assert access.ssl_context is not None
-    assert access.ssl_context.names == {"::1": "kube"}
+    assert access.server_hostname == "kube"
     assert await access.authorization() is None
 
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import itertools
 import ssl
+import threading
 from pathlib import Path
 from typing import Any
 
-import kopf
 import pytest
-from aiohttp import web
+from aiohttp import ClientConnectionError, web
 from aiohttp.test_utils import TestServer
 from bayplan.kube.credentials import Credentials
 from bayplan.kube.kubeconfig_access import ConfiguredAccess
-from bayplan.profiles.kopf_handlers import EndlessBackoff, handler_registry, kopf_session, operator_settings
+from bayplan.profiles.kopf_handlers import EndlessBackoff, KopfOperator, Watched, operator_settings
 from bayplan.resources.object_store import Body
 from bayplan.resources.plugin_config import PluginConfig
 from bayplan.resources.pod_group import PodGroup
@@ -34,24 +35,34 @@ def test_settings_of_kopf() -> None:
 
 
 def test_backoffs_are_bounded_and_endless() -> None:
-    """Delays grow up to a bound and never end."""
+    """Delays never end, and none is longer than a second: a deletion is noticed with the next list."""
     delays = list(itertools.islice(EndlessBackoff(), 1000))
     assert len(delays) == 1000
-    assert delays[0] <= 0.5
-    assert 4 <= delays[-1] <= 8
+    assert all(0.5 <= delay <= 1.0 for delay in delays)
+
+
+KINDS: tuple[type[CustomResource], ...] = (SchedulerProfile, PluginConfig, PodGroup)
+
+
+def _nothing() -> None: ...
 
 
 class Watcher:
-    """Watcher that records its events."""
+    """Watcher that records its events and their threads."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, type[CustomResource], Body]] = []
+        self.threads: list[threading.Thread] = []
 
     def seen(self, kind: type[CustomResource], body: Body) -> None:
-        self.calls.append(("seen", kind, body))
+        self._record("seen", kind, body)
 
     def gone(self, kind: type[CustomResource], body: Body) -> None:
-        self.calls.append(("gone", kind, body))
+        self._record("gone", kind, body)
+
+    def _record(self, call: str, kind: type[CustomResource], body: Body) -> None:
+        self.calls.append((call, kind, body))
+        self.threads.append(threading.current_thread())
 
 
 def _access(credentials: Credentials) -> ConfiguredAccess:
@@ -70,24 +81,26 @@ def _access(credentials: Credentials) -> ConfiguredAccess:
         pytest.param("DELETED", "gone", id="gone"),
     ],
 )
-@pytest.mark.parametrize("kind", [SchedulerProfile, PluginConfig, PodGroup])
+@pytest.mark.parametrize("kind", KINDS)
 async def test_every_event_goes_to_the_watcher_of_its_kind(
     kind: type[CustomResource], event: str | None, call: str
 ) -> None:
-    """Each event is delivered to the watcher of its resource, and only to that watcher."""
-    watchers = {each: Watcher() for each in (SchedulerProfile, PluginConfig, PodGroup)}
-    registry = handler_registry(_access(Credentials()))
+    """Each event is delivered in the scheduler's thread to the watcher of its resource, and only to that watcher."""
+    watchers = {each: Watcher() for each in KINDS}
+    operator = KopfOperator(_access(Credentials()), {each: Watched(watchers[each], _nothing) for each in KINDS})
     (handler,) = (
         handler
-        for handler in registry._watching.get_all_handlers()
+        for handler in operator.registry()._watching.get_all_handlers()
         if handler.selector is not None and kind.definition.plural in str(handler.selector)
     )
     body = {"metadata": {"name": "x"}}
     handle: Any = handler.fn
-    # kopf runs a plain function in a thread, beside the reconcile that reads what it stores.
+    # kopf runs a plain function in a thread of its own, in which events overtake each other.
     assert inspect.iscoroutinefunction(handle)
-    await handle(event={"type": event, "object": body}, memo=kopf.Memo(watchers=watchers))
+    await asyncio.to_thread(asyncio.run, handle(event={"type": event, "object": body}, param=handler.param))
+    await asyncio.sleep(0)
     assert {each: watcher.calls for each, watcher in watchers.items() if watcher.calls} == {kind: [(call, kind, body)]}
+    assert watchers[kind].threads == [threading.current_thread()]
 
 
 async def test_kopf_uses_the_operators_credentials(tmp_path: Path) -> None:
@@ -110,7 +123,22 @@ async def test_kopf_uses_the_operators_credentials(tmp_path: Path) -> None:
         tls_server_name="kube.example",
     )
     access = _access(credentials)
-    session = kopf_session(access, await access.authorization())
+    session = KopfOperator(access, {}).session(await access.authorization())
     async with session.aiohttp_session as client, client.get(f"{session.server}/version") as response:
         assert await response.text() == "Bearer secret"
     await server.close()
+
+
+async def test_renewed_certificates_end_the_session(tmp_path: Path) -> None:
+    """After a renewal the next request closes the session, for which kopf calls the login handler again."""
+    authority = tmp_path / "ca.crt"
+    authority.write_text(Authority().certificate)
+    access = _access(Credentials(host="https://127.0.0.1:1", ssl_ca_cert=str(authority)))
+    client = KopfOperator(access, {}).session(None).aiohttp_session
+    with pytest.raises(ClientConnectionError):
+        await client.get("https://127.0.0.1:1/")
+    authority.write_text(Authority().certificate)
+    await access.authorization()
+    with pytest.raises(RuntimeError, match="renewed"):
+        await client.get("https://127.0.0.1:1/")
+    assert client.closed

@@ -48,7 +48,7 @@ async def test_the_profiles_of_the_file_are_live() -> None:
     source.activate()
     live = {instance.name: instance.config.percentage_of_nodes_to_score for instance in scheduler.context.profiles}
     assert live == {"default-scheduler": 0, "b": 7}
-    assert source.tasks() == source.watches(lambda: None) == {}
+    assert source.tasks() == source.watches() == {}
     await source.finish()
 
 
@@ -144,7 +144,7 @@ async def test_profiles_are_live_while_kopf_is_imported(monkeypatch: pytest.Monk
         source.activate()
         assert [instance.name for instance in scheduler.context.profiles] == ["batch"]
         assert threads == []
-        [work] = source.watches(lambda: None).values()
+        [work] = source.watches().values()
         with pytest.raises(ImportError, match=r"bayplan\.profiles\.kopf_handlers"):
             await work
     assert threads != [threading.current_thread()]

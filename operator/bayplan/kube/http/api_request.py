@@ -58,7 +58,11 @@ class ClusterAccess(Protocol):
 
     @property
     def ssl_context(self) -> ssl.SSLContext | None:
-        """TLS context; None only for plain HTTP."""
+        """TLS context, another one after a renewal of the certificates; None only for plain HTTP."""
+
+    @property
+    def server_hostname(self) -> str | None:
+        """Name that the server's certificate must have; None for the host of the URL."""
 
     @property
     def proxy(self) -> str | None:

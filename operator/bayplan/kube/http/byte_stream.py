@@ -24,11 +24,13 @@ class Endpoint(Struct, frozen=True):
 
     Attributes:
         tls: TLS context; None for plain TCP.
+        server_hostname: Name that the certificate must have; None for ``host``.
     """
 
     host: str
     port: int
     tls: ssl.SSLContext | None = None
+    server_hostname: str | None = None
 
 
 async def open_socket(endpoint: Endpoint) -> socket.socket:
@@ -42,7 +44,8 @@ async def open_socket(endpoint: Endpoint) -> socket.socket:
         return sock
     try:
         # wrap_socket takes over the file descriptor; the original socket is closed with the new one.
-        secured = endpoint.tls.wrap_socket(sock, do_handshake_on_connect=False, server_hostname=endpoint.host)
+        name = endpoint.server_hostname or endpoint.host
+        secured = endpoint.tls.wrap_socket(sock, do_handshake_on_connect=False, server_hostname=name)
     except BaseException:
         sock.close()
         raise

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -32,7 +33,6 @@ from bayplan.kube.http.api_request import (
     api_error,
 )
 from bayplan.kube.http.keep_alive_requests import KeepAliveRequests
-from bayplan.kube.http.tls_context import ClientContext
 from scheduler_core.errors import ClusterWriteError, ServerUnavailableError, WriteTimeoutError
 from scheduler_core.ports import Clock
 
@@ -150,12 +150,14 @@ class ApiConnection:
         self._extra: dict[str, Any] = {}
         if access.proxy:
             self._extra["proxy"] = access.proxy
+        if access.server_hostname:
+            self._extra["server_hostname"] = access.server_hostname
         self._keep_alive_enabled = frozenset() if access.proxy else _KEEP_ALIVE
         self._authorization: str | None = None
         self._renew_at = float("-inf")
         self._renewing = asyncio.Lock()
         self._renewals = 0
-        self._certificates = 0
+        self._tls = access.ssl_context
         self._closed = False
         self._write_fence = write_fence
         self.requests = 0
@@ -363,8 +365,8 @@ class ApiConnection:
         return session
 
     @property
-    def _credentials(self) -> tuple[str | None, int]:
-        return self._authorization, self._certificates
+    def _credentials(self) -> tuple[str | None, ssl.SSLContext | None]:
+        return self._authorization, self._tls
 
     async def _renew(self, rejected: int | None = None) -> None:
         """Load the credentials again if they are due.
@@ -385,9 +387,8 @@ class ApiConnection:
                 _logger.exception("Cannot renew the credentials; continuing with the previous ones")
                 self._renew_at = self._clock.now() + _RENEW_AGAIN_SECONDS
             self._renewals += 1
-            tls = self._access.ssl_context
-            if isinstance(tls, ClientContext) and tls.renewals != self._certificates:
-                self._certificates = tls.renewals
+            if self._access.ssl_context is not self._tls:
+                self._tls = self._access.ssl_context
                 self._leave_connections()
 
     def _leave_connections(self) -> None:

@@ -38,7 +38,7 @@ class KeepAliveRequests:
             tls = access.ssl_context or ssl.create_default_context()
         host = url.hostname or ""
         port = url.port or _DEFAULT_PORTS.get(url.scheme, 443)
-        endpoint = Endpoint(host, port, tls)
+        endpoint = Endpoint(host, port, tls, access.server_hostname)
         self._pool = KeepAlivePool(endpoint, clock, limit, connect_seconds)
         self._clock = clock
         self._prefix = url.path.rstrip("/")

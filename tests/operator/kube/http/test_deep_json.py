@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import aiohttp
 import msgspec
 import pytest
-from aiohttp import web
 from bayplan.kube.http.deep_json import MAX_DEPTH, DeepDecoder, shallow
 from bayplan.kube.watches.watch_stream import ObjectDecoder, WatchEvent
-from bayplan.profiles.kopf_handlers import ShallowResponse
+from bayplan.profiles.kopf_handlers import KopfOperator
 
 from scheduler_core.model.pod import Pod
+from tests.support.fake_api import FakeApi, Response, Stream
 
 DEEPEST = 10_000
 """Levels that the API server's own decoder accepts."""
@@ -107,28 +106,14 @@ def test_a_watch_delivers_a_deep_pod() -> None:
 async def test_a_response_for_kopf_is_shallow() -> None:
     """A response for kopf has deep values replaced, in streamed lines and in whole documents."""
     lines = [f'{{"number":{number},"deep":{nested(5000)}}}' for number in range(3)]
-
-    async def streamed(_: web.Request) -> web.Response:
-        return web.Response(text="\n".join(lines) + "\n")
-
-    async def whole(_: web.Request) -> web.Response:
-        return web.Response(text=lines[0], content_type="application/json")
-
-    application = web.Application()
-    application.add_routes([web.get("/lines", streamed), web.get("/whole", whole)])
-    runner = web.AppRunner(application)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    port = runner.addresses[0][1]
-    try:
-        async with aiohttp.ClientSession(f"http://127.0.0.1:{port}", response_class=ShallowResponse) as session:
-            async with session.get("/lines") as response:
+    async with FakeApi() as api:
+        api.on("GET", "/lines", Stream("\n".join(lines).encode() + b"\n"))
+        api.on("GET", "/whole", Response(body=lines[0].encode()))
+        async with KopfOperator(api, {}).session(None).aiohttp_session as session:
+            async with session.get(f"{api.base_url}/lines") as response:
                 chunks = [chunk async for chunk in response.content.iter_chunked(1000)]
             read: list[dict[str, Any]] = [json.loads(chunk) for chunk in chunks]
-            async with session.get("/whole") as response:
+            async with session.get(f"{api.base_url}/whole") as response:
                 document = await response.json()
-    finally:
-        await runner.cleanup()
     assert [one["number"] for one in read] == [0, 1, 2]
     assert document["number"] == 0

@@ -9,9 +9,17 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from bayplan.kube.credentials import Credentials
+from bayplan.kube.http.api_request import ApiRequest, Lane
 from bayplan.kube.http.byte_stream import Endpoint, open_socket
+from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
 from bayplan.kube.http.tls_context import client_context
+from bayplan.kube.kubeconfig_access import ConfiguredAccess
+from bayplan.kube.timing import SystemClock
 
+from scheduler_core.errors import ServerUnavailableError
 from tests.support.certificates import Authority, KeyPair
 
 AUTHORITY, OTHER_AUTHORITY = Authority(), Authority("other")
@@ -34,18 +42,18 @@ async def tls_server(pair: KeyPair, directory: Path) -> AsyncIterator[int]:
         yield server.sockets[0].getsockname()[1]
 
 
-async def connect_by_loop(port: int, context: ssl.SSLContext) -> None:
+async def connect_by_loop(port: int, context: ssl.SSLContext, name: str | None = None) -> None:
     """Connect as aiohttp does, with TLS by the event loop."""
-    _, writer = await asyncio.open_connection(HOST, port, ssl=context)
+    _, writer = await asyncio.open_connection(HOST, port, ssl=context, server_hostname=name)
     writer.close()
 
 
-async def connect_by_socket(port: int, context: ssl.SSLContext) -> None:
+async def connect_by_socket(port: int, context: ssl.SSLContext, name: str | None = None) -> None:
     """Connect as the lanes of binds and writes do, with TLS by the socket."""
-    (await open_socket(Endpoint(HOST, port, context))).close()
+    (await open_socket(Endpoint(HOST, port, context, name))).close()
 
 
-Connect = Callable[[int, ssl.SSLContext], Awaitable[None]]
+Connect = Callable[..., Awaitable[None]]
 in_both_ways = pytest.mark.parametrize("connect", [connect_by_loop, connect_by_socket])
 
 
@@ -73,12 +81,42 @@ async def test_other_certificates_are_rejected(connect: Connect, tmp_path: Path)
 
 @in_both_ways
 async def test_the_name_is_verified(connect: Connect, tmp_path: Path) -> None:
-    """A certificate for another name is accepted only under the configured name and for the configured host."""
+    """A certificate for another name is accepted only under the configured name."""
     async with tls_server(FOR_OTHER_ADDRESS, tmp_path) as port:
-        await connect(port, client_context(AUTHORITY.certificate, names={HOST: "kube.example"}))
-        for names in ({}, {HOST: "other.example"}, {"127.0.0.2": "kube.example"}):
+        await connect(port, client_context(AUTHORITY.certificate), "kube.example")
+        for name in (None, "other.example"):
             with pytest.raises(ssl.SSLCertVerificationError):
-                await connect(port, client_context(AUTHORITY.certificate, names=names))
+                await connect(port, client_context(AUTHORITY.certificate), name)
+
+
+@pytest.mark.parametrize("lane", [Lane.READS, Lane.WRITES], ids=["aiohttp", "own sockets"])
+@pytest.mark.parametrize(("name", "is_accepted"), [("kube.example", True), ("other.example", False), (None, False)])
+async def test_every_lane_verifies_the_configured_name(
+    lane: Lane, name: str | None, *, is_accepted: bool, tmp_path: Path
+) -> None:
+    """A request verifies the server's certificate for ``tls-server-name`` of the kubeconfig."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*FOR_OTHER_ADDRESS.write(tmp_path, "tls"))
+
+    async def version(_: web.Request) -> web.Response:
+        return web.json_response({})
+
+    app = web.Application()
+    app.router.add_get("/version", version)
+    server = TestServer(app)
+    await server.start_server(ssl=context)
+    credentials = Credentials(f"https://{HOST}:{server.port}", ca_cert_data=AUTHORITY.certificate, tls_server_name=name)
+
+    async def reload() -> None: ...
+
+    request = ApiRequest("GET", "/version", lane=lane)
+    async with ApiConnection(ConfiguredAccess(credentials, reload), ConnectionOptions(), SystemClock()) as connection:
+        if is_accepted:
+            assert await connection.request(request) == b"{}"
+        else:
+            with pytest.raises(ServerUnavailableError, match="certificate verify failed"):
+                await connection.request(request)
+    await server.close()
 
 
 @in_both_ways
