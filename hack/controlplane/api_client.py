@@ -53,6 +53,7 @@ _CLUSTER_SCOPED = {
     "ResourceSlice",
     "SchedulerProfile",
     "StorageClass",
+    "ValidatingWebhookConfiguration",
 }
 
 

@@ -179,7 +179,11 @@ class Operator:
                 await self._until_first_pods_are_scheduled()
         self._may_serve.set()
         await self._is_serving.wait()
-        for name, work in parts.profiles.watches().items():
+        if not self._standbys_watch:
+            self._watch_custom_resources()
+
+    def _watch_custom_resources(self) -> None:
+        for name, work in self._parts.profiles.watches().items():
             self._spawn(name, work)
 
     async def _until_first_pods_are_scheduled(self) -> None:
@@ -192,6 +196,8 @@ class Operator:
         parts = self._parts
         self._may_serve.set()
         parts.readiness.stand_by(lambda: f"standby, {election.holder or 'no process'} leads")
+        if self._standbys_watch:
+            self._watch_custom_resources()
         await election.leading.wait()
         parts.readiness.lead()
         if self._delays_caches:
@@ -199,6 +205,11 @@ class Operator:
         await parts.profiles.read()
         # Statuses that the previous leader wrote in the meantime are not in memory yet.
         parts.group_statuses.take_over()
+
+    @property
+    def _standbys_watch(self) -> bool:
+        """Whether standbys watch custom resources: every replica serves the webhook, which must not need the Lease."""
+        return self._parts.election is not None and self._settings.webhook is not None
 
     @property
     def _delays_caches(self) -> bool:

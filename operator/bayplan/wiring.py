@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -53,6 +54,7 @@ from scheduler_core.scheduler import Scheduler, SchedulerOptions, SchedulerPorts
 
 if TYPE_CHECKING:
     from bayplan.recording.recorded_scheduler import Recording
+    from bayplan.validation.admission_review import AdmissionReview
 
 PROFILES_READ = "profiles are being read"
 SCHEDULER_STARTED = "the scheduler has not started"
@@ -298,8 +300,16 @@ def _profiles(
         groups.served,
         core.statuses_due,
         groups.statuses.reconcile_all,
+        partial(_make_review, settings),
     )
     return CustomResourceProfiles(core.scheduler, resources, settings)
+
+
+def _make_review(settings: Settings) -> AdmissionReview:
+    # Called in a thread when kopf has been imported; the rules need the modules of the simulation.
+    from bayplan.validation.admission_review import AdmissionReview  # noqa: PLC0415
+
+    return AdmissionReview(allow_default_scheduler=settings.allow_default_scheduler, selection=settings.selection)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ _ADDITIONAL = (
     "-edit-podgroups",
     "-admin-profiles",
     "-read-revisions",
+    "-webhook",
 )
 _PROBLEM = pytest.StashKey[str]()
 

@@ -15,7 +15,7 @@ from tests.charts.conftest import CHART, Helm
 from tests.charts.value_sets import VALUE_SETS
 
 # In a pod, the service account supplies the API server and the identity, and the Deployment sets the pod's address.
-_NOT_IN_A_CLUSTER = {"kubeconfig", "context", "advertiseAddress"}
+_NOT_IN_A_CLUSTER = {"kubeconfig", "context", "advertiseAddress", "webhook"}  # the last is rendered from another value
 # Kubelets and scrapers reach the pod from other hosts, so it does not listen on loopback only, and two replicas need
 # leader election.
 _OTHER_DEFAULTS: dict[str, Any] = {
@@ -36,6 +36,7 @@ _KUBERNETES = {
     "resources",
     "securityContext",
     "serviceMonitor.tlsConfig",
+    "webhook.certManager.issuerRef",
 }
 _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "enum")
 
@@ -109,6 +110,19 @@ def settings_schema(schema: dict[str, Any]) -> dict[str, Any]:
             {"networkPolicy": {"apiServer": {"ports": []}}},
             "apiServer/ports': minItems",
             id="no API server port",
+        ),
+        pytest.param(
+            {"webhook": {"certManager": {"enabled": True}, "secretName": "tls"}},
+            "webhook.secretName must be unset while webhook.certManager.enabled is true",
+            id="two certificates of the webhook",
+        ),
+        pytest.param(
+            {"webhook": {"caBundle": "QQ=="}},
+            "webhook.caBundle needs webhook.secretName",
+            id="a bundle without a Secret",
+        ),
+        pytest.param(
+            {"webhook": {"enabled": True, "port": 10260}}, "webhook.port must differ from the port of", id="one port"
         ),
         pytest.param({"defaultProfile": {"name": "My_Profile"}}, "'My_Profile' does not match", id="profile name"),
         pytest.param(
@@ -198,6 +212,10 @@ def test_the_operator_reads_the_settings_file(helm: Helm, tmp_path: Path, given:
     merged = _over(_OTHER_DEFAULTS, given.get("settings", {}))
     if "serving" in given:
         merged |= {"tlsCertFile": "/etc/bayplan-tls/tls.crt", "tlsPrivateKeyFile": "/etc/bayplan-tls/tls.key"}
+    if "webhook" in given:
+        files = {"tlsCertFile": "/etc/bayplan-webhook/tls.crt", "tlsPrivateKeyFile": "/etc/bayplan-webhook/tls.key"}
+        source = files if "secretName" in given["webhook"] else {"configuration": "release-bayplan.default"}
+        merged["webhook"] = {"address": f"0.0.0.0:{given['webhook'].get('port', 9443)}", **source}
     assert load_settings({}, file) == Settings.model_validate(merged)
 
 

@@ -197,6 +197,63 @@ def test_rights_follow_the_values(helm: Helm, given: dict[str, Any], absent: set
     assert conditional - {right.resource for right in rights} == absent
 
 
+WEBHOOK: dict[str, Any] = {"enabled": True, "port": 8443}
+
+
+@pytest.mark.parametrize(
+    ("more", "secret", "kinds"),
+    [
+        pytest.param({}, None, set(), id="generated"),
+        pytest.param({"secretName": "tls", "caBundle": "QQ=="}, "tls", set(), id="Secret"),
+        pytest.param(
+            {"certManager": {"enabled": True}}, "release-bayplan-webhook", {"Issuer", "Certificate"}, id="cert-manager"
+        ),
+        pytest.param(
+            {"certManager": {"enabled": True, "issuerRef": {"kind": "ClusterIssuer", "name": "ca"}}},
+            "release-bayplan-webhook",
+            {"Certificate"},
+            id="cert-manager with an issuer",
+        ),
+    ],
+)
+def test_the_webhook_reaches_the_pods(helm: Helm, more: dict[str, Any], secret: str | None, kinds: set[str]) -> None:
+    """The webhook names the pods' Service, the certificate is for its name, and only generated ones need rights."""
+    objects = _objects(helm.template({"webhook": {**WEBHOOK, **more}, "networkPolicy": {"enabled": True}}, "ns"))
+    service = objects["Service", "release-bayplan-webhook"]["spec"]
+    configuration = objects["ValidatingWebhookConfiguration", "release-bayplan.ns"]
+    (webhook,) = configuration["webhooks"]
+    pod = objects["Deployment", "release-bayplan"]["spec"]["template"]
+    assert service["selector"].items() <= pod["metadata"]["labels"].items()
+    (container,) = pod["spec"]["containers"]
+    ports = {each["name"]: each["containerPort"] for each in container["ports"]}
+    assert ports[service["ports"][0]["targetPort"]] == 8443
+    where = {
+        "name": "release-bayplan-webhook",
+        "namespace": "ns",
+        "path": "/validate",
+        "port": service["ports"][0]["port"],
+    }
+    assert webhook["clientConfig"] == {"service": where, **({"caBundle": "QQ=="} if "caBundle" in more else {})}
+    assert (webhook["failurePolicy"], webhook["sideEffects"]) == ("Ignore", "None")
+    open_to_all = [{"ports": [{"port": 8443, "protocol": "TCP"}]}]
+    assert open_to_all[0] in objects["NetworkPolicy", "release-bayplan"]["spec"]["ingress"]
+    mounted = {each["name"]: each.get("secret") for each in pod["spec"]["volumes"]}.get("webhook-tls")
+    assert mounted == (None if secret is None else {"secretName": secret, "optional": True})
+    assert {kind for kind, _ in objects} & {"Issuer", "Certificate"} == kinds
+    if kinds:
+        certificate = objects["Certificate", str(secret)]
+        assert certificate["spec"]["dnsNames"] == ["release-bayplan-webhook.ns.svc"]
+        assert certificate["spec"]["secretName"] == secret
+        issuer = more["certManager"].get("issuerRef") or {"kind": "Issuer", "name": "release-bayplan-webhook"}
+        assert certificate["spec"]["issuerRef"] == issuer
+        assert configuration["metadata"]["annotations"] == {
+            "cert-manager.io/inject-ca-from": "ns/release-bayplan-webhook"
+        }
+    rights = granted(objects.values(), "release-bayplan", "ns")
+    own = {(each.verb, each.name) for each in rights if each.resource == "validatingwebhookconfigurations"}
+    assert own == (set() if secret else {("get", "release-bayplan.ns"), ("patch", "release-bayplan.ns")})
+
+
 def test_the_monitor_finds_the_service(helm: Helm) -> None:
     """The ServiceMonitor selects the chart's Service and port, and the job label is a label of the Service."""
     documents = helm.documents(MONITORING, "ns")

@@ -29,6 +29,7 @@ from hack.controlplane.api_client import ApiClient
 from hack.controlplane.installed_operator import Account
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.native_groups import native_groups
+from hack.controlplane.probes import free_port
 from hack.controlplane.schedulers import install_crds
 from hack.controlplane.volume_controller import PROVISIONER, VolumeController
 from tests.charts.conftest import Helm
@@ -99,7 +100,12 @@ def proxy(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iter
 @pytest.fixture(scope="module")
 def manifests(helm: Helm, plane: ControlPlane) -> str:
     """Apply the chart's objects and return them."""
-    values = {"fullnameOverride": _RELEASE, "settings": {"logFormat": "json"}, "rbac": {"extraRules": [_SUPERFLUOUS]}}
+    values = {
+        "fullnameOverride": _RELEASE,
+        "settings": {"logFormat": "json"},
+        "webhook": {"enabled": True, "port": free_port()},
+        "rbac": {"extraRules": [_SUPERFLUOUS]},
+    }
     manifests = helm.template(values, _RELEASE)
     plane.kubectl("apply", "--filename=-", input=manifests)
     return manifests

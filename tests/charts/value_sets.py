@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
 import pytest
+
+from tests.support.certificates import Authority
 
 MONITORING: dict[str, Any] = {
     "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}, "interval": "15s"},
     "prometheusRule": {"enabled": True, "labels": {"release": "prometheus"}},
     "grafanaDashboard": {"enabled": True, "annotations": {"grafana_folder": "Scheduling"}},
 }
+WEBHOOK_CA = base64.b64encode(Authority().certificate.encode()).decode()
 PLAIN: dict[str, Any] = {"secureServing": False, "authorizeRequests": False}
 SINGLE: dict[str, Any] = {"replicaCount": 1, "settings": {"leaderElection": {"leaderElect": False}}}
 
@@ -38,6 +42,18 @@ VALUE_SETS = [
         id="another default profile",
     ),
     pytest.param(MONITORING, id="monitoring"),
+    pytest.param({"webhook": {"enabled": True}, "networkPolicy": {"enabled": True}}, id="webhook"),
+    pytest.param(
+        {
+            "webhook": {
+                "enabled": True,
+                "port": 8443,
+                "secretName": "tls",
+                "caBundle": WEBHOOK_CA,
+            }
+        },
+        id="webhook with an own certificate",
+    ),
     pytest.param({"networkPolicy": {"enabled": True}}, id="network policy"),
     pytest.param(
         {

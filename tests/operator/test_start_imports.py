@@ -85,7 +85,7 @@ _LATE = {
     "bayplan/kube/kubeconfig_access.py": {"kubernetes"},
     # While the operator is built.
     "bayplan/process/tracing.py": {"opentelemetry"},
-    "bayplan/serving/certificate.py": {"cryptography"},
+    "bayplan/kube/http/tls_context.py": {"cryptography"},
     "bayplan/wiring.py": {"bayplan"},
 }
 """Packages that the operator's functions import, by file; none is first imported between two scheduling cycles."""

@@ -55,3 +55,22 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name (.Chart.Version | replace "+" "_") 
 {{- printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) -}}
 {{- end -}}
 {{- end -}}
+
+{{/* The webhook's Service, and cert-manager's objects for it. */}}
+{{- define "bayplan.webhookService" -}}
+{{- printf "%s-webhook" (include "bayplan.fullname" . | trunc 55 | trimSuffix "-") -}}
+{{- end -}}
+
+{{/* Cluster-scoped, and unlike roles it must be a DNS name. */}}
+{{- define "bayplan.webhookConfiguration" -}}
+{{- printf "%s.%s" (include "bayplan.fullname" .) .Release.Namespace -}}
+{{- end -}}
+
+{{/* The Secret with the webhook's certificate; empty if each replica generates one. */}}
+{{- define "bayplan.webhookSecret" -}}
+{{- if .Values.webhook.certManager.enabled -}}
+{{- include "bayplan.webhookService" . -}}
+{{- else -}}
+{{- .Values.webhook.secretName -}}
+{{- end -}}
+{{- end -}}

@@ -20,6 +20,17 @@
 {{- $_ := set $given "tlsCertFile" "/etc/bayplan-tls/tls.crt" -}}
 {{- $_ := set $given "tlsPrivateKeyFile" "/etc/bayplan-tls/tls.key" -}}
 {{- end -}}
+{{- if .Values.webhook.enabled -}}
+{{- $host := regexReplaceAll "[0-9]+$" (default "0.0.0.0:0" .Values.settings.serveAddress) "" -}}
+{{- $webhook := dict "address" (printf "%s%d" $host (int .Values.webhook.port)) -}}
+{{- if include "bayplan.webhookSecret" . -}}
+{{- $_ := set $webhook "tlsCertFile" "/etc/bayplan-webhook/tls.crt" -}}
+{{- $_ := set $webhook "tlsPrivateKeyFile" "/etc/bayplan-webhook/tls.key" -}}
+{{- else -}}
+{{- $_ := set $webhook "configuration" (include "bayplan.webhookConfiguration" .) -}}
+{{- end -}}
+{{- $_ := set $given "webhook" $webhook -}}
+{{- end -}}
 {{- toYaml $given -}}
 {{- end -}}
 
@@ -70,6 +81,7 @@ bayplan
 {{- include "bayplan.checkSettings" . -}}
 {{- include "bayplan.checkElection" . -}}
 {{- include "bayplan.checkMonitoring" . -}}
+{{- include "bayplan.checkWebhook" . -}}
 {{- end -}}
 
 {{- define "bayplan.checkSettings" -}}
@@ -130,5 +142,19 @@ bayplan
 {{- if not .Values.service.create -}}
 {{- fail "serviceMonitor.enabled needs service.create: a ServiceMonitor selects the replicas by their Service" -}}
 {{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The webhook's certificate has one source. */}}
+{{- define "bayplan.checkWebhook" -}}
+{{- $webhook := .Values.webhook -}}
+{{- if and $webhook.certManager.enabled $webhook.secretName -}}
+{{- fail "webhook.secretName must be unset while webhook.certManager.enabled is true: cert-manager creates the Secret" -}}
+{{- end -}}
+{{- if and $webhook.caBundle (not $webhook.secretName) -}}
+{{- fail "webhook.caBundle needs webhook.secretName: generated certificates and those of cert-manager add their own" -}}
+{{- end -}}
+{{- if and $webhook.enabled (eq (int $webhook.port) (int (include "bayplan.servePort" . | default "0"))) -}}
+{{- fail (printf "webhook.port must differ from the port of settings.serveAddress, %d" (int $webhook.port)) -}}
 {{- end -}}
 {{- end -}}

@@ -223,6 +223,9 @@ def configured_settings(configuration: RunConfiguration, settings: Settings, fla
         message = f"selects SchedulerProfiles by labels, which --config {configuration.path} does not use"
         where = "--profiles" if "profiles" in given else "--settings: profiles"
         problems.append(Problem(where, f"{message}; remove one of the two"))
+    if settings.webhook is not None:
+        message = f"validates custom resources, which --config {configuration.path} does not use"
+        problems.append(Problem("--settings: webhook", f"{message}; remove one of the two"))
     election = document.leader_election
     if election.leader_elect:
         times = _election(document).options("").problems(_ELECTION)

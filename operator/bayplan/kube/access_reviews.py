@@ -124,7 +124,7 @@ class AccessReviews:
         self, path: str, version: str, kind: str, spec: dict[str, Any], decoder: ObjectJsonDecoder[R]
     ) -> R:
         body = msgspec.json.encode({"apiVersion": version, "kind": kind, "spec": spec})
-        request = ApiRequest("POST", path, body, timeout=_SECONDS, lane=Lane.REVIEWS, changes_nothing=True)
+        request = ApiRequest("POST", path, body, timeout=_SECONDS, lane=Lane.REVIEWS, from_any_replica=True)
         answer = await self._connection.request(request)
         try:
             return decoder.decode(answer)

@@ -1,4 +1,4 @@
-"""The kopf part of the operator: event handlers, settings, credentials and kopf's lifetime.
+"""The kopf part of the operator: event handlers, the admission webhook, settings, credentials and kopf's lifetime.
 
 kopf runs as its documentation embeds it: in an event loop of its own, in a thread. Only ``on.event`` handlers: they add
 no finalizer or annotation and see every change at once. They hand the objects to the scheduler's loop, which stores
@@ -11,7 +11,9 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any, Protocol
 
 import aiohttp
@@ -23,18 +25,25 @@ from bayplan.kube.http.api_request import ClusterAccess
 from bayplan.kube.http.deep_json import shallow
 from bayplan.kube.timing import delay_of_try
 from bayplan.kube.watches.watch_stream import LineSplitter
+from bayplan.resources.conditions import problems_message
 from bayplan.resources.object_store import Body
 from bayplan.resources.resource_model import GROUP, VERSION, CustomResource
+from scheduler_core.errors import Problem
 from scheduler_core.ports import Clock
 
 log = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 1.0
-"""Short, because what is deleted while the API server cannot be reached is noticed with the next list."""
+_RESTART_SECONDS = 0.5
+"""Short, as the one before, because what is deleted while kopf does not watch is noticed with its next list."""
 _STOP_SECONDS = 1.0
+_SERVE_AGAIN_SECONDS = 5.0
+_REVIEW_SECONDS = 2.0
+_UNPROCESSABLE = 422
 
-# The operator handles signals itself; kopf warns at each start that it does not.
+# The operator handles signals itself; kopf warns at each start that it does not. A refusal is reported to its user.
 logging.getLogger("kopf._core.reactor.running").addFilter(lambda line: not line.getMessage().startswith("OS signals"))
+logging.getLogger("kopf.objects").addFilter(lambda line: not line.getMessage().startswith("Webhook "))
 
 
 class Watcher(Protocol):
@@ -64,17 +73,44 @@ class Watched(Struct, frozen=True):
     request_list: Callable[[], None]
 
 
+class Reviewed(Struct, frozen=True):
+    """Result of the review of an object; it is refused if there are problems."""
+
+    problems: tuple[Problem, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+Review = Callable[[Body, Body | None, Callable[[], Sequence[Body]]], Reviewed]
+"""Reviews an object, its old version (None if it is created) and the stored PluginConfigs; called in a thread."""
+
+
+class Webhook(Struct, frozen=True):
+    """The validating admission webhook.
+
+    Attributes:
+        address: Host and port to listen on.
+        files: Returns the files of the certificate and of its key when they can be served.
+        review: Reviews an object.
+        plugin_configs: Returns the stored PluginConfigs; called in the scheduler's loop, as ``files``.
+    """
+
+    address: tuple[str, int]
+    files: Callable[[], Coroutine[Any, Any, tuple[Path, Path]]]
+    review: Review
+    plugin_configs: Callable[[], Sequence[Body]]
+
+
 class EndlessBackoff:
     """Endless sequence of delays between kopf's attempts, in seconds: an unreachable server must not end a watch."""
 
     def __iter__(self) -> Iterator[float]:
         while True:
-            yield _retry_delay()
+            yield _jittered(_RETRY_SECONDS)
 
 
-def _retry_delay() -> float:
-    """Return half to all of a second: clients that lost the same server must not retry in step."""
-    return delay_of_try(1, _RETRY_SECONDS, _RETRY_SECONDS)
+def _jittered(seconds: float) -> float:
+    """Return half to all of a delay: clients that lost the same server must not retry in step."""
+    return delay_of_try(1, seconds, seconds)
 
 
 def operator_settings() -> kopf.OperatorSettings:
@@ -93,13 +129,15 @@ class KopfOperator:
     """kopf, which watches the custom resources from a thread of its own.
 
     Args:
-        access: Credentials; kopf opens its own connection with them.
         watched: Receiver of each kind's events, called in the loop that constructs this object.
     """
 
-    def __init__(self, access: ClusterAccess, watched: Mapping[type[CustomResource], Watched]) -> None:
+    def __init__(
+        self, access: ClusterAccess, watched: Mapping[type[CustomResource], Watched], webhook: Webhook | None = None
+    ) -> None:
         self._access = access
         self._watched = watched
+        self._webhook = webhook
         self._loop = asyncio.get_running_loop()
 
     async def run(self, clock: Clock) -> None:
@@ -107,7 +145,7 @@ class KopfOperator:
         while True:
             fault = await self._run_once()
             log.warning("kopf ended%s; restarting the watch of custom resources", f" ({fault})" if fault else "")
-            await clock.sleep(_retry_delay())
+            await clock.sleep(_jittered(_RESTART_SECONDS))
 
     async def _run_once(self) -> BaseException | None:
         """Run kopf in a thread until it ends or this task is cancelled; return the exception that ended its thread."""
@@ -118,8 +156,12 @@ class KopfOperator:
             if not ended.done():
                 ended.set_result(fault)
 
+        # kopf logs its failures itself; what asyncio adds are tasks that kopf leaves behind when it ends.
+        loop.set_exception_handler(lambda _, context: log.debug("kopf left behind: %s", context))
         # kopf waits up to 5 s for its other watches if one failed, but delivers nothing after its cleanup.
-        registry = self.registry(on_cleanup=lambda: self._call(end, None))
+        registry, settings = self.registry(on_cleanup=lambda: self._call(end, None)), operator_settings()
+        if self._webhook is not None:
+            settings.admission.server = partial(self._serve, self._webhook)
 
         def run() -> None:
             fault = None
@@ -128,7 +170,7 @@ class KopfOperator:
                     runner.run(
                         kopf.operator(
                             registry=registry,
-                            settings=operator_settings(),
+                            settings=settings,
                             standalone=True,
                             clusterwide=True,
                             stop_flag=stop,
@@ -178,17 +220,54 @@ class KopfOperator:
 
         for kind in self._watched:
             kopf.on.event(GROUP, VERSION, kind.definition.plural, registry=registry, param=kind)(deliver)
+            if self._webhook is not None:
+                # The chart registers the webhook, and the id is its path; kopf manages no configuration.
+                kopf.on.validate(
+                    GROUP, VERSION, kind.definition.plural, registry=registry, id="validate", side_effects=False
+                )(partial(self._validate, self._webhook))
         return registry
 
+    def _validate(
+        self, webhook: Webhook, *, body: Body, warnings: list[str], old: Body | None = None, **_: Any
+    ) -> None:
+        """Review an object; kopf runs this plain function in a thread, since plugins are built for it."""
+
+        async def plugin_configs() -> Sequence[Body]:
+            return webhook.plugin_configs()
+
+        def stored() -> Sequence[Body]:
+            return asyncio.run_coroutine_threadsafe(plugin_configs(), self._loop).result(_REVIEW_SECONDS)
+
+        try:
+            reviewed = webhook.review(body, old, stored)
+        except Exception:
+            log.exception("The admission review failed, and the object is admitted; please report this bug")
+            return
+        warnings += reviewed.warnings
+        if reviewed.problems:
+            raise kopf.AdmissionError(problems_message(reviewed.problems), code=_UNPROCESSABLE)
+
+    async def _serve(self, webhook: Webhook, review: kopf.WebhookFn) -> AsyncIterator[kopf.WebhookClientConfig]:
+        """Serve the webhook; without a certificate or port it is retried, and kopf continues."""
+        (host, port), logged = webhook.address, ""
+        while True:
+            files = asyncio.run_coroutine_threadsafe(webhook.files(), self._loop)
+            certificate, key = await asyncio.wrap_future(files)
+            # It loads changed files. ``cadata`` is for configurations that kopf manages.
+            server = kopf.WebhookServer(addr=host, port=port, certfile=certificate, pkeyfile=key, cadata=b"")
+            try:
+                async with server:
+                    async for config in server(review):
+                        log.info("Serving the admission webhook on port %d", port)
+                        yield config
+            except OSError as error:
+                if str(error) != logged:
+                    log.warning("The admission webhook cannot be served, retrying: %s", error)
+                logged = str(error)
+            await asyncio.sleep(_SERVE_AGAIN_SECONDS)
+
     def session(self, authorization: str | None) -> kopf.AiohttpSession:
-        """Open a session for kopf with the current credentials.
-
-        Args:
-            authorization: The current Authorization header; None for none.
-
-        Returns:
-            The session; kopf closes it.
-        """
+        """Open a session for kopf, which closes it, with the current TLS context and this Authorization header."""
         access = self._access
         tls = access.ssl_context
         lists = {f"/apis/{GROUP}/{VERSION}/{kind.definition.plural}": kind for kind in self._watched}

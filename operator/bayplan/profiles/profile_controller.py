@@ -135,6 +135,10 @@ class ProfileController:
         if self._stores[kind].listed(bodies, resource_version):
             self._objects_changed.set()
 
+    def bodies(self, kind: type[CustomResource]) -> list[Body]:
+        """Return the stored objects of a kind, valid or not."""
+        return self._stores[kind].bodies()
+
     # -- reconciling --------------------------------------------------------------------------------------------
 
     def reconcile(self) -> None:

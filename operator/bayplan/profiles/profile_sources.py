@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Protocol
 
 from msgspec import Struct, field
@@ -76,6 +78,7 @@ class ResourcePorts(Struct, frozen=True):
         served: Receives the profiles that this process serves.
         statuses_due: Set when statuses may differ from what was written.
         on_served_elsewhere: Called when a scheduler name starts or stops being served by another process.
+        make_review: Makes the review of the admission webhook; called in a thread, because it imports modules.
     """
 
     connection: ApiConnection
@@ -85,6 +88,7 @@ class ResourcePorts(Struct, frozen=True):
     served: ProfileOwnership
     statuses_due: asyncio.Event = field(default_factory=asyncio.Event)
     on_served_elsewhere: Callable[[], None] = lambda: None
+    make_review: Callable[[], Any] | None = None
 
 
 class CustomResourceProfiles:
@@ -102,6 +106,7 @@ class CustomResourceProfiles:
         revisions = ControllerRevisions(ports.connection, revision_namespace(settings))
         self._ports = ports
         self._clock = clock
+        self._webhook_settings = settings.webhook
         self._controller = ProfileController(
             scheduler,
             ControllerPorts(revisions, resources, clock, ports.statuses_due, ports.on_served_elsewhere),
@@ -150,7 +155,7 @@ class CustomResourceProfiles:
         }
 
     def watches(self) -> Mapping[str, Coroutine[Any, Any, None]]:
-        """Watch with kopf."""
+        """Watch with kopf, which also serves the admission webhook."""
         return {"watch of custom resources": self._watch()}
 
     async def _watch(self) -> None:
@@ -159,7 +164,27 @@ class CustomResourceProfiles:
         profiles = handlers.Watched(self._controller, self._lists.request)
         groups = handlers.Watched(self._ports.groups, self._group_lists.request)
         watched = {SchedulerProfile: profiles, PluginConfig: profiles, PodGroup: groups}
-        await handlers.KopfOperator(self._ports.access, watched).run(self._clock)
+        async with asyncio.TaskGroup() as group:
+            webhook = await self._webhook(handlers, group)
+            await handlers.KopfOperator(self._ports.access, watched, webhook).run(self._clock)
+
+    async def _webhook(self, handlers: Any, group: asyncio.TaskGroup) -> Any:
+        """Return the webhook of the settings, and keep its certificate valid; None for none."""
+        settings, make_review = self._webhook_settings, self._ports.make_review
+        if settings is None or make_review is None:
+            return None
+        given = Path(settings.tls_cert_file or ""), Path(settings.tls_private_key_file or "")
+
+        async def files() -> tuple[Path, Path]:
+            return given
+
+        if settings.configuration is not None:
+            certificates = await asyncio.to_thread(import_module, "bayplan.profiles.webhook_certificate")
+            generated = certificates.GeneratedCertificate(self._ports.connection, self._clock, settings.configuration)
+            group.create_task(generated.run())
+            files = generated.files
+        review = await asyncio.to_thread(make_review)
+        return handlers.Webhook(settings.host_and_port, files, review, partial(self._controller.bodies, PluginConfig))
 
     def reconciles(self) -> Mapping[tuple[str, str], int]:
         """Return the controller's number of reconciles by resource and result."""

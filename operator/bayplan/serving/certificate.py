@@ -9,15 +9,13 @@ As in kube-scheduler, clients cannot verify a generated certificate; it only pro
 from __future__ import annotations
 
 import asyncio
-import datetime as dt
 import hashlib
-import ipaddress
 import logging
 import socket
 import ssl
 from pathlib import Path
 
-from bayplan.kube.http.tls_context import as_file
+from bayplan.kube.http.tls_context import as_file, self_signed_pem
 from bayplan.settings.serving_settings import ServingSettings, TlsVersion
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.ports import Clock
@@ -57,7 +55,8 @@ class ServedCertificate:
         self._pem = b""
         self._last_error = ""
         if settings.tls_cert_file is None or settings.tls_private_key_file is None:
-            self._use(self_signed_pem())
+            names = ("localhost", socket.gethostname(), "127.0.0.1", "::1")
+            self._use(b"".join(self_signed_pem(names, _DAYS)))
             return
         self._files = Path(settings.tls_cert_file), Path(settings.tls_private_key_file)
         try:
@@ -128,42 +127,6 @@ class ServedCertificate:
         assert self._files is not None
         certificate, key = self._files
         return f"{certificate} and {key} cannot be used ({error}); provide a PEM certificate and its private key"
-
-
-def self_signed_pem() -> bytes:
-    """Generate a certificate for this process with its private key, both in PEM.
-
-    The key is ECDSA on P-256; the names are localhost, the host name (of the pod) and the loopback addresses.
-    """
-    # Imported here, because it is not needed with certificate files or for other commands.
-    from cryptography import x509  # noqa: PLC0415 - as above
-    from cryptography.hazmat.primitives import hashes, serialization  # noqa: PLC0415 - as above
-    from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415 - as above
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    host = socket.gethostname()
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, f"bayplan@{host}"[:64])])
-    hosts = dict.fromkeys(("localhost", host))
-    names: list[x509.GeneralName] = [x509.DNSName(each) for each in hosts if each.isascii()]
-    names += [x509.IPAddress(ipaddress.ip_address(address)) for address in ("127.0.0.1", "::1")]
-    # The peer compares it with the system's time, not with the injected clock; an hour back, since clocks differ.
-    began = dt.datetime.now(dt.UTC) - dt.timedelta(hours=1)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(began)
-        .not_valid_after(began + dt.timedelta(days=_DAYS))
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .add_extension(x509.ExtendedKeyUsage([x509.oid.ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    pem = serialization.Encoding.PEM
-    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    return certificate.public_bytes(pem) + private
 
 
 def _load(context: ssl.SSLContext, pem: bytes) -> None:

@@ -17,7 +17,7 @@ from pydantic import BeforeValidator, Field
 from bayplan.kube.leader_election import ElectionOptions
 from bayplan.settings.feature_gates import gate_problems
 from bayplan.settings.profile_selection import MAX_LENGTH, ProfileSelection
-from bayplan.settings.serving_settings import ServingSettings
+from bayplan.settings.serving_settings import ServingSettings, host_and_port_problems
 from bayplan.texts import yaml_documents
 from scheduler_core.config.config_model import INT32_MAX, INT64_MAX, ConfigModel, RuleProblem
 from scheduler_core.config.duration import parse_duration
@@ -105,6 +105,41 @@ class TracingSettings(ConfigModel):
     sampling_ratio: float = Field(
         default=0.01, ge=0, le=1, strict=False, description="Fraction of scheduling cycles to export, 0 to 1."
     )
+
+
+class WebhookSettings(ConfigModel):
+    """Validating admission webhook for SchedulerProfiles, PluginConfigs and PodGroups, served by every replica."""
+
+    address: str = Field(default="0.0.0.0:9443", description="host:port of the webhook, which is served at /validate.")
+    configuration: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=253,
+        description="ValidatingWebhookConfiguration whose caBundle receives the generated certificate. Default: the "
+        "certificate is that of tlsCertFile.",
+    )
+    tls_cert_file: str | None = Field(
+        default=None, min_length=1, description="PEM file of the certificate; loaded again when it changes."
+    )
+    tls_private_key_file: str | None = Field(
+        default=None, min_length=1, description="PEM file of the private key of tlsCertFile, without a passphrase."
+    )
+
+    def rule_problems(self) -> Iterator[RuleProblem]:
+        """Check the address, and that the certificate comes from one source."""
+        yield from host_and_port_problems("address", self.address, '"0.0.0.0:9443"')
+        if (self.tls_cert_file is None) != (self.tls_private_key_file is None):
+            yield RuleProblem(("tlsCertFile",), "must be set together with tlsPrivateKeyFile")
+        if (self.configuration is None) == (self.tls_cert_file is None):
+            yield RuleProblem(
+                ("configuration",), "set this for a generated certificate, or tlsCertFile and tlsPrivateKeyFile"
+            )
+
+    @property
+    def host_and_port(self) -> tuple[str, int]:
+        """Address to listen on."""
+        host, _, port = self.address.rpartition(":")
+        return host.strip("[]"), int(port)
 
 
 class Settings(ServingSettings):
@@ -210,6 +245,9 @@ class Settings(ServingSettings):
     )
     tracing: TracingSettings | None = Field(
         default=None, description="Export of cycles as OpenTelemetry spans. Default: none."
+    )
+    webhook: WebhookSettings | None = Field(
+        default=None, description="Validating admission webhook; not with --config. Default: none."
     )
     record: str | None = Field(
         default=None,

@@ -67,13 +67,9 @@ class ServingSettings(ConfigModel):
     def serving_problems(self) -> Iterator[RuleProblem]:
         """Validate the address, that a certificate has its key, and that tokens are not sent unencrypted."""
         if self.serve_address:
-            host, _, port = self.serve_address.rpartition(":")
-            if not host or not port.isdigit() or int(port) > 65535:
-                yield RuleProblem(
-                    ("serveAddress",),
-                    f'must be host:port such as "{DEFAULT_SERVE_ADDRESS}", or "" to disable the server, '
-                    f'not "{self.serve_address}"',
-                )
+            yield from host_and_port_problems(
+                "serveAddress", self.serve_address, f'"{DEFAULT_SERVE_ADDRESS}", or "" to disable the server'
+            )
         yield from self._local_address_problems()
         problem = "" if self.advertise_address is None else address_problem(self.advertise_address)
         if problem:
@@ -115,6 +111,13 @@ class ServingSettings(ConfigModel):
     def local_host_and_port(self) -> tuple[str, int] | None:
         """Address to listen on for local requests; None for no separate one."""
         return _host_and_port(self.local_address)
+
+
+def host_and_port_problems(field: str, address: str, example: str) -> Iterator[RuleProblem]:
+    """Yield the problem of an address that is not host:port."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or int(port) > 65535:
+        yield RuleProblem((field,), f'must be host:port such as {example}, not "{address}"')
 
 
 def _host_and_port(address: str) -> tuple[str, int] | None:

@@ -19,20 +19,14 @@ from bayplan.api_validation.object_validation import (
     version_problem,
 )
 from bayplan.configuration.configuration_file import configuration_notes, configuration_problems
-from bayplan.extenders.transport import extender_host
-from bayplan.profiles.desired_profiles import desired_state, missing_plugin_config
-from bayplan.profiles.plugin_config_validation import PluginConfigValidation
 from bayplan.resources.crd_generation import RESOURCES
-from bayplan.resources.pod_group import PodGroup
 from bayplan.resources.resource_model import API_VERSION
 from bayplan.simulation.cluster_files import READ_KINDS
-from bayplan.simulation.memory_cluster import offline_scheduler
 from bayplan.validation.manifest_files import Finding, Manifest, Severity
+from bayplan.validation.object_rules import ObjectRules, plain_object, url_problems
 from scheduler_core.config.plugin_args import API_VERSION as CONFIGURATION_API
-from scheduler_core.config.plugin_set_types import enabled_notes
 from scheduler_core.config.validation import field_path
-from scheduler_core.errors import ConfigError, Problem
-from scheduler_core.runtime.framework_instance import queue_sort_of
+from scheduler_core.errors import Problem
 
 _KINDS = {resource.definition.kind: resource for resource in RESOURCES}
 
@@ -50,12 +44,10 @@ class ManifestValidation:
     def __init__(self, manifests: Sequence[Manifest], *, allow_default_scheduler: bool = False) -> None:
         self.findings: list[Finding] = []
         self.objects = 0
-        self._allow_default_scheduler = allow_default_scheduler
-        self._scheduler = offline_scheduler()
+        self._rules = ObjectRules(allow_default_scheduler=allow_default_scheduler)
         self._objects = ObjectValidation()
         ours = [each for each in manifests if self._is_ours(each)]
-        self._configs = [_plain(each) for each in ours if _kind(each) == "PluginConfig" and _name(each)]
-        self._validation = PluginConfigValidation(self._scheduler.registry)
+        self._configs = [plain_object(each.body) for each in ours if _kind(each) == "PluginConfig" and _name(each)]
         self._names: dict[str, Manifest] = {}
         self._order: tuple[Manifest, tuple[str, str]] | None = None
         self._first: dict[tuple[str, ...], Manifest] = {}
@@ -109,7 +101,7 @@ class ManifestValidation:
             message = f'must be "{CONFIGURATION_API}", not "{version}"; convert the configuration to it'
             self._report(manifest, [Problem(_joined(prefix, "apiVersion"), message)])
             document = {**document, "apiVersion": CONFIGURATION_API}
-        found = [*configuration_problems(document, self._scheduler), *_url_problems(document, "")]
+        found = [*configuration_problems(document, self._rules.scheduler), *url_problems(document, "")]
         self._report(manifest, [Problem(_joined(prefix, each.path), each.message) for each in found])
         notes = configuration_notes(document)
         self._report(manifest, [Problem(_joined(prefix, each.path), each.message) for each in notes], Severity.NOTE)
@@ -120,14 +112,10 @@ class ManifestValidation:
         problems: list[Problem] = []
         if _name(manifest):
             self._note_repetition(manifest)
-            plain = _plain(manifest)
-            if kind == "SchedulerProfile":
-                problems += self._profile_problems(manifest, plain)
-            elif kind == "PluginConfig":
-                (validated,) = PluginConfigValidation(self._scheduler.registry).validate([plain], {})
-                problems += validated.problems
-            else:
-                problems += _model_problems(plain)
+            plain = plain_object(manifest.body)
+            problems += (
+                self._profile_problems(manifest, plain) if kind == "SchedulerProfile" else self._rules.problems(plain)
+            )
         reported = {problem.path for problem in problems}
         problems += [each for each in self._objects.problems(manifest.body) if each.path not in reported]
         self._report(manifest, problems)
@@ -135,27 +123,14 @@ class ManifestValidation:
     # -- profiles -----------------------------------------------------------------------------------------------
 
     def _profile_problems(self, manifest: Manifest, plain: Mapping[str, Any]) -> list[Problem]:
-        state = desired_state(
-            [plain], self._configs, self._validation, allow_default_scheduler=self._allow_default_scheduler
-        )
-        (validated,) = state.profiles
-        missing = set(_missing(plain, [config.meta.name for config in state.plugin_configs]))
-        self._report(manifest, missing, Severity.WARNING)
-        problems = [problem for problem in validated.problems if problem not in missing]
-        if validated.shadow is None:
-            problems += self._name_problems(manifest, validated.scheduler_name)
-        problems += _url_problems(plain.get("spec"), "spec")
-        if validated.config is not None:
-            notes = [validated.located(note) for note in enabled_notes(validated.config.plugins)]
-            self._report(manifest, notes, Severity.NOTE)
-            try:
-                instance = self._scheduler.build(validated.config, validated.args)
-            except ConfigError as error:
-                problems += validated.build_problems(error)
-            else:
-                if not problems and validated.shadow is None:
-                    problems += self._order_problems(manifest, queue_sort_of(instance))
-                instance.retire()
+        found = self._rules.profile_findings(plain, self._configs)
+        self._report(manifest, found.missing, Severity.WARNING)
+        self._report(manifest, found.notes, Severity.NOTE)
+        problems = [*found.problems, *found.build_problems]
+        if found.profile.shadow is None:
+            problems += self._name_problems(manifest, found.profile.scheduler_name)
+            if not problems and found.order is not None:
+                problems += self._order_problems(manifest, found.order)
         return problems
 
     def _name_problems(self, manifest: Manifest, scheduler_name: str) -> Iterator[Problem]:
@@ -227,44 +202,3 @@ def _described(manifest: Manifest) -> str:
 
 def _place(manifest: Manifest) -> str:
     return f"{manifest.file}:{manifest.line()}"
-
-
-def _plain(manifest: Manifest) -> dict[str, Any]:
-    """Return the parts of an object that the operator validates; the API server validates the rest."""
-    namespace = manifest.body["metadata"].get("namespace")
-    metadata = {"name": _name(manifest), **({"namespace": namespace} if isinstance(namespace, str) else {})}
-    spec = {"spec": manifest.body["spec"]} if "spec" in manifest.body else {}
-    return {"apiVersion": API_VERSION, "kind": _kind(manifest), "metadata": metadata, **spec}
-
-
-def _model_problems(plain: Mapping[str, Any]) -> tuple[Problem, ...]:
-    try:
-        PodGroup.from_object(plain)
-    except ConfigError as error:
-        return error.problems
-    return ()
-
-
-def _url_problems(document: Any, prefix: str) -> Iterator[Problem]:
-    """Yield the problems of the URLs of extenders, which are otherwise found only when their clients are made."""
-    extenders = document.get("extenders") if isinstance(document, Mapping) else None
-    for index, extender in enumerate(extenders if isinstance(extenders, list) else ()):
-        url = extender.get("urlPrefix") if isinstance(extender, Mapping) else None
-        if not isinstance(url, str):
-            continue
-        try:
-            extender_host(url)
-        except ConfigError as error:
-            yield from (
-                Problem(_joined(prefix, f"extenders[{index}].{each.path}"), each.message) for each in error.problems
-            )
-
-
-def _missing(plain: Mapping[str, Any], known: Sequence[str]) -> Iterator[Problem]:
-    """Yield references to PluginConfigs that no file contains, with the message of ``desired_state``."""
-    spec = plain.get("spec")
-    references = spec.get("pluginConfigRefs") if isinstance(spec, Mapping) else None
-    for index, reference in enumerate(references if isinstance(references, list) else ()):
-        name = reference.get("name") if isinstance(reference, Mapping) else None
-        if isinstance(name, str) and name not in known:
-            yield Problem(f"spec.pluginConfigRefs[{index}].name", missing_plugin_config(name, known))

@@ -92,6 +92,9 @@ def test_a_negative_rate_is_no_limit(write_config: Write) -> None:
         ),
         pytest.param({}, {"namespace": "n"}, "--namespace", "SchedulerProfiles", id="namespace"),
         pytest.param({}, {"profiles": "tier=a"}, "--profiles", "SchedulerProfiles", id="profiles"),
+        pytest.param(
+            {}, {"webhook": {"configuration": "w"}}, "--settings: webhook", "custom resources", id="admission webhook"
+        ),
     ],
 )
 def test_a_flag_that_contradicts_the_file_is_rejected(

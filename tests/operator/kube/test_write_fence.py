@@ -154,7 +154,7 @@ async def test_a_review_is_not_fenced(api: FakeApi, connection: ApiConnection, f
     """A standby can send a review, which is a POST that changes nothing."""
     fence.is_open = False
     api.on("POST", "/reviews", Response(201))
-    await connection.request(ApiRequest("POST", "/reviews", b"{}", changes_nothing=True))
+    await connection.request(ApiRequest("POST", "/reviews", b"{}", from_any_replica=True))
     assert changes(api) == ["POST /reviews"]
 
 

@@ -6,6 +6,7 @@ kopf runs; the API server is scripted. The periodic lists never run here, becaus
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable, Iterable
 
 import pytest
@@ -109,6 +110,52 @@ async def test_a_deletion_during_an_interruption_is_noticed(how: str, left: list
             await store.until(left)
             for task in (*tasks, retrying):
                 task.cancel()
+
+
+class RenewedCredentials(FakeApi):
+    """API server whose clients have to log in again when their token or certificate is renewed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.logins = 0
+        self.accepted = 1
+        self.tls: ssl.SSLContext | None = None
+
+    @property
+    def ssl_context(self) -> ssl.SSLContext | None:
+        return self.tls
+
+    async def authorization(self) -> str | None:
+        self.logins += 1
+        return f"Bearer {self.logins}"
+
+    def next_list(self) -> Response:
+        """Return a profile with the number of the login, and 401 for an expired token."""
+        login = int(self.received[-1].headers["Authorization"].removeprefix("Bearer "))
+        return listed(profile(f"for-{login}")) if login >= self.accepted else error_response(401, "expired")
+
+
+@pytest.mark.parametrize("what", ["token", "certificate"])
+async def test_renewed_credentials_are_used(what: str) -> None:
+    """After a renewal kopf logs in again, and watches with the new credentials."""
+    gate, store = asyncio.Event(), Store()
+    async with RenewedCredentials() as api:
+        script_discovery(api)
+        for kind in KINDS:
+            script_lists(api, f"{OWN}/{kind.definition.plural}", [])
+        script_lists(api, PATH, [Stream(gate, failure(410))], api.next_list)
+        operator = KopfOperator(api, {kind: Watched(store, lambda: None) for kind in KINDS})
+        running = asyncio.create_task(operator.run(SystemClock()))
+        await store.until(["for-1"])
+        if what == "token":
+            api.accepted = 2
+        else:
+            api.tls = ssl.create_default_context()
+        gate.set()
+        await store.until(["for-1", "for-2"])
+        running.cancel()
+        await asyncio.wait([running])
+    assert api.logins == 2
 
 
 async def _until_idle(api: FakeApi) -> None:

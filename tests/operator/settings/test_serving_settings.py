@@ -27,6 +27,20 @@ from scheduler_core.errors import ConfigError
             "advertiseAddress: 0.0.0.0", "advertiseAddress: must be the address of one host", id="unspecified address"
         ),
         pytest.param("tlsMinVersion: VersionTLS11", "tlsMinVersion", id="old version"),
+        pytest.param("webhook: {}", "webhook.configuration: set this for a generated certificate", id="webhook"),
+        pytest.param(
+            "webhook: {configuration: a, tlsCertFile: /c, tlsPrivateKeyFile: /k}",
+            "webhook.configuration: set this for a generated certificate",
+            id="two certificates of the webhook",
+        ),
+        pytest.param(
+            "webhook: {tlsCertFile: /c}", "webhook.tlsCertFile: must be set together", id="no key of the webhook"
+        ),
+        pytest.param(
+            "webhook: {configuration: a, address: '9443'}",
+            'address: must be host:port such as "0.0.0.0:9443"',
+            id="port",
+        ),
     ],
 )
 def test_invalid_combinations(tmp_path: Path, text: str, expected: str) -> None:

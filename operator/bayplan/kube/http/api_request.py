@@ -25,6 +25,7 @@ from scheduler_core.errors import (
 from scheduler_core.ports import Clock
 
 JSON = "application/json"
+JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 # Requests only the object's metadata in the response to a write: nothing else is read.
@@ -79,7 +80,8 @@ class ApiRequest(Struct, frozen=True, gc=False):
         path: Path from the root, its parts quoted.
         body: Bytes to send.
         timeout: Seconds until the response, including waits for Retry-After but not for the rate limit.
-        changes_nothing: Whether a POST only queries, as a review does; a process that does not lead may send it, too.
+        from_any_replica: Whether a process that does not lead may send it, too: a review, which changes nothing, or
+            what a replica writes about itself.
     """
 
     method: str
@@ -90,12 +92,12 @@ class ApiRequest(Struct, frozen=True, gc=False):
     timeout: float = 10.0
     lane: Lane = Lane.WRITES
     accept: str = JSON
-    changes_nothing: bool = False
+    from_any_replica: bool = False
 
     @property
     def is_fenced(self) -> bool:
         """Whether only the leader may send it."""
-        return self.method != "GET" and self.lane is not Lane.LEASES and not self.changes_nothing
+        return self.method != "GET" and self.lane is not Lane.LEASES and not self.from_any_replica
 
 
 class InvalidRequestError(ForbiddenError):

@@ -1,4 +1,4 @@
-"""TLS contexts of clients, and certificates in memory as files.
+"""TLS contexts of clients, self-signed certificates of servers, and certificates in memory as files.
 
 The contexts verify as Go's clients do, so that what works with kubectl works here. Go trusts every certificate that is
 named as an authority, an intermediate one or the server's own among them. It does not require the extensions of RFC
@@ -7,11 +7,14 @@ named as an authority, an intermediate one or the server's own among them. It do
 
 from __future__ import annotations
 
+import datetime as dt
+import ipaddress
 import os
+import socket
 import ssl
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 
@@ -60,3 +63,42 @@ def as_file(content: bytes) -> Iterator[str]:
             file.write(content)
             file.flush()
             yield file.name
+
+
+def self_signed_pem(names: Iterable[str], days: int) -> tuple[bytes, bytes]:
+    """Generate a certificate and its private key (ECDSA on P-256), both in PEM.
+
+    Args:
+        names: Host names and IP addresses of the server; a name that is not ASCII is left out.
+        days: Validity. Clients compare it with the system's time, not with an injected clock.
+    """
+    # Imported here, because it is not needed with certificate files or for other commands.
+    from cryptography import x509  # noqa: PLC0415 - as above
+    from cryptography.hazmat.primitives import hashes, serialization  # noqa: PLC0415 - as above
+    from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415 - as above
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, f"bayplan@{socket.gethostname()}"[:64])])
+    alternatives: list[x509.GeneralName] = []
+    for each in dict.fromkeys(names):
+        try:
+            alternatives.append(x509.IPAddress(ipaddress.ip_address(each)))
+        except ValueError:
+            alternatives += [x509.DNSName(each)] if each.isascii() else []
+    began = dt.datetime.now(dt.UTC) - dt.timedelta(hours=1)  # since clocks differ
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(began)
+        .not_valid_after(began + dt.timedelta(days=days))
+        .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
+        .add_extension(x509.ExtendedKeyUsage([x509.oid.ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    return certificate.public_bytes(pem), private

@@ -1,0 +1,133 @@
+"""Law: the admission webhook refuses a new object with the problems that its condition would have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from bayplan.profiles.desired_profiles import desired_state
+from bayplan.profiles.plugin_config_validation import PluginConfigValidation
+from bayplan.profiles.profile_rollout import ProfileRollout
+from bayplan.resources.object_store import Body
+from bayplan.settings.profile_selection import ProfileSelection
+from bayplan.simulation.memory_cluster import offline_scheduler
+from bayplan.validation import admission_review
+from bayplan.validation.admission_review import AdmissionReview
+from hypothesis import given
+
+from scheduler_core.errors import Problem
+from tests.operator.validation.test_validate import SPECS
+from tests.support.invalid_manifests import INVALID_MANIFESTS, InvalidManifest
+from tests.support.manifests import plugin_config_manifest, profile_manifest
+
+Manifest = dict[str, Any]
+
+REVIEW = AdmissionReview(allow_default_scheduler=False, selection=None)
+OF_TIER_A = AdmissionReview(allow_default_scheduler=False, selection=ProfileSelection("tier=a"))
+WRONG_ARGS = {"scoringStrategy": {"type": "Random"}}
+TYPO = {"plugins": {"score": {"enabled": [{"name": "NodeResourceFit"}]}}}
+TYPO_PATH = "spec.plugins.score.enabled[0].name"
+
+
+def reviewed(body: Body, old: Body | None = None, stored: Sequence[Body] = (), review: AdmissionReview = REVIEW) -> Any:
+    return review(body, old, lambda: stored)
+
+
+def paths(problems: Sequence[Problem]) -> list[str]:
+    return [problem.path for problem in problems]
+
+
+def condition_problems(profile: Manifest, plugin_configs: Sequence[Manifest] = ()) -> tuple[Problem, ...]:
+    """Return the problems in the condition Accepted of a profile."""
+    scheduler = offline_scheduler()
+    state = desired_state([profile], plugin_configs, PluginConfigValidation(scheduler.registry))
+    (applied,) = ProfileRollout(scheduler, lambda _: ()).apply(state)
+    return applied.findings.problems
+
+
+@given(SPECS)
+def test_the_webhook_refuses_what_the_condition_would_reject(spec: Manifest) -> None:
+    """A new profile is refused with exactly the problems of the condition Accepted."""
+    profile = profile_manifest("a", spec, uid="1")
+    assert set(reviewed(profile).problems) == set(condition_problems(profile))
+
+
+@pytest.mark.parametrize("refused", INVALID_MANIFESTS)
+def test_invalid_manifests_are_refused(refused: InvalidManifest) -> None:
+    """The review of an invalid manifest, should its definition admit it, names the field of the model."""
+    found = paths(reviewed(refused.manifest()).problems)
+    for path in refused.model or ():
+        # Without a spec all defaults apply; only the definition requires one.
+        assert refused.spec is None or any(each == path or each.startswith(f"{path}.") for each in found), found
+
+
+REFERENCES = {"pluginConfigRefs": [{"name": "pack"}]}
+INLINE = {"pluginConfig": [{"name": "NodeResourcesFit", "args": {}}]}
+
+
+@pytest.mark.parametrize(
+    ("spec", "stored", "problems", "warnings"),
+    [
+        pytest.param(REFERENCES, [plugin_config_manifest()], [], 0, id="valid"),
+        pytest.param(REFERENCES, [], [], 1, id="not applied yet"),
+        pytest.param(REFERENCES, [plugin_config_manifest(args=WRONG_ARGS)], [], 1, id="invalid"),
+        pytest.param(REFERENCES | INLINE, [plugin_config_manifest()], [], 1, id="configures a plugin twice"),
+        pytest.param(REFERENCES | TYPO, [plugin_config_manifest()], [TYPO_PATH], 0, id="own problem"),
+        pytest.param({"plugins": {"multiPoint": {"enabled": [{"name": "GangScheduling"}]}}}, [], [], 1, id="no effect"),
+    ],
+)
+def test_what_depends_on_other_objects_is_a_warning(
+    spec: Manifest, stored: Sequence[Manifest], problems: list[str], warnings: int
+) -> None:
+    """A problem of another object warns and does not refuse, because tools apply objects in any order."""
+    found = reviewed(profile_manifest("a", spec), stored=stored)
+    assert (paths(found.problems), len(found.warnings)) == (problems, warnings)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "is_refused"),
+    [
+        pytest.param(None, TYPO, True, id="created"),
+        pytest.param({}, TYPO, True, id="changed"),
+        pytest.param(TYPO, TYPO, False, id="unchanged"),
+        pytest.param(TYPO, {}, False, id="corrected"),
+        pytest.param({"podMaxBackoffSeconds": 1}, {"podMaxBackoffSeconds": True}, True, id="equal in Python alone"),
+    ],
+)
+def test_an_unchanged_spec_is_not_refused(old: Manifest | None, new: Manifest, *, is_refused: bool) -> None:
+    """Labels and finalizers of an object that was stored while the webhook was away can be changed."""
+    before = None if old is None else {**profile_manifest("a"), "spec": old}
+    after = {**profile_manifest("a", labels={"x": "y"}), "spec": new}
+    assert bool(reviewed(after, before).problems) == is_refused
+
+
+@pytest.mark.parametrize(
+    ("body", "is_refused"),
+    [
+        pytest.param(profile_manifest("a", TYPO, labels={"tier": "a"}), True, id="own profile"),
+        pytest.param(profile_manifest("a", TYPO, labels={"tier": "b"}), False, id="profile of another process"),
+        pytest.param(plugin_config_manifest(plugin="Nope"), False, id="plugin of another process"),
+        pytest.param(plugin_config_manifest(args=WRONG_ARGS), True, id="wrong args"),
+    ],
+)
+def test_what_other_processes_serve_is_not_refused(body: Manifest, *, is_refused: bool) -> None:
+    """A process that serves a selection of profiles does not refuse what only others can validate."""
+    assert bool(reviewed(body, review=OF_TIER_A).problems) == is_refused
+
+
+def test_reviews_leave_time_for_scheduling(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A review waits until two thirds of the time since the last one began were left for other work."""
+    now, slept = [100.0], list[float]()
+
+    def monotonic() -> float:
+        now[0] += 0.5
+        return now[0]
+
+    monkeypatch.setattr(admission_review, "time", SimpleNamespace(monotonic=monotonic, sleep=slept.append))
+    review = AdmissionReview(allow_default_scheduler=False, selection=None)
+    for _ in range(2):
+        reviewed(plugin_config_manifest(), review=review)
+    # The first review took from 101.0 to 101.5, and the second one begins at 102.0.
+    assert slept == [0.0, pytest.approx(101.0 + 3 * 0.5 - 102.0)]
