@@ -139,6 +139,7 @@ class KopfOperator:
         self._watched = watched
         self._webhook = webhook
         self._loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
 
     async def run(self, clock: Clock) -> None:
         """Run kopf until cancelled; restart it when it ends."""
@@ -150,6 +151,7 @@ class KopfOperator:
     async def _run_once(self) -> BaseException | None:
         """Run kopf in a thread until it ends or this task is cancelled; return the exception that ended its thread."""
         loop, stop = asyncio.new_event_loop(), asyncio.Event()
+        self._stop = stop
         ended: asyncio.Future[BaseException | None] = self._loop.create_future()
 
         def end(fault: BaseException | None) -> None:
@@ -274,9 +276,9 @@ class KopfOperator:
 
         async def send(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
             if access.ssl_context is not tls:
-                # kopf calls the login handler again if its session is closed.
-                await session.close()
-                raise RuntimeError("the certificates were renewed")
+                # A session keeps its TLS context, so kopf starts again with the new one.
+                self._stop.set()
+                raise aiohttp.ClientConnectionError("the certificates were renewed")
             request.server_hostname = access.server_hostname
             response = await handler(request)
             response.content = _ShallowLines(response.content)  # type: ignore[assignment]  # read by kopf as one

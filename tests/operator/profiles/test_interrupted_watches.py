@@ -137,7 +137,7 @@ class RenewedCredentials(FakeApi):
 
 @pytest.mark.parametrize("what", ["token", "certificate"])
 async def test_renewed_credentials_are_used(what: str) -> None:
-    """After a renewal kopf logs in again, and watches with the new credentials."""
+    """After a renewal kopf logs in again or starts again, and watches with the new credentials."""
     gate, store = asyncio.Event(), Store()
     async with RenewedCredentials() as api:
         script_discovery(api)
