@@ -42,7 +42,7 @@ _METAVARS = {
     "profiles": "SELECTOR",
     "record": "DIRECTORY",
 }
-_NOT_GENERATED = ("leader_election", "allowed_extender_hosts", "tracing", "feature_gates", "verbosity")
+_NOT_GENERATED = ("leader_election", "allowed_extender_hosts", "tracing", "webhook", "feature_gates", "verbosity")
 """Fields whose flag has a syntax of its own, or that have none."""
 
 
