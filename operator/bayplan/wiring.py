@@ -53,7 +53,7 @@ from scheduler_core.model.pod_group import GroupKey
 from scheduler_core.scheduler import Scheduler, SchedulerOptions, SchedulerPorts
 
 if TYPE_CHECKING:
-    from bayplan.recording.recorded_scheduler import Recording
+    from bayplan.recording import Recording
     from bayplan.validation.admission_review import AdmissionReview
 
 PROFILES_READ = "profiles are being read"
@@ -228,7 +228,7 @@ def _core(settings: Settings, cluster: _Cluster, configuration: RunConfiguration
         scheduler = Scheduler(clock, writer, _scheduler_options(settings, cluster.gates), registry, ports=ports)
     else:
         # Imported here because most processes record nothing, and every module costs start-up time.
-        from bayplan.recording.recorded_scheduler import Unrecorded, recorded_scheduler  # noqa: PLC0415
+        from bayplan.recording import Unrecorded, recorded_scheduler  # noqa: PLC0415
 
         unrecorded = Unrecorded(clock, writer, _scheduler_options(settings, cluster.gates), registry, ports)
         scheduler, recording = recorded_scheduler(settings, unrecorded)

@@ -22,7 +22,7 @@ import msgspec
 import pytest
 import yaml
 from bayplan.cli import bayplan
-from bayplan.recording.record_files import open_record
+from bayplan.recording import open_record
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st

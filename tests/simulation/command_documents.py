@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-from bayplan.comparison.profile_comparison import ComparedProfile, PodSelection, Reschedule, compare, parse_label_query
+from bayplan.comparison import ComparedProfile, PodSelection, Reschedule, compare, parse_label_query
 from bayplan.explanation.gang_building import explain_gang
 from bayplan.explanation.pod_building import explain_pod
 from bayplan.page.simulated_documents import SimulatedDocuments, SimulationCommands

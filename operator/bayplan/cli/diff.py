@@ -14,7 +14,7 @@ from rich.text import Text
 
 from bayplan.cli import allow_invalid_option, feature_gates_option, given_command
 from bayplan.cli.cluster_connection import ClusterChoice, kubeconfig_options
-from bayplan.comparison.profile_comparison import (
+from bayplan.comparison import (
     Change,
     ComparedProfile,
     Comparison,

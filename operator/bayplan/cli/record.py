@@ -16,8 +16,8 @@ import msgspec
 
 from bayplan.explanation import gang_rendering, pod_rendering
 from bayplan.explanation.pod_model import Explanation
-from bayplan.recording.record_files import RecordFiles, open_record
-from bayplan.replaying.record_replay import Moment, ReplayOptions, ReplayResult, replay
+from bayplan.recording import RecordFiles, open_record
+from bayplan.replaying import Moment, ReplayOptions, ReplayResult, replay
 from bayplan.texts.printable import printable_record
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.recording.record_entries import Entry, Evicted, Fed, Placed, Rejected

@@ -311,7 +311,7 @@ WritePodStatus = Callable[[Pod, ExtendedResourceClaimStatus], None]
 
 
 class MemoryClaims:
-    """Resource claims by key; writes raise what :class:`scheduler_core.ports.ClaimWriter` says."""
+    """Resource claims by key; writes raise as :class:`scheduler_core.ports.ClaimWriter` requires."""
 
     def __init__(self, write_pod_status: WritePodStatus) -> None:
         self._write_pod_status = write_pod_status

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from bayplan.cli import bayplan
-from bayplan.comparison.profile_comparison import ProfileReference, parse_label_query, parse_reference
+from bayplan.comparison import ProfileReference, parse_label_query, parse_reference
 from click.testing import CliRunner, Result
 
 from scheduler_core.errors import ConfigError

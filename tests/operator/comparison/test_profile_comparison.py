@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
-from bayplan.comparison.profile_comparison import (
+from bayplan.comparison import (
     Change,
     ComparedProfile,
     Comparison,

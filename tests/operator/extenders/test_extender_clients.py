@@ -20,7 +20,7 @@ from bayplan.extenders.http_extender import (
 from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
 from bayplan.kube.watches.informer import Informer, Resource
 from bayplan.profiles.profile_controller import ControllerPorts, ProfileController
-from bayplan.recording.record_directory import RecordDirectory
+from bayplan.recording import RecordDirectory
 from bayplan.resources.scheduler_profile import SchedulerProfile
 from bayplan.serving.bayplan_metrics import ExtenderCollector
 from prometheus_client import CollectorRegistry

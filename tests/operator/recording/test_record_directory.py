@@ -10,8 +10,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 import pytest
-from bayplan.recording.record_directory import RecordDirectory
-from bayplan.recording.record_files import open_record
+from bayplan.recording import RecordDirectory, open_record
 
 from scheduler_core.errors import ConfigError
 from scheduler_core.recording.record_entries import Readings, Step

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bayplan.explanation.pod_building import explain_pod
-from bayplan.recording.record_directory import RecordDirectory
+from bayplan.recording import RecordDirectory
 from bayplan.simulation.memory_cluster import MemoryCluster, SimulatedClock
 
 from scheduler_core.config.profile_config import ProfileConfig

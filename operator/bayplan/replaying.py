@@ -13,7 +13,7 @@ from bayplan.explanation.gang_building import explain_gang, named_gang
 from bayplan.explanation.gang_model import GangExplanation
 from bayplan.explanation.pod_building import explain_pod
 from bayplan.explanation.pod_model import Explanation
-from bayplan.recording.record_files import RecordFiles
+from bayplan.recording import RecordFiles
 from bayplan.simulation.admission import admit
 from bayplan.simulation.cluster_files import read_cluster_files
 from bayplan.simulation.memory_cluster import offline_scheduler

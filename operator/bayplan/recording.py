@@ -1,25 +1,29 @@
-"""Directory of records with bounded size and age, written by a running operator.
-
-Each process run writes files ``<start>-<run>-<part>.bpr``, one after another. When the directory becomes too large or a
-file too old, the oldest files are deleted, also those of earlier runs. Of a run whose first file is gone, no exact
-replay is possible. A directory that cannot be written to stops the record, never the operator.
-"""
+"""Records of a running scheduler: their directory, the files of one run, and the scheduler whose input is recorded."""
 
 from __future__ import annotations
 
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
 
 from msgspec.structs import replace
 
+import bayplan
+from bayplan.kube.timing import SystemClock
 from bayplan.settings.operator_settings import Settings
 from scheduler_core.errors import ConfigError, Problem
-from scheduler_core.recording.record_file import RecordHeader, frame_of, start_of_file
+from scheduler_core.framework.registry import Registry
+from scheduler_core.ports import ClusterWriter
+from scheduler_core.record_assembly import header_of, record_feeds, recorded_ports
+from scheduler_core.recording.record_file import Frame, RecordError, RecordHeader, RecordReader, frame_of, start_of_file
+from scheduler_core.recording.recorded_ports import RecordedWriter
+from scheduler_core.recording.recorder import Recorder
+from scheduler_core.scheduler import Scheduler, SchedulerOptions, SchedulerPorts
 
 log = logging.getLogger(__name__)
 
@@ -153,3 +157,120 @@ def open_directory(settings: Settings, header: RecordHeader, wall: Callable[[], 
     return RecordDirectory(
         Path(settings.record), header, settings.record_mebibytes * _MEBIBYTE, settings.record_age, wall
     )
+
+
+@dataclass
+class RecordFiles:
+    """The files of a run, in order."""
+
+    header: RecordHeader
+    paths: Sequence[Path]
+    notes: list[str] = field(default_factory=list)
+
+    def frames(self) -> Iterator[Frame]:
+        """Yield all frames in order, up to the first that is incomplete or corrupt.
+
+        Raises:
+            RecordError: A file cannot be read.
+        """
+        for path in self.paths:
+            with path.open("rb") as file:
+                reader = RecordReader(file, str(path))
+                yield from reader.frames()
+            if reader.note:
+                self.notes.append(reader.note)
+                return
+
+
+def open_record(path: Path) -> RecordFiles:
+    """Return the record of which a file is a part, or the newest one of a directory.
+
+    Raises:
+        RecordError: There is no record, or parts of it are missing.
+    """
+    if path.is_dir():
+        found = sorted(path.glob(f"*{SUFFIX}"))
+        if not found:
+            raise RecordError(f"{path}: no file *{SUFFIX} in this directory; name that of `bayplan run --record`")
+        path = found[-1]
+    header = _header(path)
+    beside = sorted(path.parent.glob(f"*{SUFFIX}"))
+    parts = {each.part: name for name in {*beside, path} if (each := _header_or_none(name)) and each.run == header.run}
+    order = [parts[part] for part in sorted(parts)]
+    missing = [part for part in range(max(parts) + 1) if part not in parts]
+    if missing:
+        raise RecordError(
+            f"{path}: part {missing[0]} of this record is missing, and a replay begins with part 0; increase "
+            "recordMebibytes or recordAge, or copy all parts into one directory"
+        )
+    return RecordFiles(_header(order[0]), order)
+
+
+def _header_or_none(path: Path) -> RecordHeader | None:
+    try:
+        return _header(path)
+    except RecordError:
+        return None
+
+
+def _header(path: Path) -> RecordHeader:
+    try:
+        with path.open("rb") as file:
+            return RecordReader(file, str(path)).header
+    except OSError as error:
+        raise RecordError(f"{path}: cannot be read: {error.strerror}; name a file or directory of records") from error
+
+
+class Recording:
+    """The record of a process.
+
+    Args:
+        recorder: The recorder.
+    """
+
+    def __init__(self, recorder: Recorder, directory: RecordDirectory, clock: SystemClock) -> None:
+        self._recorder = recorder
+        self._directory = directory
+        self._clock = clock
+
+    async def run(self) -> None:
+        """Write what was recorded to the file twice a second, until cancelled."""
+        while True:
+            await self._clock.sleep(FLUSH_SECONDS)
+            self._recorder.flush()
+
+    def close(self) -> None:
+        """Write the rest, and close the file."""
+        self._recorder.close()
+        self._directory.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Unrecorded:
+    """Parts of a scheduler, as it would have them without a record."""
+
+    clock: SystemClock
+    writer: ClusterWriter
+    options: SchedulerOptions
+    registry: Registry
+    ports: SchedulerPorts
+
+
+def recorded_scheduler(settings: Settings, parts: Unrecorded) -> tuple[Scheduler, Recording]:
+    """Return a scheduler whose input and decisions are recorded, and the record.
+
+    Raises:
+        ConfigError: The directory cannot be written to.
+    """
+    header = header_of(parts.options, parts.ports, parts.registry, bayplan.__version__)
+    directory = open_directory(settings, header, parts.clock.wall)
+    recorder = Recorder(parts.clock, directory)
+    scheduler = Scheduler(
+        recorder.clock,
+        RecordedWriter(parts.writer, recorder),
+        parts.options,
+        parts.registry,
+        ports=recorded_ports(recorder, parts.clock, parts.ports),
+    )
+    record_feeds(recorder, scheduler)
+    return scheduler, Recording(recorder, directory, parts.clock)

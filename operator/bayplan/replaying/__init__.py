@@ -1,1 +1,0 @@
-"""Replays of records: comparison of all decisions, and explanations of one."""
