@@ -20,6 +20,7 @@ from scheduler_core.cycle.scheduling_cycle_with_extenders import ExtendedChoice
 from scheduler_core.cycle_assembly import Cycles
 from scheduler_core.explain.gang_dry_run import GroupDryRuns, NextMembers
 from scheduler_core.explain.unblocking_events import UnblockingEvents
+from scheduler_core.framework.waiting_pods import WaitingPods
 from scheduler_core.gangs.group_cycle import GangPlacing
 from scheduler_core.gangs.preemption import GangPreemption
 from scheduler_core.gangs.reservation_lifecycle import GangReservations
@@ -27,7 +28,6 @@ from scheduler_core.metrics.attempt_reports import SlowCycles
 from scheduler_core.metrics.cycle_recorder import RecorderPool
 from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics
 from scheduler_core.placement.worlds import CycleWorld, SearchWorld
-from scheduler_core.runtime.reserve_and_permit import WaitingPodMap
 
 
 class Explainers:
@@ -51,7 +51,7 @@ class Explainers:
         selection = NodeSelection(cache, nominator, reservations, partial, options.seed)
         bounds = options.reuse_bounds if options.reuses_results else None
         choice = NodeChoice(selection, nominator, reservations, metrics, bounds)
-        assumed = AssumedPods(cache, queue, WaitingPodMap(clock), cycles.room)
+        assumed = AssumedPods(cache, queue, WaitingPods(clock), cycles.room)
         report = CycleReport(CycleRecording(RecorderPool(float), SlowCycles(math.inf)), metrics, nodes, clock)
         world = CycleWorld(
             cache,

@@ -38,6 +38,7 @@ from scheduler_core.feeds.unconfirmed_pods import UnconfirmedPods
 from scheduler_core.framework.object_reads import DecodedTypes
 from scheduler_core.framework.queued_pod import QueuedGang, QueuedPod
 from scheduler_core.framework.registry import Registry
+from scheduler_core.framework.waiting_pods import WaitingPods
 from scheduler_core.gangs.gated_member_reports import GatedMembers
 from scheduler_core.gangs.group_views import GangViews
 from scheduler_core.gangs.reservation_lifecycle import GangReservations
@@ -56,7 +57,6 @@ from scheduler_core.runtime.framework_instance import (
     build_planned,
     plan_profile,
 )
-from scheduler_core.runtime.reserve_and_permit import WaitingPodMap
 from scheduler_core.scheduler_options import SchedulerOptions, SchedulerPorts
 from scheduler_core.snapshot.cluster_cache import ClusterCache
 from scheduler_core.snapshot.indexes.device_index import DeviceIndex
@@ -127,7 +127,7 @@ class Scheduler:
         cache = ClusterCache(self.options.bounds, DeviceIndex(self.options.device_features, steps))
         cache.columns.devices.group_claims = self.options.group_claims
         cache.columns.devices.turns.steps = ports.journal.steps
-        metrics, suspension, waiting = SchedulerMetrics(), Suspension(), WaitingPodMap(clock)
+        metrics, suspension, waiting = SchedulerMetrics(), Suspension(), WaitingPods(clock)
         self._rules = ProfileQueueingRules(
             self.options.initial_backoff_seconds, self.options.max_backoff_seconds, metrics, timing
         )

@@ -11,9 +11,10 @@ from scheduler_core.cycle.failure_handler import Failure, of_status
 from scheduler_core.cycle.freed_capacity_event import FreedCapacity
 from scheduler_core.framework.cycle_stages import CycleStage
 from scheduler_core.framework.status import Code
+from scheduler_core.framework.waiting_pods import WaitingPods
 from scheduler_core.model.devices import ClaimConsumer
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
-from scheduler_core.runtime.reserve_and_permit import WaitingPodMap, run_permit, run_reserve, run_unreserve
+from scheduler_core.runtime.reserve_and_permit import run_permit, run_reserve, run_unreserve
 from scheduler_core.snapshot.cluster_cache import ClusterCache
 
 log = logging.getLogger(__name__)
@@ -31,9 +32,7 @@ class AssumedPods:
         room: Reports freed room.
     """
 
-    def __init__(
-        self, cache: ClusterCache, queue: SchedulingQueue, waiting: WaitingPodMap, room: FreedCapacity
-    ) -> None:
+    def __init__(self, cache: ClusterCache, queue: SchedulingQueue, waiting: WaitingPods, room: FreedCapacity) -> None:
         self._cache = cache
         self._gangs = queue.gangs
         self._nominator = queue.nominator

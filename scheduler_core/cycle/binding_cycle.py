@@ -28,17 +28,11 @@ from scheduler_core.errors import (
 )
 from scheduler_core.framework.cycle_stages import CycleStage
 from scheduler_core.framework.status import SUCCESS, Code, Status, error
+from scheduler_core.framework.waiting_pods import PodsInPreBind, WaitingPods
 from scheduler_core.ports import Binding, Clock, ClusterWriter, PodStatusPatch
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
-from scheduler_core.runtime.binding import (
-    PodsInPreBind,
-    UnclearBindError,
-    run_binds,
-    run_pre_bind_pre_flights,
-    run_pre_binds,
-)
+from scheduler_core.runtime.binding import UnclearBindError, run_binds, run_pre_bind_pre_flights, run_pre_binds
 from scheduler_core.runtime.extenders import ExtenderRunner, binder_of
-from scheduler_core.runtime.reserve_and_permit import WaitingPodMap
 from scheduler_core.snapshot.cluster_cache import ClusterCache, Placement
 
 log = logging.getLogger(__name__)
@@ -70,7 +64,7 @@ class BindingCycle:
         *,
         cache: ClusterCache,
         queue: SchedulingQueue,
-        waiting: WaitingPodMap,
+        waiting: WaitingPods,
         in_pre_bind: PodsInPreBind,
         idle: IdleBinds,
         suspension: Suspension,

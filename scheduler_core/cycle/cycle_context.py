@@ -12,12 +12,12 @@ from scheduler_core.cycle.idle_binds import IdleBinds
 from scheduler_core.cycle.percentage_of_nodes import NodeOrder
 from scheduler_core.cycle.plugin_handle import PluginServices
 from scheduler_core.cycle.suspension import Suspension
+from scheduler_core.framework.waiting_pods import WaitingPods
 from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics
 from scheduler_core.ports import Clock, ClusterWriter
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.equivalence import DEFAULT_REUSE_BOUNDS, ReuseBounds
 from scheduler_core.runtime.framework_instance import ProfileTable
-from scheduler_core.runtime.reserve_and_permit import WaitingPodMap
 from scheduler_core.snapshot.cluster_cache import ClusterCache
 from scheduler_core.step_counter import StepCounter
 
@@ -61,7 +61,7 @@ class CycleContext:
     cache: ClusterCache
     queue: SchedulingQueue
     profiles: ProfileTable
-    waiting: WaitingPodMap
+    waiting: WaitingPods
     clock: Clock
     writer: ClusterWriter
     node_order: NodeOrder

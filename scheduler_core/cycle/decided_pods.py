@@ -16,8 +16,8 @@ from scheduler_core.cycle.failure_handler import Failure
 from scheduler_core.cycle.gang_constraints import NodeReservations
 from scheduler_core.cycle.percentage_of_nodes import NodeOrder
 from scheduler_core.cycle.suspension import Suspension
+from scheduler_core.framework.nominator import NominatedPods
 from scheduler_core.framework.queued_pod import QueuedGang, QueuedPod
-from scheduler_core.queueing.nominator import NominatedPods
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo

@@ -15,12 +15,12 @@ from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.cycle_report import CycleReport
 from scheduler_core.cycle.freed_capacity_event import FreedCapacity
 from scheduler_core.framework.diagnosis import Diagnosis
+from scheduler_core.framework.nominator import NominatedPods
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import Status
 from scheduler_core.metrics.attempt_reports import log_unschedulable
 from scheduler_core.model.pod import Pod, PodCondition
 from scheduler_core.ports import ClusterWriter, Event, ObjectReference, PodStatusPatch
-from scheduler_core.queueing.nominator import NominatedPods
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 
 log = logging.getLogger(__name__)

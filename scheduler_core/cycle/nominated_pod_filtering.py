@@ -13,7 +13,7 @@ from collections.abc import Callable, Container, Iterator
 import numpy as np
 
 from scheduler_core.framework.cycle_state import CycleState
-from scheduler_core.queueing.nominator import NominatedPods
+from scheduler_core.framework.nominator import NominatedPods
 from scheduler_core.runtime.filtering import pod_added, run_filters, sum_filters
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.snapshot.node_columns import NodeColumns

@@ -18,14 +18,13 @@ from scheduler_core.framework.group_view import GroupViews
 from scheduler_core.framework.object_reads import ObjectKind, T
 from scheduler_core.framework.ongoing_preemptions import PreemptionsUnderWay
 from scheduler_core.framework.status import SUCCESS, Status
+from scheduler_core.framework.waiting_pods import PodsInPreBind, WaitingPods
 from scheduler_core.metrics.plugin_metrics import RecordedPluginMetrics
 from scheduler_core.metrics.profile_metrics import DeviceMetrics
 from scheduler_core.ports import ClaimWriter, Clock, ClusterWriter, PodDeletion, StorageWriter
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
-from scheduler_core.runtime.binding import PodsInPreBind
 from scheduler_core.runtime.filtering import decode_verdict, run_filters, run_pre_filters
 from scheduler_core.runtime.framework_instance import FrameworkInstance
-from scheduler_core.runtime.reserve_and_permit import WaitingPodMap
 from scheduler_core.snapshot.node_columns import DeclaredObjects, KindStore, NodeColumns
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 from scheduler_core.step_counter import StepCounter
@@ -125,7 +124,7 @@ class PluginServices:
     nodes: NodeColumns
     queue: SchedulingQueue
     groups: GroupViews
-    waiting: WaitingPodMap
+    waiting: WaitingPods
     clock: Clock
     writers: PluginWriters
     preemptions: PreemptionsUnderWay

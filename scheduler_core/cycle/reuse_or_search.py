@@ -13,9 +13,9 @@ from scheduler_core.cycle.gang_constraints import NodeReservations, ReservationR
 from scheduler_core.errors import AttemptLimitError, PluginError
 from scheduler_core.framework.cycle_stages import CycleStage
 from scheduler_core.framework.diagnosis import Diagnosis
+from scheduler_core.framework.nominator import NominatedPods
 from scheduler_core.framework.status import Code
 from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics
-from scheduler_core.queueing.nominator import NominatedPods
 from scheduler_core.runtime.equivalence import PodClass, PodClasses, ReuseBounds
 
 log = logging.getLogger(__name__)

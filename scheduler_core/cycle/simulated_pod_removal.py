@@ -17,7 +17,7 @@ from scheduler_core.cycle.nominated_pod_filtering import filter_with_nominated_p
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.diagnosis import Verdicts
 from scheduler_core.framework.extension_points import FilterPlugin
-from scheduler_core.queueing.nominator import NominatedPods
+from scheduler_core.framework.nominator import NominatedPods
 from scheduler_core.runtime.filtering import SumFilters, extended, pod_added, pod_removed, run_filters, sum_filters
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.snapshot.node_columns import NodeColumns

@@ -21,6 +21,7 @@ from scheduler_core.explain.gang_nearest_nodes import labels_of
 from scheduler_core.explain.nearest_nodes import NearMiss, near_misses
 from scheduler_core.explain.pod_dry_run import Examiner, GangContext
 from scheduler_core.explain.unblocking_events import Unblocking, UnblockingEvents
+from scheduler_core.framework.nominator import NominatedPods
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.gangs.failure_handler import of_rejection
 from scheduler_core.gangs.group_cycle import GangPlacing, refusal
@@ -32,7 +33,6 @@ from scheduler_core.placement.requests import Placement, PlacementRequest, Rejec
 from scheduler_core.placement.subsets import Group
 from scheduler_core.placement.worlds import CycleWorld, for_dry_run, without_extenders
 from scheduler_core.queueing.gang_members import Gang
-from scheduler_core.queueing.nominator import NominatedPods
 from scheduler_core.snapshot.cluster_cache import ClusterCache
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo

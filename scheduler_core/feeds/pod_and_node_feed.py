@@ -33,6 +33,7 @@ from scheduler_core.framework.cluster_events import (
     Resource,
 )
 from scheduler_core.framework.object_reads import annotations_of
+from scheduler_core.framework.waiting_pods import WaitingPods
 from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics
 from scheduler_core.model.node import Node, NodeStatus
 from scheduler_core.model.pod import TERMINAL_PHASES, Pod, Quantities
@@ -40,7 +41,6 @@ from scheduler_core.model.pod_requests import accounted_milli, nano, same_grante
 from scheduler_core.ports import Clock, PodDeletion
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.framework_instance import ProfileTable
-from scheduler_core.runtime.reserve_and_permit import WaitingPodMap
 from scheduler_core.snapshot.cluster_cache import ClusterCache, PlacedPod, Placement
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 
@@ -191,7 +191,7 @@ class PodAndNodeFeed:
         *,
         cache: ClusterCache,
         queue: SchedulingQueue,
-        waiting: WaitingPodMap,
+        waiting: WaitingPods,
         profiles: ProfileTable,
         invalid_pods: InvalidPods,
         room: FreedCapacity,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from contextlib import AbstractContextManager
 from enum import Enum
 from typing import Any, Protocol, TypeVar
@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.diagnosis import Verdicts
 from scheduler_core.framework.group_view import GroupViews
+from scheduler_core.framework.nominator import NominatedPods
 from scheduler_core.framework.object_reads import ObjectKind, T
 from scheduler_core.framework.ongoing_preemptions import PreemptionsUnderWay
 from scheduler_core.framework.status import Status
+from scheduler_core.framework.waiting_pods import PodsInPreBind, WaitingPods
 from scheduler_core.model.devices import ResourceClaim
 from scheduler_core.ports import ClaimWriter, Clock, ClusterWriter, PluginMetrics, StorageWriter
 from scheduler_core.snapshot.node_columns import KindStore, NodeColumns
@@ -25,108 +27,8 @@ from scheduler_core.snapshot.pod_info import PodInfo
 R = TypeVar("R")
 
 
-class WaitingPod(Protocol):
-    """A pod that waits because a Permit plugin returned Wait."""
-
-    @property
-    def pod(self) -> PodInfo:
-        """The pod."""
-
-    @property
-    def node_name(self) -> str:
-        """The node that is reserved for it."""
-
-    @property
-    def is_refused(self) -> bool:
-        """Whether the wait has ended by a rejection or a timeout; its reservation is about to be undone."""
-
-    def pending_plugins(self) -> list[str]:
-        """Return the plugins that have not allowed the pod yet."""
-
-    def allow(self, plugin: str) -> None:
-        """Allow the pod on behalf of ``plugin``; it is bound when the last plugin allows it."""
-
-    def reject(self, plugin: str, reason: str) -> bool:
-        """Reject the pod on behalf of ``plugin`` and undo its reservation.
-
-        Returns:
-            False if the wait had ended before.
-        """
-
-    def preempt(self, plugin: str, reason: str) -> bool:
-        """End the wait in favor of another pod: undo the reservation and requeue the pod with backoff.
-
-        Returns:
-            False if the wait had ended before.
-        """
-
-
-class WaitingPods(Protocol):
-    """The pods that wait at Permit."""
-
-    def get(self, uid: str) -> WaitingPod | None:
-        """Return the waiting pod of this UID, None if it does not wait."""
-
-    def __iter__(self) -> Iterator[WaitingPod]:
-        """Yield all of them, oldest first."""
-
-    def reject(self, uid: str) -> bool:
-        """Reject a pod without a plugin, for example because it was deleted; return whether it waited."""
-
-
-class PodInPreBind(Protocol):
-    """A pod whose PreBind plugins run."""
-
-    @property
-    def pod(self) -> PodInfo:
-        """The pod."""
-
-    @property
-    def node_name(self) -> str:
-        """The node that is reserved for it."""
-
-    def cancel(self, reason: str) -> bool:
-        """Cancel PreBind, undo the reservation and requeue the pod with backoff.
-
-        Returns:
-            False if PreBind is over and the pod is being bound.
-        """
-
-
-class PodsInPreBind(Protocol):
-    """The pods whose PreBind plugins run."""
-
-    def get(self, uid: str) -> PodInPreBind | None:
-        """Return the pod of this UID, None if it is not in PreBind."""
-
-    def __iter__(self) -> Iterator[PodInPreBind]:
-        """Yield all of them, oldest first."""
-
-
-class Nominator(Protocol):
-    """The nominations: pods for which preemption makes room on a node."""
-
-    def nominated_pods(self, node_name: str) -> Iterable[PodInfo]:
-        """Return the pods that are nominated to a node."""
-
-    def node_of(self, uid: str) -> str:
-        """Return the node to which a pod is nominated, which its status may not show yet; "" for none."""
-
-    def is_unseen(self, uid: str) -> bool:
-        """Return whether the watch has not shown the last nomination that was written for a pod."""
-
-    def written(self, uid: str, node_name: str) -> None:
-        """Record that a nomination is written to a pod's status; "" for one that is cleared."""
-
-    def nominate(self, pod: PodInfo, node_name: str) -> None:
-        """Nominate a pod to a node; it replaces an earlier nomination."""
-
-    def withdraw(self, uid: str) -> None:
-        """Clear the nomination of a pod."""
-
-
 class SimulatedRemoval(Protocol):
-    """Simulated removal of running pods; see :class:`DryRun`."""
+    """Simulated removal of running pods; :class:`PluginError` if a plugin fails to update its data, or raises."""
 
     def remove(self, *running: PodInfo) -> None:
         """Remove pods from the rows on which they run."""
@@ -135,10 +37,14 @@ class SimulatedRemoval(Protocol):
         """Put removed pods back on their rows."""
 
     def run_filters(self, rows: NDArray[np.intp]) -> Verdicts:
-        """Run the filters with and without the pods that are nominated to these nodes."""
+        """Run the filters with and without the pods that are nominated to these nodes.
+
+        Returns:
+            int32 per row: 0 where the pod would fit; the attempt's diagnosis explains any other value.
+        """
 
 
-class DryRun(Protocol):
+class DryRun(SimulatedRemoval, Protocol):
     """Simulated removal of running pods, with the profile's filters run on the result.
 
     The live columns are restored when the ``with`` block ends.
@@ -150,30 +56,6 @@ class DryRun(Protocol):
 
     def by_sums(self, rows: Sequence[int]) -> SimulatedRemoval | None:
         """Return the same dry run on sums of these unchanged rows, which is much faster; None if that is not exact."""
-
-    def remove(self, *running: PodInfo) -> None:
-        """Remove pods from the rows on which they run.
-
-        Raises:
-            PluginError: A plugin failed to update its data.
-        """
-
-    def restore(self, *running: PodInfo) -> None:
-        """Put removed pods back on their rows.
-
-        Raises:
-            PluginError: A plugin failed to update its data.
-        """
-
-    def run_filters(self, rows: NDArray[np.intp]) -> Verdicts:
-        """Run the filters with and without the pods that are nominated to these nodes.
-
-        Returns:
-            int32 per row: 0 where the pod would fit; the attempt's diagnosis explains any other value.
-
-        Raises:
-            PluginError: A plugin raised, or returned a value that its extension point does not allow.
-        """
 
 
 class BindingOutcome(Enum):
@@ -265,7 +147,7 @@ class Handle(Protocol):
         """Preemptions of all profiles and their earlier revisions whose evictions are not issued yet."""
 
     @property
-    def nominator(self) -> Nominator:
+    def nominator(self) -> NominatedPods:
         """The nominations."""
 
     @property

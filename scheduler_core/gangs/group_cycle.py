@@ -31,6 +31,7 @@ from scheduler_core.framework.extension_points import SumsFilter
 from scheduler_core.framework.gang_preemptor import GangEviction, TriedMember
 from scheduler_core.framework.queued_pod import QueuedGang
 from scheduler_core.framework.status import GANG_SCHEDULING
+from scheduler_core.framework.waiting_pods import WaitingPods
 from scheduler_core.gangs.failure_handler import (
     SCHEDULER_ERROR,
     FailedGangs,
@@ -56,7 +57,6 @@ from scheduler_core.queueing.gang_members import Gang, GangOutcome
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.framework_instance import FrameworkInstance, ProfileTable
 from scheduler_core.runtime.post_filtering import run_gang_post_filters
-from scheduler_core.runtime.reserve_and_permit import WaitingPodMap
 from scheduler_core.snapshot.cluster_cache import ClusterCache
 
 log = logging.getLogger(__name__)
@@ -236,7 +236,7 @@ class QuorumCommit:
 
     cache: ClusterCache
     queue: SchedulingQueue
-    waiting: WaitingPodMap
+    waiting: WaitingPods
     assumed: AssumedPods
     end: SchedulingCycle
     report: CycleReport

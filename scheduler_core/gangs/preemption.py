@@ -22,6 +22,7 @@ from scheduler_core.cycle.gang_constraints import ANYWHERE, Where
 from scheduler_core.errors import AttemptLimitError, SchedulerCoreError
 from scheduler_core.framework.gang_preemptor import GangEviction, GangPreemptor
 from scheduler_core.framework.group_view import DisruptionUnit, DisruptionUnits, GroupViews
+from scheduler_core.framework.nominator import NominatedPods
 from scheduler_core.framework.ongoing_preemptions import PreemptionsUnderWay, Preemptor, holder_of
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.gangs.failure_handler import (
@@ -39,7 +40,6 @@ from scheduler_core.placement.victims import EvictableRoom, GangPlan, VictimRequ
 from scheduler_core.placement.worlds import CycleWorld, SearchWorld, without_extenders
 from scheduler_core.ports import ObjectReference
 from scheduler_core.queueing.gang_members import Gang
-from scheduler_core.queueing.nominator import NominatedPods
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.snapshot.cluster_cache import ClusterCache
 from scheduler_core.snapshot.overlay import ColumnsOverlay

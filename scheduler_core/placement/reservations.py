@@ -24,6 +24,7 @@ from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.gang_constraints import Where
 from scheduler_core.errors import SchedulerCoreError, SelectorError
 from scheduler_core.framework.diagnosis import Diagnosis
+from scheduler_core.framework.nominator import NominatedPods
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import Code
 from scheduler_core.model.node import Node
@@ -35,7 +36,6 @@ from scheduler_core.placement.engine import Policy, Steps, Verdict, as_given, at
 from scheduler_core.placement.requests import Placement, PlacementRequest
 from scheduler_core.placement.subsets import Domain, candidate_domains, member_room
 from scheduler_core.placement.worlds import SearchWorld, Seat, SeatedWorld, seated_in
-from scheduler_core.queueing.nominator import NominatedPods
 from scheduler_core.runtime.equivalence import filter_class
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.snapshot.cluster_cache import ClusterCache

@@ -36,12 +36,12 @@ from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.extension_points import PreemptionCandidate, SumsFilter
 from scheduler_core.framework.gang_preemptor import GangPreemptor, VictimTerms
 from scheduler_core.framework.group_view import DisruptionUnit, DisruptionUnits, Importance, split_by_budgets
+from scheduler_core.framework.nominator import NominatedPods
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import Code
 from scheduler_core.placement.engine import Steps, at_once, place
 from scheduler_core.placement.requests import Placement, PlacementRequest, Rejection
 from scheduler_core.placement.worlds import CycleWorld, SearchWorld, steps_of_search
-from scheduler_core.queueing.nominator import NominatedPods
 from scheduler_core.runtime.equivalence import filter_class
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.snapshot.interning import FIXED_RESOURCES

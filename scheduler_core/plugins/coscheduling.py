@@ -47,10 +47,11 @@ from scheduler_core.framework.extension_points import (
     Reuse,
 )
 from scheduler_core.framework.group_view import GroupView, GroupViews
-from scheduler_core.framework.handle import Handle, WaitingPods
+from scheduler_core.framework.handle import Handle
 from scheduler_core.framework.pods_to_activate import pods_to_activate
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import SUCCESS, Code, Status, unresolvable, unschedulable
+from scheduler_core.framework.waiting_pods import WaitingPods
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, PodGroup
 from scheduler_core.model.pod_requests import PODS

@@ -17,11 +17,11 @@ from typing import Any, Protocol
 
 from scheduler_core.errors import error_message
 from scheduler_core.framework.cluster_events import UNSCHEDULED_POD_ADD
+from scheduler_core.framework.nominator import NominatedPods
 from scheduler_core.framework.queued_pod import Place, QueuedGang, QueuedPod
 from scheduler_core.framework.status import GANG_SCHEDULING, SUCCESS, Status
 from scheduler_core.ports import Clock, Timer
 from scheduler_core.queueing.gates_and_hints import QueueingRules, Requeue
-from scheduler_core.queueing.nominator import NominatedPods
 from scheduler_core.queueing.sub_queues import Places, SortKeys
 
 log = logging.getLogger(__name__)

@@ -1,104 +1,23 @@
 """PreBindPreFlight, PreBind, Bind and PostBind: the points of the binding cycle.
 
-::
-
-    (Permit passed) ──hold──▶ RUNNING ──finish──▶ FINISHED: the pod is being bound, cancel returns False
-                                 └──cancel──▶ CANCELLED: PreBind is interrupted, the attempt ends with an error
-
-A pod that is cancelled before its bind runs nowhere, so preemption need not delete it. Its task is interrupted, because
-PreBind may wait minutes for a volume. Exceptions of plugins become statuses, so that the binding cycle unwinds the pod
-instead of ending its task silently.
-
-Follows kube-scheduler v1.37.1 (``framework/runtime/pods_in_prebind_map.go``).
+Exceptions of plugins become statuses, so that the binding cycle unwinds the pod instead of ending its task silently.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from scheduler_core.errors import BoundElsewhereError, SchedulerCoreError, WriteTimeoutError
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.status import SKIP, SUCCESS, Code, Status, error
+from scheduler_core.framework.waiting_pods import PodInPreBind
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.runtime.node_adapters import checked, raised, refused
 from scheduler_core.snapshot.pod_info import PodInfo
 
 
-class PreBindingPod:
-    """A pod whose PreBind runs in the current task; see :class:`scheduler_core.framework.handle.PodInPreBind`."""
-
-    def __init__(self, pod: PodInfo, node_name: str) -> None:
-        self.pod = pod
-        self.node_name = node_name
-        self._task = asyncio.current_task()
-        self._reason: str | None = None
-        self._is_uncancelled = False
-        self._is_finished = False
-
-    def cancel(self, reason: str) -> bool:
-        """Cancel PreBind, which ends the attempt with an error; return False if PreBind is over."""
-        if self._is_finished:
-            return False
-        if self._reason is None:
-            self._reason = reason
-            if self._task is not None:
-                self._task.cancel(reason)
-        return True
-
-    @property
-    def reason(self) -> str | None:
-        """Why the pod was cancelled; None if it was not."""
-        return self._reason
-
-    def finish(self) -> None:
-        """Mark PreBind as over; the pod can no longer be cancelled."""
-        self._is_finished = True
-        self.uncancel()
-
-    def uncancel(self) -> bool:
-        """Undo the task cancellation of :meth:`cancel`, so that the task can unwind the attempt.
-
-        Returns:
-            Whether the task may continue; False if it is cancelled for another reason as well, or only for that.
-        """
-        if self._reason is None or self._task is None:
-            return False
-        if self._is_uncancelled:
-            return not self._task.cancelling()
-        self._is_uncancelled = True
-        return not self._task.uncancel()
-
-
-class PodsInPreBind:
-    """All pods whose PreBind plugins run; see :class:`scheduler_core.framework.handle.PodsInPreBind`."""
-
-    def __init__(self) -> None:
-        self._pods: dict[str, PreBindingPod] = {}
-
-    def __len__(self) -> int:
-        return len(self._pods)
-
-    def __iter__(self) -> Iterator[PreBindingPod]:
-        return iter(list(self._pods.values()))
-
-    def get(self, uid: str) -> PreBindingPod | None:
-        """Return the pod of this UID; None if it is not in PreBind."""
-        return self._pods.get(uid)
-
-    @contextmanager
-    def hold(self, pod: PodInfo, node_name: str) -> Iterator[PreBindingPod]:
-        """Register a pod whose PreBind runs within the block, in the current task."""
-        held = self._pods[pod.uid] = PreBindingPod(pod, node_name)
-        try:
-            yield held
-        finally:
-            self._pods.pop(pod.uid, None)
-
-
-async def run_pre_binds(instance: FrameworkInstance, state: CycleState, held: PreBindingPod) -> Status:
+async def run_pre_binds(instance: FrameworkInstance, state: CycleState, held: PodInPreBind) -> Status:
     """Run PreBind until a plugin does not succeed, or the pod is cancelled.
 
     Args:
@@ -111,7 +30,7 @@ async def run_pre_binds(instance: FrameworkInstance, state: CycleState, held: Pr
     return error(held.reason) if status.is_success and held.reason is not None else status
 
 
-async def _run(instance: FrameworkInstance, state: CycleState, held: PreBindingPod) -> Status:
+async def _run(instance: FrameworkInstance, state: CycleState, held: PodInPreBind) -> Status:
     recorder = state.recorder
     for plugin in instance.pre_bind:
         if plugin.name in state.skip_pre_bind:

@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from scheduler_core.queueing.nominator import NominatedPods
+from scheduler_core.framework.nominator import NominatedPods
 from scheduler_core.snapshot.node_columns import NodeColumns
 from tests.support.builders import pod
 

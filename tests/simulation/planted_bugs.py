@@ -22,6 +22,8 @@ from scheduler_core.errors import ConflictError, NotFoundError, WriteTimeoutErro
 from scheduler_core.feeds import pod_and_node_feed
 from scheduler_core.feeds.pod_versions import ReadPods
 from scheduler_core.framework.cluster_events import EventRegistration, Hint, Resource
+from scheduler_core.framework.nominator import NominatedPods
+from scheduler_core.framework.waiting_pods import WaitingPod, WaitingPods
 from scheduler_core.plugins.default_preemption.eviction import Evictions
 from scheduler_core.plugins.inter_pod_affinity import InterPodAffinity
 from scheduler_core.plugins.node_affinity import NodeAffinity
@@ -31,10 +33,8 @@ from scheduler_core.plugins.taint_toleration import TaintToleration
 from scheduler_core.plugins.volume_binding import VolumeBinding
 from scheduler_core.queueing.event_wakeups import InFlightEvents
 from scheduler_core.queueing.moves_and_backoff import Moves
-from scheduler_core.queueing.nominator import NominatedPods
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.framework_instance import FrameworkInstance
-from scheduler_core.runtime.reserve_and_permit import WaitingPodEntry, WaitingPodMap
 from scheduler_core.snapshot.cluster_cache import ClusterCache
 from scheduler_core.snapshot.indexes.pod_index import PodIndex
 from scheduler_core.snapshot.indexes.row_indexes import HostPortIndex
@@ -212,7 +212,7 @@ def _preempting_forever(original: Original) -> Original:
 
 
 def _without_timeout(original: Original) -> Original:
-    def init(self: WaitingPodEntry, pod: Any, node_name: str, waits: dict[str, float], clock: Any) -> None:
+    def init(self: WaitingPod, pod: Any, node_name: str, waits: dict[str, float], clock: Any) -> None:
         original(self, pod, node_name, dict.fromkeys(waits, 1e9), clock)
 
     return init
@@ -330,9 +330,9 @@ BUGS: dict[str, Bug] = {
     "NodeAffinity skips node events": _without_hints_for(NodeAffinity, Resource.NODE),
     "InterPodAffinity skips events of assigned pods": _without_hints_for(InterPodAffinity, Resource.ASSIGNED_POD),
     "nominations are not withdrawn": _skipped(NominatedPods, "withdraw"),
-    "the Permit timeout never expires": lambda: _patched(WaitingPodEntry, "__init__", _without_timeout),
-    "a rejected pod keeps waiting at Permit": _skipped(WaitingPodEntry, "reject"),
-    "a deleted pod keeps waiting at Permit": _skipped(WaitingPodMap, "reject"),
+    "the Permit timeout never expires": lambda: _patched(WaitingPod, "__init__", _without_timeout),
+    "a rejected pod keeps waiting at Permit": _skipped(WaitingPod, "reject"),
+    "a deleted pod keeps waiting at Permit": _skipped(WaitingPods, "reject"),
     "a preemptor is gated forever": lambda: _patched(Evictions, "is_preempting", _preempting_forever),
     "an attempt that was gated by a preemption is not repeated": lambda: _patched(
         Evictions, "_end", _without_repeated_attempt

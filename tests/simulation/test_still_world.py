@@ -13,10 +13,10 @@ import pytest
 
 from scheduler_core.feeds.pod_and_node_feed import PodAndNodeFeed
 from scheduler_core.feeds.pod_versions import AcceptedDeletions
+from scheduler_core.framework.nominator import NominatedPods
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.plugins import default_preemption
-from scheduler_core.queueing.nominator import NominatedPods
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.simulation.planted_bugs import Bug, Original, _patched
 from tests.simulation.still_world import run_still_world

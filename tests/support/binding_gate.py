@@ -10,8 +10,8 @@ from typing import ClassVar
 
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import BindPlugin, PermitPlugin, PermitResult, PreBindPlugin
-from scheduler_core.framework.handle import WaitingPods
 from scheduler_core.framework.status import SKIP, SUCCESS, Code, Status
+from scheduler_core.framework.waiting_pods import WaitingPods
 from scheduler_core.snapshot.pod_info import PodInfo
 
 

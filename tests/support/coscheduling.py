@@ -11,6 +11,7 @@ from scheduler_core.config.plugin_args import CoschedulingArgs
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.status import SUCCESS, Code
+from scheduler_core.framework.waiting_pods import WaitingPod
 from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
 from scheduler_core.plugins.coscheduling import Coscheduling
 from scheduler_core.snapshot.pod_info import PodInfo
@@ -22,7 +23,7 @@ EMPTY_DIAGNOSIS = Diagnosis(0, np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np
 
 
 @dataclass
-class RecordedWaitingPod:
+class RecordedWaitingPod(WaitingPod):
     """Pod that waits at Permit and records calls."""
 
     pod: PodInfo
@@ -80,7 +81,7 @@ class CoschedulingStage:
             group.placed[info.uid] = info
         if state in ("waiting", "rejected"):
             wait = self.waits[name] = RecordedWaitingPod(info, is_refused=state == "rejected")
-            self.handle.waiting_pods.by_uid[info.uid] = wait
+            self.handle.waiting_pods.entries[info.uid] = wait
         if state == "queued":
             group.queued[info.uid] = info
         return info

@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.diagnosis import Verdicts
-from scheduler_core.framework.handle import DryRun, PodInPreBind, R, WaitingPod
+from scheduler_core.framework.handle import DryRun, R
+from scheduler_core.framework.nominator import NominatedPods
 from scheduler_core.framework.object_reads import ObjectKind, T
 from scheduler_core.framework.ongoing_preemptions import PreemptionsUnderWay
 from scheduler_core.framework.status import SUCCESS, Status
+from scheduler_core.framework.waiting_pods import PodsInPreBind, WaitingPods
 from scheduler_core.metrics.plugin_metrics import RecordedPluginMetrics
 from scheduler_core.metrics.profile_metrics import DeviceMetrics
 from scheduler_core.model.pod import Pod
@@ -25,72 +27,6 @@ from scheduler_core.snapshot.node_columns import DeclaredObjects, KindStore, Nod
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.recording_writer import RecordingWriter
 from tests.support.virtual_clock import VirtualClock
-
-
-@dataclass
-class FakeWaitingPods:
-    """Pods that wait at Permit, by UID; set by the test."""
-
-    by_uid: dict[str, WaitingPod] = field(default_factory=dict)
-
-    def get(self, uid: str) -> WaitingPod | None:
-        """Return the waiting pod with a UID."""
-        return self.by_uid.get(uid)
-
-    def __iter__(self) -> Iterator[WaitingPod]:
-        return iter(self.by_uid.values())
-
-    def reject(self, uid: str) -> bool:
-        """Reject a waiting pod without a plugin name."""
-        waiting = self.by_uid.get(uid)
-        return waiting is not None and waiting.reject("", "removed")
-
-
-@dataclass
-class FakePodsInPreBind:
-    """Pods in PreBind, by UID; set by the test."""
-
-    by_uid: dict[str, PodInPreBind] = field(default_factory=dict)
-
-    def get(self, uid: str) -> PodInPreBind | None:
-        """Return the pod with a UID."""
-        return self.by_uid.get(uid)
-
-    def __iter__(self) -> Iterator[PodInPreBind]:
-        return iter(self.by_uid.values())
-
-
-@dataclass
-class FakeNominator:
-    """Nominations in memory."""
-
-    by_node: dict[str, dict[str, PodInfo]] = field(default_factory=dict)
-
-    def nominated_pods(self, node_name: str) -> Iterable[PodInfo]:
-        """Return the pods that are nominated to a node."""
-        return list(self.by_node.get(node_name, {}).values())
-
-    def node_of(self, uid: str) -> str:
-        """Return the node to which a pod is nominated; "" for none."""
-        return next((name for name, pods in self.by_node.items() if uid in pods), "")
-
-    def is_unseen(self, uid: str) -> bool:
-        """Return False: every nomination is seen at once."""
-        del uid
-        return False
-
-    def written(self, uid: str, node_name: str) -> None:
-        """Do nothing: every nomination is seen at once."""
-
-    def nominate(self, pod: PodInfo, node_name: str) -> None:
-        """Nominate a node for a pod; replace an earlier nomination."""
-        self.withdraw(pod.uid)
-        self.by_node.setdefault(node_name, {})[pod.uid] = pod
-
-    def withdraw(self, uid: str) -> None:
-        """Remove the nomination of a pod."""
-        for pods in self.by_node.values():
-            pods.pop(uid, None)
 
 
 @dataclass
@@ -202,10 +138,10 @@ class FakeHandle:
     writer: RecordingWriter = field(default_factory=RecordingWriter)
     storage_writer: StorageWriter | None = None
     claim_writer: ClaimWriter | None = None
-    waiting_pods: FakeWaitingPods = field(default_factory=FakeWaitingPods)
-    pods_in_pre_bind: FakePodsInPreBind = field(default_factory=FakePodsInPreBind)
+    waiting_pods: WaitingPods = field(default_factory=lambda: WaitingPods(VirtualClock()))
+    pods_in_pre_bind: PodsInPreBind = field(default_factory=PodsInPreBind)
     preemptions: PreemptionsUnderWay = field(default_factory=PreemptionsUnderWay)
-    nominator: FakeNominator = field(default_factory=FakeNominator)
+    nominator: NominatedPods = field(default_factory=NominatedPods)
     groups: FakeGroups = field(default_factory=FakeGroups)
     activated: list[PodInfo] = field(default_factory=list)
     filters: Callable[[PodInfo, int], Status] = lambda _pod, _row: SUCCESS

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from scheduler_core.framework.nominator import NominatedPods
 from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
 from scheduler_core.model.pod_requests import LARGEST_CAPACITY, LARGEST_REQUEST
 from scheduler_core.placement.reservations import Plan, Reservation, Slot
 from scheduler_core.plugins.coscheduling import missing_resources
-from scheduler_core.queueing.nominator import NominatedPods
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import node, pod
 from tests.support.columns import columns

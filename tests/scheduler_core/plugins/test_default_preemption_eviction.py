@@ -10,6 +10,7 @@ from scheduler_core.config.plugin_args import DefaultPreemptionArgs
 from scheduler_core.errors import ClusterWriteError
 from scheduler_core.framework.extension_points import PreemptionCandidate
 from scheduler_core.framework.status import Code
+from scheduler_core.framework.waiting_pods import WaitingPod
 from scheduler_core.model.pod import Pod, PodCondition
 from scheduler_core.plugins.default_preemption import DefaultPreemption
 from scheduler_core.plugins.default_preemption.eviction import Evictions
@@ -25,7 +26,7 @@ FAILURE = ClusterWriteError("no answer")
 MESSAGE = "default-scheduler: preempting to accommodate a higher priority pod"
 
 
-class Waiting:
+class Waiting(WaitingPod):
     """A pod that waits at Permit; ``is_over`` if the wait has already ended."""
 
     is_refused = False
@@ -191,7 +192,7 @@ def test_a_waiting_victim_is_rejected() -> None:
     """A victim that waits at Permit is rejected and not deleted."""
     stage = Stage([victim("v")])
     waiting = Waiting(stage.victims[0])
-    stage.handle.waiting_pods.by_uid[stage.victims[0].uid] = waiting
+    stage.handle.waiting_pods.entries[stage.victims[0].uid] = waiting
     stage.start()
     assert waiting.rejections == [("DefaultPreemption", "preempted")]
     assert (stage.deleted, stage.is_preempting()) == ([], False)
@@ -202,7 +203,7 @@ def test_a_waiting_victim_is_rejected() -> None:
 def test_a_victim_that_no_longer_waits_is_deleted() -> None:
     """A victim that no longer waits at Permit is deleted, because it is being bound."""
     stage = Stage([victim("v")])
-    stage.handle.waiting_pods.by_uid[stage.victims[0].uid] = Waiting(stage.victims[0], is_over=True)
+    stage.handle.waiting_pods.entries[stage.victims[0].uid] = Waiting(stage.victims[0], is_over=True)
     stage.start()
     assert stage.deleted == ["v"]
 

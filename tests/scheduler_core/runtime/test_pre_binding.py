@@ -10,7 +10,8 @@ import pytest
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import PreBindPlugin
 from scheduler_core.framework.status import SUCCESS, Code, Status, error
-from scheduler_core.runtime.binding import PodsInPreBind, PreBindingPod, run_pre_binds
+from scheduler_core.framework.waiting_pods import PodInPreBind, PodsInPreBind
+from scheduler_core.runtime.binding import run_pre_binds
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import pod
@@ -78,7 +79,7 @@ class Stage:
         await asyncio.sleep(0)
         return status
 
-    async def wait_for_pre_bind(self) -> PreBindingPod:
+    async def wait_for_pre_bind(self) -> PodInPreBind:
         for _ in range(3):
             await asyncio.sleep(0)
         pre_binding = self.pods.get(WEB.uid)

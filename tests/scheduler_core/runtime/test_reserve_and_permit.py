@@ -9,7 +9,8 @@ import pytest
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import PermitResult
 from scheduler_core.framework.status import SUCCESS, Code, Status, unschedulable
-from scheduler_core.runtime.reserve_and_permit import WaitingPodMap, run_permit
+from scheduler_core.framework.waiting_pods import WaitingPods
+from scheduler_core.runtime.reserve_and_permit import run_permit
 from scheduler_core.snapshot.node_columns import NodeColumns
 from tests.support.builders import pod
 from tests.support.recording_plugins import Journal, recorder
@@ -27,7 +28,7 @@ def wait(seconds: float) -> PermitResult:
 async def test_waiting_pods_are_listed() -> None:
     """Waiting pods are listed oldest first and found by UID."""
     clock = VirtualClock()
-    waiting = WaitingPodMap(clock)
+    waiting = WaitingPods(clock)
     first = waiting.add(WEB, "n0", {"A": 10})
     clock.advance(1)
     second = waiting.add(DB, "n1", {"A": 10})
@@ -41,7 +42,7 @@ async def test_waiting_pods_are_listed() -> None:
 
 async def test_a_pod_that_does_not_wait_continues() -> None:
     """The wait of a pod that does not wait at Permit returns Success at once."""
-    assert await WaitingPodMap(VirtualClock()).wait("unknown") == SUCCESS
+    assert await WaitingPods(VirtualClock()).wait("unknown") == SUCCESS
 
 
 @pytest.mark.parametrize(
@@ -60,7 +61,7 @@ async def test_a_pod_that_does_not_wait_continues() -> None:
 async def test_a_wait_ends_once(steps: list[str], code: Code, plugin: str) -> None:
     """A wait ends with the last approval, the first rejection or the first timeout, and leaves no timer."""
     clock = VirtualClock()
-    waiting = WaitingPodMap(clock)
+    waiting = WaitingPods(clock)
     entry = waiting.add(WEB, "n0", {"A": 10, "B": 20})
     end = asyncio.get_running_loop().create_task(waiting.wait(WEB.uid))
     assert not entry.is_refused
@@ -81,7 +82,7 @@ async def test_a_wait_ends_once(steps: list[str], code: Code, plugin: str) -> No
 async def test_preempting_ends_a_wait_as_an_error() -> None:
     """Preemption of a waiting pod ends its wait with an error, once."""
     clock = VirtualClock()
-    waiting = WaitingPodMap(clock)
+    waiting = WaitingPods(clock)
     entry = waiting.add(WEB, "n0", {"A": 10})
     assert entry.preempt("P", "preempted")
     assert not entry.preempt("P", "preempted")
@@ -92,7 +93,7 @@ async def test_preempting_ends_a_wait_as_an_error() -> None:
 
 async def test_only_the_first_end_of_a_wait_counts() -> None:
     """``reject`` returns whether it took effect; an allowed pod can no longer be rejected."""
-    waiting = WaitingPodMap(VirtualClock())
+    waiting = WaitingPods(VirtualClock())
     entry = waiting.add(WEB, "n0", {"A": 10})
     assert entry.reject("A", "no")
     assert not entry.reject("A", "no")
@@ -105,7 +106,7 @@ async def test_only_the_first_end_of_a_wait_counts() -> None:
 async def test_a_deleted_pod_is_rejected_without_a_plugin() -> None:
     """The wait of a deleted pod is rejected without a plugin, once."""
     clock = VirtualClock()
-    waiting = WaitingPodMap(clock)
+    waiting = WaitingPods(clock)
     waiting.add(WEB, "n0", {"A": 10})
     assert (waiting.reject(WEB.uid), waiting.reject(WEB.uid), waiting.reject(DB.uid)) == (True, False, False)
     status = await waiting.wait(WEB.uid)
@@ -116,7 +117,7 @@ async def test_a_deleted_pod_is_rejected_without_a_plugin() -> None:
 async def test_an_abandoned_wait_is_cancelled() -> None:
     """When the process stops, all waits are cancelled and no timer remains."""
     clock = VirtualClock()
-    waiting = WaitingPodMap(clock)
+    waiting = WaitingPods(clock)
     for info in (WEB, DB):
         waiting.add(info, "n0", {"A": 10, "B": 20})
     ends = [asyncio.create_task(waiting.wait(info.uid)) for info in (WEB, DB)]
@@ -139,7 +140,7 @@ async def test_an_abandoned_wait_is_cancelled() -> None:
 async def test_the_message_of_a_timeout(seconds: float, written: str) -> None:
     """The message of a timeout has the duration in Go's format, as in kube-scheduler."""
     clock = VirtualClock()
-    waiting = WaitingPodMap(clock)
+    waiting = WaitingPods(clock)
     waiting.add(WEB, "n0", {"A": seconds})
     clock.advance(seconds)
     status = await waiting.wait(WEB.uid)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler_core.queueing.nominator import NominatedPods
+from scheduler_core.framework.nominator import NominatedPods
 from scheduler_core.snapshot.node_columns import NodeColumns
 from tests.support.builders import pod
 

@@ -26,7 +26,7 @@ _MOST_UNSEEN = 8
 
 
 class NominatedPods:
-    """Nominations by node; see :class:`scheduler_core.framework.handle.Nominator`.
+    """Nominations by node: pods for which preemption makes room there.
 
     Args:
         group_priority: Returns the priority of the group of a pod by the pod's UID; None if the pod's own counts.
