@@ -43,7 +43,6 @@ class NextMember:
     """The first infeasible member while the members before it are assumed.
 
     Attributes:
-        pod: The member.
         message: The reason, as in its condition.
         nearest: The nodes of the domain that lack least for it.
         unblocking: Events after which it is feasible; the members after it may need more.

@@ -52,7 +52,6 @@ class _Level:
     """One member of the search.
 
     Attributes:
-        choices: The remaining choices.
         state: Key of the placement of the members before it.
         may_skip: Whether the quorum can do without the member.
         choice: The choice in use; None before the first one, and for a member that is skipped.

@@ -144,6 +144,7 @@ class World(ABC):
                 if missing > len(left) - position and (self.is_minimal or (refused and is_final)):
                     found.untried = left[position:]
                     break
+                # Each member has an attempt, also one that is not tried: its failure is reported with it.
                 attempt = self.begin(instance, queued, found.where, position)
                 failure = refused.get(filter_class(instance, queued.info)) if refused else None
                 if failure is None:
@@ -192,6 +193,7 @@ def place(
         stays assumed.
     """
     search = _Search(request, world, policy or Policy(), observer or Observer())
+    # By position, because a caller may have assumed members or changed nodes before.
     begun = world.assumed.mark()
     try:
         found = yield from _run(search.run())
@@ -219,6 +221,7 @@ async def awaited(steps: Steps[T]) -> T:
         try:
             result = await step
         except BaseException as raised:
+            # Raised where the search awaits, so that the search undoes what it has assumed.
             error = raised
 
 
@@ -233,6 +236,7 @@ def at_once(steps: Steps[T]) -> T:
     except StopIteration as end:
         found: T = end.value
         return found
+    # The request was never sent; the end of the search undoes what it has assumed.
     step.close()
     steps.close()
     raise SchedulerCoreError("members cannot be placed in a dry run: the profile awaits; please report it")
@@ -528,6 +532,7 @@ class _Search:
             else:
                 total.reached = max(total.reached, len(total.placed) + len(part.placed))
                 total.failed += part.failed
+                # An error ends a tree even if the quorum is met: its other groups would meet the same error.
                 if is_met and not part.is_error:
                     total.placed += part.placed
                     if self._is_minimal:
@@ -538,6 +543,7 @@ class _Search:
                 self._is_broken = True
                 self._world.undo(part.placed)
                 return False
+            # Not before the undo of a gang: the screen filters all nodes as they are without this part.
             if screen is not None and not (part.placed or part.undone):
                 screen.none_feasible(order)
             self._world.undo(part.placed)

@@ -23,8 +23,6 @@ class PlacementRequest:
     """A gang, or a tree of gangs, whose quorum needs nodes.
 
     Attributes:
-        gang: The gang or the tree.
-        instance: The profile's revision that decides.
         members: The waiting members of that profile, in the order in which they are tried.
         needed: How many of them must be placed together; of a tree the least number with which its quorum can be met.
         needed_of: The same for each gang of a tree, or for the gang itself.
@@ -53,7 +51,6 @@ class Placement:
     """Members that are assumed on the nodes of one subset, and members that are infeasible there.
 
     Attributes:
-        where: The subset.
         placed: Attempts of assumed members, in the order in which they were assumed.
         failed: Attempts of infeasible members, with their failures.
         undone: Attempts of members that were assumed before an undo.

@@ -60,9 +60,7 @@ class Slot(Struct, frozen=True):
     """Planned node of one member.
 
     Attributes:
-        info: The member of the plan.
         pod_class: Filter class of the member; another member of this class may use the slot.
-        node_name: The node.
     """
 
     info: PodInfo

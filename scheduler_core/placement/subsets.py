@@ -39,9 +39,6 @@ class Domain:
     """Nodes with the same value of a label.
 
     Attributes:
-        key: The label.
-        value: Its value.
-        subset: The nodes.
         room: Upper bound of the number of members that fit, by resources alone.
     """
 
@@ -173,12 +170,9 @@ class Group:
     """A group of a request, within the nodes of its parent.
 
     Attributes:
-        key: The group.
         topology: Its topology; None for none.
         gangs: The gangs below the group, or itself.
-        members: Their members to place.
         needed: How many of them must be placed.
-        within: The nodes of its parent.
     """
 
     key: GroupKey

@@ -69,7 +69,6 @@ class VictimRequest:
     """Which pods a gang may preempt.
 
     Attributes:
-        placing: The gang.
         preemptor: The profile's plugin that preempts for gangs.
         units: Disruption units: pods that are evicted together.
         protected: UIDs of pods that are never victims, such as the gang's own.
@@ -99,7 +98,6 @@ class GangPlan:
     """Plan of a gang's preemption.
 
     Attributes:
-        where: The domain of its members.
         nodes: The node of each member of the quorum, by UID, in the order in which they were tried.
         victims: Pods to evict, most important first; none if terminating pods free enough room.
         awaited: Terminating pods on the members' nodes.
