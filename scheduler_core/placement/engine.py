@@ -1,4 +1,4 @@
-"""The search for the nodes of a gang or a tree of gangs: the only loop over subsets of nodes and over members.
+"""The search for the nodes of a gang or a tree of gangs: one loop over groups and subsets, and one over members.
 
 ::
 
