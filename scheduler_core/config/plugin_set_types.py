@@ -1,6 +1,6 @@
 """The grammar of ``plugins`` and ``pluginConfig`` in KubeSchedulerConfiguration v1.
 
-The registry checks plugin names, and ``framework.plugin_set_merge`` merges sets with the defaults. Weight 0 stays 0
+The registry checks plugin names, and ``framework.registry`` merges sets with the defaults. Weight 0 stays 0
 here, because whether it means 1 depends on the merge.
 Source: kube-scheduler v0.37.1, config/v1/types.go; kube-scheduler v1.37.1, pkg/scheduler/framework/runtime.
 
