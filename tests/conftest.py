@@ -19,6 +19,7 @@ from hack.controlplane import binaries
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.processes import Process
 from hack.controlplane.servers import Options
+from tests.selection.changed_paths import Selection, select
 from tests.support.namespaces import new_namespace
 
 _EXAMPLES = 60
@@ -34,11 +35,18 @@ _IMAGE_TESTS = "tests/image/"
 _MARKERS_BY_FIXTURE = {"control_plane": "cluster", "kwok": "kwok"}
 
 _MISSING = pytest.StashKey[dict[str, str]]()
+_SELECTION = pytest.StashKey[Selection]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option that `make nightly` uses."""
+    """Add the options that `make nightly` and CI use."""
     parser.addoption("--nightly", action="store_true", help="also run the tests marked nightly")
+    parser.addoption(
+        "--changed-from",
+        metavar="COMMIT",
+        help="leave out tests of images, charts, docs, the page and benchmarks if nothing that they test has changed "
+        "since the merge base with COMMIT (tests/selection/changed_paths.toml); all run if that is unknown",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -50,12 +58,21 @@ def pytest_configure(config: pytest.Config) -> None:
         suppress_health_check=[hypothesis.HealthCheck.too_slow],
     )
     hypothesis.settings.load_profile("bayplan")
+    base = config.getoption("--changed-from")
+    if base and not config.getoption("--nightly"):
+        config.stash[_SELECTION] = select(base)
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    """Show which tests run if that depends on what changed."""
+    return f"tests: {config.stash[_SELECTION].reason}" if _SELECTION in config.stash else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark tests by the servers that their fixtures start, deselect some, and move tests with servers first.
 
-    Deselected are nightly tests and, on an older release, tests that expect the behaviour of the newest kube-scheduler.
+    Deselected are nightly tests, tests of unchanged parts (``--changed-from``) and, on an older release, tests that
+    expect the behaviour of the newest kube-scheduler.
     Tests with servers take longest; they run first so that short modules fill all workers at the end.
     """
     for item in items:
@@ -65,10 +82,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     deselected_markers = set() if config.getoption("--nightly") else {"nightly"}
     if os.environ.get("K8S", binaries.NEWEST) != binaries.NEWEST:
         deselected_markers.add("reference")
+    left_out = config.stash[_SELECTION].left_out if _SELECTION in config.stash else ()
     run: list[pytest.Item] = []
     deselected: list[pytest.Item] = []
     for item in items:
-        (deselected if any(map(item.get_closest_marker, deselected_markers)) else run).append(item)
+        unwanted = item.nodeid.startswith(left_out) or any(map(item.get_closest_marker, deselected_markers))
+        (deselected if unwanted else run).append(item)
     if deselected:
         config.hook.pytest_deselected(items=deselected)
         items[:] = run

@@ -1,0 +1,284 @@
+"""The selection of tests by changed paths leaves out only tests of unchanged parts, and nothing when in doubt."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.selection.changed_paths import LIST, ROOT, PathLists, contains, select
+
+_LISTS = PathLists.read()
+_GROUPS = set(_LISTS.groups)
+_TRACKED = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines()
+_FOLLOWED = ("tests/", "hack/", "benchmarks/", "examples/")
+
+
+@pytest.mark.parametrize(
+    ("changed", "left_out"),
+    [
+        pytest.param(["scheduler_core/plugins/node_ports.py"], {"image", "charts", "page"}, id="core"),
+        pytest.param(["operator/bayplan/page/assets/app.mjs"], set(), id="operator"),
+        pytest.param(["docs/gangs/README.md"], {"image", "charts", "page", "benchmarks"}, id="docs"),
+        pytest.param(["charts/bayplan/values.yaml"], {"page", "benchmarks"}, id="chart"),
+        pytest.param(["crds/podgroups.yaml"], set(), id="CRD"),
+        pytest.param(["benchmarks/core.py"], {"image", "charts", "docs", "page"}, id="benchmark"),
+        pytest.param(["tests/laws/test_nulls.py", "CHANGELOG.md"], _GROUPS, id="law"),
+        pytest.param(["tests/page/browser.py"], {"image", "charts", "docs", "benchmarks"}, id="test-of-a-group"),
+        pytest.param(["tests/laws/test_nulls.py", "Dockerfile"], _GROUPS - {"image"}, id="law-and-image"),
+        pytest.param(["hack/controlplane/launcher.py"], set(), id="control-plane"),
+        pytest.param(["hack/demo/gangs.py"], _GROUPS - {"docs"}, id="demonstration"),
+        pytest.param(["uv.lock"], set(), id="dependencies"),
+        pytest.param(["tests/conftest.py", "tests/laws/test_nulls.py"], set(), id="fixtures-of-all-tests"),
+        pytest.param([LIST], set(), id="the-list"),
+        pytest.param(["tests/laws/test_nulls.py", "new_part/module.py"], set(), id="in-no-list"),
+    ],
+)
+def test_tests_of_unchanged_parts_are_left_out(changed: list[str], left_out: set[str]) -> None:
+    """The tests of a group are left out if no path of its list changed."""
+    expected = {test for name in left_out for test in _LISTS.groups[name]["tests"]}
+    assert set(_LISTS.selection(changed).left_out) == expected
+
+
+def test_each_file_is_in_a_list_and_each_entry_names_a_file() -> None:
+    """No file is forgotten, and no entry is left of a file that was moved."""
+    groups = [path for group in _LISTS.groups.values() for path in (*group["paths"], *group["tests"])]
+    entries = [*_LISTS.everything, *_LISTS.elsewhere, *groups]
+    assert [path for path in _TRACKED if not contains(entries, path)] == []
+    assert [entry for entry in entries if not any(contains([entry], path) for path in _TRACKED)] == []
+
+
+@pytest.mark.parametrize("group", sorted(_GROUPS))
+def test_a_group_lists_what_its_tests_import(group: str) -> None:
+    """A list contains the tests and each module that they import, directly or by modules beside the product."""
+    lists = _LISTS.groups[group]
+    listed = (*_LISTS.everything, *lists["paths"])
+    tests = [path for path in _TRACKED if path.endswith(".py") and contains(lists["tests"], path)]
+    assert tests
+    assert sorted(path for path in _imported(tests) if not contains(listed, path)) == []
+
+
+def _imported(paths: list[str]) -> set[str]:
+    """Return the files that are imported, transitively except through scheduler_core and operator."""
+    by_module = {_module(path): path for path in _TRACKED if path.endswith(".py")}
+    found: set[str] = set()
+    waiting = list(paths)
+    while waiting:
+        path = waiting.pop()
+        if path not in found:
+            found.add(path)
+            if path.startswith(_FOLLOWED):
+                waiting += [by_module[name] for name in _imports(path) if name in by_module]
+    return found
+
+
+def _module(path: str) -> str:
+    for root in ("operator/", "examples/plugins/"):
+        path = path.removeprefix(root)
+    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def _imports(path: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+class _Repository:
+    """A git repository with the lists of this one and a commit that ``main`` names."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        subprocess.run(["git", "init", "--quiet", "--initial-branch=main", path], check=True)
+        self.write(LIST, (ROOT / LIST).read_text(encoding="utf-8"))
+        self.write("charts/bayplan/values.yaml", "replicas: 1\n")
+        self.write("tests/laws/test_nulls.py", "")
+        self.commit()
+        self.git("checkout", "--quiet", "-b", "topic")
+
+    def git(self, *arguments: str) -> None:
+        """Run git without the configuration of the machine."""
+        identity = ("-c", "user.name=Test", "-c", "user.email=test@example.com", "-c", "commit.gpgsign=false")
+        subprocess.run(["git", "-C", self.path, *identity, *arguments], check=True, capture_output=True)
+
+    def write(self, name: str, text: str) -> None:
+        """Write a file of the work tree."""
+        (self.path / name).parent.mkdir(parents=True, exist_ok=True)
+        (self.path / name).write_text(text, encoding="utf-8")
+
+    def commit(self) -> None:
+        """Commit all changes."""
+        self.git("add", "--all")
+        self.git("commit", "--quiet", "--allow-empty", "--message", "Change")
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> _Repository:
+    """Create a repository, on a branch without changes."""
+    return _Repository(tmp_path / "repository")
+
+
+def _law(repository: _Repository) -> None:
+    repository.write("tests/laws/test_nulls.py", "pass\n")
+
+
+def _law_and_commit(repository: _Repository) -> None:
+    _law(repository)
+    repository.commit()
+
+
+def _chart_two_commits_ago(repository: _Repository) -> None:
+    repository.write("charts/bayplan/values.yaml", "replicas: 2\n")
+    repository.commit()
+    _law_and_commit(repository)
+
+
+def _chart_in_the_work_tree(repository: _Repository) -> None:
+    _law_and_commit(repository)
+    repository.write("charts/bayplan/values.yaml", "replicas: 2\n")
+
+
+def _new_file_without_commit(repository: _Repository) -> None:
+    _law_and_commit(repository)
+    repository.write("charts/bayplan/templates/näw file.yaml", "")
+
+
+def _deleted_chart(repository: _Repository) -> None:
+    _law_and_commit(repository)
+    (repository.path / "charts/bayplan/values.yaml").unlink()
+    repository.commit()
+
+
+def _chart_moved_elsewhere(repository: _Repository) -> None:
+    repository.git("mv", "charts/bayplan/values.yaml", "tests/laws/values.yaml")
+    repository.commit()
+
+
+def _main_with_another_chart(repository: _Repository) -> None:
+    _law_and_commit(repository)
+    repository.git("checkout", "--quiet", "main")
+    repository.write("charts/bayplan/values.yaml", "replicas: 2\n")
+    repository.commit()
+    repository.git("checkout", "--quiet", "topic")
+
+
+@pytest.mark.parametrize(
+    ("change", "runs"),
+    [
+        pytest.param(_law, False, id="law-without-commit"),
+        pytest.param(_law_and_commit, False, id="law"),
+        pytest.param(_chart_two_commits_ago, True, id="two-commits"),
+        pytest.param(_chart_in_the_work_tree, True, id="work-tree"),
+        pytest.param(_new_file_without_commit, True, id="new-file"),
+        pytest.param(_deleted_chart, True, id="deleted-file"),
+        pytest.param(_chart_moved_elsewhere, True, id="moved-file"),
+        pytest.param(_main_with_another_chart, False, id="main-has-changed-since"),
+    ],
+)
+def test_changes_since_the_merge_base(
+    repository: _Repository, change: Callable[[_Repository], None], runs: bool
+) -> None:
+    """Commits, the work tree and new files are compared with the merge base."""
+    change(repository)
+    assert ("tests/charts/" not in select("main", repository.path).left_out) is runs
+
+
+def _no_change(_repository: _Repository) -> None:
+    """Leave the branch equal to main."""
+
+
+def _shallow_clone(repository: _Repository) -> None:
+    _law_and_commit(repository)
+    clone = repository.path.with_name("clone")
+    repository.git("clone", "--quiet", "--depth=1", "--no-single-branch", repository.path.as_uri(), str(clone))
+    repository.path = clone
+    repository.git("branch", "main", "origin/main")
+
+
+def _unrelated_main(repository: _Repository) -> None:
+    _law_and_commit(repository)
+    repository.git("checkout", "--quiet", "--orphan", "other")
+    repository.commit()
+    repository.git("branch", "--force", "main")
+    repository.git("checkout", "--quiet", "topic")
+
+
+def _no_main(repository: _Repository) -> None:
+    _law_and_commit(repository)
+    repository.git("branch", "--delete", "--force", "main")
+
+
+def _no_repository(repository: _Repository) -> None:
+    (repository.path / ".git").rename(repository.path.with_name("moved"))
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        pytest.param(_no_change, "nothing differs from main", id="main-itself"),
+        pytest.param(_shallow_clone, "the clone is shallow", id="shallow-clone"),
+        pytest.param(_unrelated_main, "git merge-base HEAD main fails: no result", id="no-merge-base"),
+        pytest.param(_no_main, "git merge-base HEAD main fails: fatal: Not a valid object name main", id="no-main"),
+        pytest.param(_no_repository, "git rev-parse --is-shallow-repository fails: fatal: not a git", id="no-git"),
+    ],
+)
+def test_all_tests_run_if_the_changes_are_unknown(
+    repository: _Repository, change: Callable[[_Repository], None], reason: str
+) -> None:
+    """Nothing is left out, and the reason is reported."""
+    change(repository)
+    selection = select("main", repository.path)
+    assert selection.left_out == ()
+    assert selection.reason.startswith(f"all, because {reason}")
+
+
+def test_all_tests_run_without_git(repository: _Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine without git runs all tests."""
+    _law_and_commit(repository)
+    monkeypatch.setenv("PATH", "/nonexistent")
+    selection = select("main", repository.path)
+    assert selection.left_out == ()
+    assert selection.reason.startswith("all, because git does not start")
+
+
+@pytest.mark.parametrize(
+    ("options", "collected"),
+    [
+        pytest.param(["--changed-from=main"], ["tests/laws/test_nulls.py"], id="changed"),
+        pytest.param([], ["tests/charts/test_chart.py", "tests/laws/test_nulls.py"], id="all"),
+        pytest.param(
+            ["--changed-from=main", "--nightly"],
+            ["tests/charts/test_chart.py", "tests/laws/test_nulls.py"],
+            id="nightly",
+        ),
+    ],
+)
+def test_pytest_collects_the_selection(repository: _Repository, options: list[str], collected: list[str]) -> None:
+    """Pytest deselects what is left out; without the option and at night, it runs all tests."""
+    copied = ("pyproject.toml", "tests/conftest.py", "tests/selection/changed_paths.py")
+    for name in copied:
+        repository.write(name, (ROOT / name).read_text(encoding="utf-8"))
+    for name in ("tests/charts/test_chart.py", "tests/laws/test_nulls.py"):
+        repository.write(name, "def test_one() -> None: ...\n")
+    repository.commit()
+    repository.git("branch", "--force", "main")
+    _law(repository)
+    repository.write("tests/laws/test_nulls.py", "def test_one() -> None: pass\n")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "operator")])}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "--collect-only", "--quiet", *options],
+        cwd=repository.path,
+        env=environment,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert [line for line in done.stdout.splitlines() if "::" in line] == [f"{path}::test_one" for path in collected]
