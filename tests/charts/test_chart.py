@@ -10,7 +10,6 @@ import pytest
 import yaml
 from bayplan.settings.operator_settings import Settings, load_settings
 
-from hack.docs.chart_values import chart_readme
 from tests.charts.conftest import CHART, Helm
 from tests.charts.value_sets import VALUE_SETS
 
@@ -253,8 +252,3 @@ def _over(settings: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:
     """Return settings with overrides; the fields of leaderElection are merged, as Helm merges values."""
     election = settings.get("leaderElection", {}) | others.get("leaderElection", {})
     return {**settings, **others, "leaderElection": election}
-
-
-def test_the_readme_lists_the_values() -> None:
-    """The table in the chart's README equals values.yaml; `make docs` generates it."""
-    assert (CHART / "README.md").read_text(encoding="utf-8") == chart_readme()

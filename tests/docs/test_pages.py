@@ -1,4 +1,4 @@
-"""Links resolve, manifests are valid, and generated pages are up to date."""
+"""Links resolve and manifests are valid. `make check` compares the generated pages with the code."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from bayplan.validation.manifest_validation import ManifestValidation
 
 from hack.controlplane.launcher import ControlPlane, ControlPlaneError
 from hack.controlplane.schedulers import install_crds
-from hack.docs.__main__ import REFERENCE
-from hack.docs.__main__ import pages as reference_pages
 from tests.docs.markdown import ROOT, Page, pages
 
 PAGES = pages()
@@ -36,12 +34,6 @@ def test_every_page_is_in_the_index() -> None:
     index = ROOT / "docs" / "README.md"
     named = {(index.parent / link.target.partition("#")[0]).resolve() for link in _BY_PATH[index].links}
     assert {page.name for page in PAGES if "docs/" in page.name and page.path not in named | {index}} == set()
-
-
-@pytest.mark.parametrize("name", [pytest.param(name, id=name) for name in reference_pages()])
-def test_reference_pages_are_up_to_date(name: str) -> None:
-    """The committed page equals the generated one; `make docs` writes it."""
-    assert (REFERENCE / name).read_text(encoding="utf-8") == reference_pages()[name]
 
 
 def test_the_api_server_accepts_the_manifests(control_plane: ControlPlane) -> None:

@@ -15,7 +15,13 @@ from tests.selection.changed_paths import LIST, ROOT, PathLists, contains, selec
 
 _LISTS = PathLists.read()
 _GROUPS = set(_LISTS.groups)
-_TRACKED = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines()
+_TRACKED = subprocess.run(
+    ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+    cwd=ROOT,
+    check=True,
+    capture_output=True,
+    text=True,
+).stdout.splitlines()
 _FOLLOWED = ("tests/", "hack/", "benchmarks/", "examples/")
 
 
@@ -268,9 +274,9 @@ def test_pytest_collects_the_selection(repository: _Repository, options: list[st
         repository.write(name, (ROOT / name).read_text(encoding="utf-8"))
     for name in ("tests/charts/test_chart.py", "tests/laws/test_nulls.py"):
         repository.write(name, "def test_one() -> None: ...\n")
+    (repository.path / "tests/support").symlink_to(ROOT / "tests/support")
     repository.commit()
     repository.git("branch", "--force", "main")
-    _law(repository)
     repository.write("tests/laws/test_nulls.py", "def test_one() -> None: pass\n")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "operator")])}
     done = subprocess.run(

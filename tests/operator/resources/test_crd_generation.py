@@ -1,4 +1,4 @@
-"""Tests of the generated CRDs: structural, described, bounded, and equal to the committed files."""
+"""Tests of the generated CRDs: structural, described and bounded."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ import yaml
 from bayplan.resources.crd_generation import RESOURCES, definition_of, main, rendered, structural_schema
 from bayplan.resources.resource_model import CustomResource
 from pydantic import BaseModel, Field
-
-CRDS = Path(__file__).resolve().parents[3] / "crds"
 
 Schema = dict[str, Any]
 
@@ -136,10 +134,9 @@ def test_columns_show_fields_that_exist(resource: type[CustomResource]) -> None:
 
 
 @each_resource
-def test_the_committed_file_is_current(resource: type[CustomResource]) -> None:
-    """The file in crds/ equals the model and has no YAML aliases."""
-    text = (CRDS / f"{resource.definition.plural}.yaml").read_text(encoding="utf-8")
-    assert text == rendered(resource)
+def test_a_file_has_the_definition(resource: type[CustomResource]) -> None:
+    """A generated file contains the definition without YAML aliases; `make check` compares it with crds/."""
+    text = rendered(resource)
     assert not any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text))
     assert yaml.safe_load(text) == definition_of(resource)
 
