@@ -17,8 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from bayplan.kube.credentials import open_connection
 from bayplan.kube.http.connection import MERGE_PATCH, ApiConnection, ApiRequest, ConnectionOptions
-from bayplan.kube.kubeconfig_access import open_connection
 from bayplan.kube.timing import SystemClock
 
 from benchmarks.workload import NODES_PATH, PODS_PATH, Document, encoded, node

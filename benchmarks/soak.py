@@ -18,8 +18,8 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from bayplan.kube.credentials import open_connection
 from bayplan.kube.http.connection import ConnectionOptions
-from bayplan.kube.kubeconfig_access import open_connection
 from bayplan.kube.timing import SystemClock
 from bayplan.kube.watches.informer import Informer, Resource
 from rich.console import Console

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from bayplan.configuration.configuration_file import RunConfiguration
-from bayplan.kube.kubeconfig_access import from_kubeconfig, from_service_account
+from bayplan.kube.credentials import from_kubeconfig, from_service_account
 from bayplan.kube.leader_election import LeaderElection, LeadershipLostError
 from bayplan.kube.served_apis import CLAIMS
 from bayplan.process.garbage_collection import CollectorPause
@@ -77,7 +77,6 @@ class Operator:
     """One process.
 
     Args:
-        parts: All parts.
         settings: All settings of the operator; profiles are configured elsewhere.
         stopping: Called when the shutdown begins, with the seconds that it may take.
     """

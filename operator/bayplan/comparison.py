@@ -14,7 +14,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from bayplan.profiles.history_listing import ProfileHistory
+from bayplan.profiles.rollback import ProfileHistory
 from bayplan.resources.scheduler_profile import SHADOW_FIELDS
 from bayplan.simulation.admission import AdmittedCluster
 from bayplan.simulation.cluster_files import STANDARD_INPUT, Placed, read_cluster_files

@@ -23,8 +23,8 @@ from bayplan.gangs.group_sources import GroupSources, UsedApis
 from bayplan.gangs.group_status import GroupStatusWrites, OtherProcesses
 from bayplan.gangs.group_status_controller import GroupController
 from bayplan.introspection.cache_debugger import CacheDebugger
+from bayplan.kube.credentials import ConfiguredAccess
 from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
-from bayplan.kube.kubeconfig_access import ConfiguredAccess
 from bayplan.kube.leader_election import ElectionOptions, LeaderElection, LeaderEndpoint, WriteFence
 from bayplan.kube.readiness import Readiness
 from bayplan.kube.served_apis import DeviceApi, ServerWatch
@@ -34,7 +34,7 @@ from bayplan.kube.writes.claim_writes import ClaimWrites, StorageWrites
 from bayplan.kube.writes.cluster_writer import KubeWriter, WriterOptions
 from bayplan.process.loop_liveness import SHADOW_CALL_SECONDS, LoopLiveness, PluginWatchdog
 from bayplan.process.tracing import CycleTracer, tracer_of
-from bayplan.profiles.profile_ownership import ProfileOwnership
+from bayplan.profiles.desired_profiles import ProfileOwnership
 from bayplan.profiles.profile_sources import ConfiguredProfiles, CustomResourceProfiles, ProfileSource, ResourcePorts
 from bayplan.serving.deferred_server import DeferredServer, ServedParts
 from bayplan.settings.feature_gates import (
@@ -84,13 +84,10 @@ class Parts:
     """All parts of one process.
 
     Attributes:
-        access: Credentials.
         tracer: None without tracing.
         profiles: Custom resources, or the file of ``--config``.
-        group_statuses: Controller of the statuses of PodGroups.
         election: None without leader election.
         http: HTTP server; None if nothing is served.
-        server: Watch of the API server's version.
         recording: The record; None if nothing is recorded.
     """
 
@@ -120,8 +117,6 @@ def build_parts(settings: Settings, access: ConfiguredAccess, configuration: Run
     """Build all parts, each from those before it.
 
     Args:
-        settings: All settings of the operator; profiles are configured elsewhere.
-        access: Credentials.
         configuration: Run the profiles of this file instead of custom resources.
 
     Raises:

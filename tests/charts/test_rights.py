@@ -21,8 +21,8 @@ import pytest
 import yaml
 from aiohttp import web
 from bayplan.kube.access_reviews import AccessReviews
+from bayplan.kube.credentials import from_kubeconfig
 from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
-from bayplan.kube.kubeconfig_access import from_kubeconfig
 from bayplan.kube.timing import SystemClock
 
 from hack.controlplane.api_client import ApiClient

@@ -12,11 +12,11 @@ from urllib.parse import urlsplit
 
 import pytest
 from bayplan.gangs.group_sources import GroupSources
+from bayplan.kube.credentials import from_kubeconfig
 from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
-from bayplan.kube.kubeconfig_access import from_kubeconfig
 from bayplan.kube.timing import SystemClock
 from bayplan.kube.watches.cluster_informers import ClusterInformers
-from bayplan.profiles.profile_ownership import ProfileOwnership
+from bayplan.profiles.desired_profiles import ProfileOwnership
 from bayplan.profiles.profile_sources import CustomResourceProfiles, ResourcePorts
 from bayplan.settings.operator_settings import load_settings
 

@@ -20,8 +20,8 @@ from bayplan.gangs.group_status import (
 )
 from bayplan.gangs.group_status_controller import GroupController, GroupPace
 from bayplan.gangs.group_translation import NATIVE_VERSIONS
+from bayplan.kube.credentials import from_kubeconfig
 from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
-from bayplan.kube.kubeconfig_access import from_kubeconfig
 from bayplan.kube.timing import SystemClock
 from bayplan.kube.writes.api_dispatcher import ApiDispatcher
 from bayplan.kube.writes.cluster_writer import KubeWriter, WriterOptions

@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from bayplan.kube.credentials import from_kubeconfig, from_service_account, open_connection
 from bayplan.kube.custom_resources import ControllerRevision, ControllerRevisions
 from bayplan.kube.http.connection import (
     METADATA_ONLY,
@@ -20,7 +21,6 @@ from bayplan.kube.http.connection import (
     ApiRequest,
     ConnectionOptions,
 )
-from bayplan.kube.kubeconfig_access import from_kubeconfig, from_service_account, open_connection
 from bayplan.kube.timing import SystemClock
 from bayplan.kube.watches.informer import Informer, InformerOptions, Resource
 from bayplan.kube.writes.cluster_writer import KubeWriter, WriterOptions

@@ -13,17 +13,16 @@ import aiohttp
 import pytest
 from aiohttp import web
 from bayplan.kube.access_reviews import AccessReviews
+from bayplan.kube.credentials import from_kubeconfig
 from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
-from bayplan.kube.kubeconfig_access import from_kubeconfig
 from bayplan.kube.leader_election import NotLeadingError
 from bayplan.kube.readiness import Readiness
 from bayplan.kube.timing import SystemClock
 from bayplan.serving.authorization import COMMAND_AUDIENCE, RequestAuthorization
-from bayplan.serving.certificate import ServedCertificate
-from bayplan.serving.deferred_server import Listener
+from bayplan.serving.deferred_server import Listener, ServedCertificate
 from bayplan.serving.endpoint_paths import COMMAND_PATHS
 from bayplan.serving.http_server import HealthServer, Protection, protection_of
-from bayplan.settings.serving_settings import ServingSettings
+from bayplan.settings.operator_settings import ServingSettings
 from prometheus_client import CollectorRegistry, Gauge
 
 from hack.controlplane.launcher import ControlPlane, ControlPlaneError

@@ -14,9 +14,8 @@ import aiohttp
 import pytest
 from bayplan import app
 from bayplan.app import Operator
-from bayplan.kube.credentials import Credentials
+from bayplan.kube.credentials import ConfiguredAccess, Credentials
 from bayplan.kube.http.connection import ApiRequest, Lane
-from bayplan.kube.kubeconfig_access import ConfiguredAccess
 from bayplan.kube.leader_election import NotLeadingError
 from bayplan.resources.conditions import ConditionState
 from bayplan.settings.operator_settings import load_settings

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from bayplan.kube.credentials import Credentials
-from bayplan.kube.kubeconfig_access import ConfiguredAccess
+from bayplan.kube.credentials import ConfiguredAccess, Credentials
 from bayplan.settings.feature_gates import GATES
 from bayplan.settings.operator_settings import load_settings
 from bayplan.wiring import Parts, build_parts

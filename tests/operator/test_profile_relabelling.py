@@ -8,8 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 import pytest
+from bayplan.profiles.desired_profiles import ProfileOwnership
 from bayplan.profiles.profile_controller import ControllerPorts, ProfileController
-from bayplan.profiles.profile_ownership import ProfileOwnership
 from bayplan.resources.scheduler_profile import SchedulerProfile
 from bayplan.settings.profile_selection import ProfileSelection
 

@@ -14,7 +14,7 @@ import yaml
 _PROGRAM = """
 import asyncio, pathlib, sys
 import bayplan.cli.run
-from bayplan.kube.kubeconfig_access import from_kubeconfig
+from bayplan.kube.credentials import from_kubeconfig
 asyncio.run(from_kubeconfig(pathlib.Path(sys.argv[1])))
 print("\\n".join(sys.modules))
 """
@@ -82,10 +82,10 @@ def test_the_number_of_modules_is_bounded(imported: set[str]) -> None:
 _LATE = {
     # Before the operator is built.
     "bayplan/__init__.py": {"importlib"},
-    "bayplan/kube/kubeconfig_access.py": {"kubernetes"},
+    "bayplan/kube/credentials.py": {"kubernetes"},
     # While the operator is built.
     "bayplan/process/tracing.py": {"opentelemetry"},
-    "bayplan/kube/http/tls_context.py": {"cryptography"},
+    "bayplan/kube/http/byte_stream.py": {"cryptography"},
     "bayplan/wiring.py": {"bayplan"},
 }
 """Packages that the operator's functions import, by file; none is first imported between two scheduling cycles."""

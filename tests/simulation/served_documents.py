@@ -22,7 +22,7 @@ from bayplan.serving.http_server import HealthServer
 from bayplan.serving.operator_server import operator_server
 from bayplan.serving.served_page import PageBuilder
 from bayplan.settings.feature_gates import FeatureGates
-from bayplan.settings.serving_settings import ServingSettings
+from bayplan.settings.operator_settings import ServingSettings
 
 from scheduler_core.metrics.attempt_reports import AttemptHistory
 from scheduler_core.ports import Clock

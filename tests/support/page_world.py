@@ -14,7 +14,7 @@ from bayplan.kube.readiness import Readiness
 from bayplan.kube.served_apis import ServerSupport
 from bayplan.kube.writes.api_dispatcher import WriteMetrics
 from bayplan.page.page_sources import PageSources, Turns
-from bayplan.profiles.profile_readings import ProfileReading
+from bayplan.profiles.profile_status import ProfileReading
 
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.metrics.attempt_reports import AttemptHistory

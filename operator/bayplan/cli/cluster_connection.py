@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 import click
 
+from bayplan.kube.credentials import open_connection
 from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
-from bayplan.kube.kubeconfig_access import open_connection
 from bayplan.kube.timing import SystemClock
 from bayplan.settings.operator_settings import Settings, revision_namespace
 

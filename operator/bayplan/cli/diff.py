@@ -32,7 +32,7 @@ from bayplan.comparison import (
 from bayplan.page.report_documents import ReportDocuments, compared
 from bayplan.page.report_file import report_of
 from bayplan.page.simulated_documents import SimulatedDocuments, SimulationCommands
-from bayplan.profiles.history_listing import ProfileHistory, read_history
+from bayplan.profiles.rollback import ProfileHistory, read_history
 from bayplan.settings.feature_gates import FeatureGates, parse_feature_gates
 from bayplan.simulation.admission import AdmittedCluster, admit
 from bayplan.simulation.cluster_files import read_cluster_files

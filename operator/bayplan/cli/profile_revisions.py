@@ -12,11 +12,23 @@ from rich.text import Text
 
 from bayplan.cli.cluster_connection import ClusterChoice, cluster_options, kubeconfig_options
 from bayplan.kube.http.connection import ApiConnection
-from bayplan.profiles.controller_revision_format import StoredRevision
-from bayplan.profiles.history_listing import Body, ProfileHistory, condition, read_history
-from bayplan.profiles.promotion import plan_promotion, write_promotion
-from bayplan.profiles.rollback import Rollback, plan_rollback, wait_until_live, write
-from bayplan.profiles.spec_changes import as_yaml, changes, changes_summary, unified_diff
+from bayplan.profiles.revision_store import StoredRevision
+from bayplan.profiles.rollback import (
+    Body,
+    ProfileHistory,
+    Rollback,
+    as_yaml,
+    changes,
+    changes_summary,
+    condition,
+    plan_promotion,
+    plan_rollback,
+    read_history,
+    unified_diff,
+    wait_until_live,
+    write,
+    write_promotion,
+)
 from bayplan.resources.resource_model import format_time
 from bayplan.texts.printable import printable, printable_json, printable_record
 from bayplan.texts.tables import plain_table, text_of

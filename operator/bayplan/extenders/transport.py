@@ -24,7 +24,7 @@ from msgspec import Struct
 from yarl import URL
 
 from bayplan import __version__
-from bayplan.kube.http.tls_context import as_file, client_context
+from bayplan.kube.http.byte_stream import as_file, client_context
 from scheduler_core.config.profile_config import Extender, ExtenderTLSConfig
 from scheduler_core.errors import ConfigError, ExtenderError, Problem
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from bayplan.profiles.shadow_status import running_shadow, shadow_status
+from bayplan.profiles.profile_status import running_shadow, shadow_status
 from bayplan.resources.scheduler_profile import PlacementFigures, ResourceFigures, ShadowStatus
 from bayplan.texts.document_formats import read_answer
 from bayplan.texts.html_pages import report_renderers

@@ -1,14 +1,17 @@
 """Credentials of an API server, from the pod's service account or from a plain kubeconfig.
 
 A kubeconfig is plain if its user has a token, a token file or a client certificate in files. The client library reads
-all others (:mod:`bayplan.kube.kubeconfig_access`), because the library's import takes a fifth of the start-up time.
+all others (:mod:`bayplan.kube.credentials`), because the library's import takes a fifth of the start-up time.
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import logging
 import os
-from collections.abc import Mapping, Sequence
+import ssl
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,6 +19,11 @@ from typing import Any, TypeVar
 import msgspec
 import yaml
 from msgspec import Struct
+
+from bayplan.kube.http.byte_stream import client_context
+from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
+from scheduler_core.errors import ConfigError, Problem
+from scheduler_core.ports import Clock
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where the kubelet mounts the token and the certificate authority."""
@@ -172,3 +180,236 @@ def _named(entries: Sequence[Mapping[str, Any]], name: str, key: str, kind: type
         if entry.get("name") == name:
             return msgspec.convert(entry.get(key), kind)
     raise ValueError(f'no {key} "{name}"')
+
+
+_logger = logging.getLogger(__name__)
+
+
+class ConfiguredAccess:
+    """Access to a cluster by loaded credentials.
+
+    Certificates are loaded again when the content of their files changes: cert-manager, kubeadm and the kubelet renew
+    them in place.
+
+    Args:
+        reload: Loads it again in place; called at most once a minute and after HTTP 401.
+    """
+
+    def __init__(self, credentials: Credentials, reload: Callable[[], Awaitable[None]]) -> None:
+        self.credentials = credentials
+        self._reload = reload
+        self._fresh = True
+        self._certificates: tuple[bytes | str | None, ...] = ()
+        self._last_error = ""
+        self._ssl_context = self._renewed_context() if self.base_url.startswith("https") else None
+
+    @property
+    def base_url(self) -> str:
+        """Scheme, host, port and prefix."""
+        return str(self.credentials.host).rstrip("/")
+
+    @property
+    def ssl_context(self) -> ssl.SSLContext | None:
+        """The verifying TLS context; None for a plain HTTP URL.
+
+        Renewed certificates are in another context. OpenSSL only adds to a context: a removed authority would stay
+        trusted, and a certificate of another key type would stay beside the new one.
+        """
+        return self._ssl_context
+
+    @property
+    def server_hostname(self) -> str | None:
+        """``tls-server-name`` of the kubeconfig."""
+        return self.credentials.tls_server_name or None
+
+    @property
+    def proxy(self) -> str | None:
+        """``proxy-url`` of the kubeconfig."""
+        return self.credentials.proxy or None
+
+    async def authorization(self) -> str | None:
+        """Return the Authorization header after a reload; renewed certificates are loaded, too."""
+        if not self._fresh:
+            await self._reload()
+        self._fresh = False
+        if self._ssl_context is not None:
+            self._renew_certificates()
+        token = self.credentials.api_key.get("BearerToken")
+        return " ".join(str(token).split()) if token else None
+
+    def _renew_certificates(self) -> None:
+        try:
+            if self._read_certificates() != self._certificates:
+                self._ssl_context = self._renewed_context()
+                _logger.info("Loaded the renewed certificates for %s", self.base_url)
+            self._last_error = ""
+        except (OSError, ValueError) as error:
+            # The files may be read in the middle of a renewal; a lasting error is logged once.
+            if str(error) != self._last_error:
+                _logger.warning(
+                    "The certificates for %s cannot be loaded (%s); the last valid ones stay in use",
+                    self.base_url,
+                    error,
+                )
+            self._last_error = str(error)
+
+    def _renewed_context(self) -> ssl.SSLContext:
+        """Return a context with the current certificates.
+
+        Raises:
+            OSError: A file cannot be read, or the key does not belong to the certificate.
+            ValueError: The authority contains no certificate.
+        """
+        credentials, content = self.credentials, self._read_certificates()
+        context = client_context(
+            credentials.ca_cert_data or None,
+            credentials.ssl_ca_cert or None,
+            is_verified=credentials.verify_ssl,
+        )
+        if credentials.cert_file:
+            context.load_cert_chain(credentials.cert_file, keyfile=credentials.key_file or None)
+        self._certificates = content
+        return context
+
+    def _read_certificates(self) -> tuple[bytes | str | None, ...]:
+        credentials = self.credentials
+        files = (credentials.ssl_ca_cert, credentials.cert_file, credentials.key_file)
+        return credentials.ca_cert_data, *(Path(file).read_bytes() if file else None for file in files)
+
+
+async def from_kubeconfig(path: Path | None = None, context: str | None = None) -> ConfiguredAccess:
+    """Return the access that a kubeconfig configures.
+
+    Args:
+        path: The file; None for ``$KUBECONFIG`` or ``~/.kube/config``.
+        context: Name of the context; None for the current one.
+
+    Raises:
+        ConfigError: The file does not exist or cannot be used.
+    """
+    if path is not None and not await asyncio.to_thread(path.is_file):
+        raise ConfigError([Problem("", f"kubeconfig {path} does not exist; set --kubeconfig or KUBECONFIG")])
+    credentials = Credentials()
+    try:
+        return ConfiguredAccess(credentials, await _loaded_kubeconfig(path, context, credentials))
+    except (ValueError, OSError) as error:
+        where = path or "at $KUBECONFIG or ~/.kube/config"
+        raise ConfigError([Problem("", f"kubeconfig {where} cannot be used: {error}; correct it")]) from error
+
+
+async def _loaded_kubeconfig(
+    path: Path | None, context: str | None, credentials: Credentials
+) -> Callable[[], Awaitable[None]]:
+    """Load a kubeconfig, and return the function that loads it again.
+
+    The file itself is read again when it changes: kubeadm renews the certificates in it.
+    """
+    files = kubeconfig_files(path)
+    content, load = _contents(files), await _loader(path, context, credentials)
+    # `kubectl config use-context` must not lead a running process to another cluster.
+    context = context or _current_context(content)
+
+    async def reload() -> None:
+        nonlocal content, load
+        newest = _contents(files)
+        if newest == content:
+            return await load()
+        content, changed = newest, Credentials()
+        try:
+            newest_load = await _loader(path, context, changed)
+        except (ValueError, OSError) as error:
+            _logger.warning("The changed kubeconfig cannot be used (%s); the last valid one stays in use", error)
+            return await load()
+        if changed.host != credentials.host:
+            _logger.warning("The changed kubeconfig has another server, %s; restart to connect to it", changed.host)
+            return await load()
+        vars(credentials).update(vars(changed))
+        load = newest_load
+        return None
+
+    return reload
+
+
+def _current_context(content: Sequence[bytes]) -> str | None:
+    """Return the current context of a kubeconfig of several files: the first one that has it decides."""
+    try:
+        documents = [yaml.safe_load(each) for each in content]
+    except yaml.YAMLError:
+        return None
+    found = (each["current-context"] for each in documents if isinstance(each, dict) and each.get("current-context"))
+    return next((str(name) for name in found), None)
+
+
+def _contents(files: Sequence[Path]) -> tuple[bytes, ...]:
+    return tuple(file.read_bytes() if file.is_file() else b"" for file in files)
+
+
+async def _loader(path: Path | None, context: str | None, credentials: Credentials) -> Callable[[], Awaitable[None]]:
+    """Load a kubeconfig, and return the function that loads its token and its files again."""
+    try:
+        plain = PlainKubeconfig(path, context)
+        plain.load(credentials)
+    except (ValueError, OSError):
+        return await _loader_of_library(path, context, credentials)
+
+    async def reload() -> None:
+        plain.load(credentials)
+
+    return reload
+
+
+async def _loader_of_library(
+    path: Path | None, context: str | None, credentials: Credentials
+) -> Callable[[], Awaitable[None]]:
+    """Load a kubeconfig of any form as :func:`_loader`; invalid ones get the library's message."""
+    # Imported here because most kubeconfigs are plain, and the library is a quarter of all modules.
+    from kubernetes.aio import config  # noqa: PLC0415
+    from kubernetes.aio.config.config_exception import ConfigException  # noqa: PLC0415
+
+    try:
+        loader = await config.load_kube_config(  # type: ignore[no-untyped-call]  # the library has no annotations
+            config_file=None if path is None else str(path),
+            context=context,
+            client_configuration=credentials,
+            persist_config=False,
+        )
+    except (ConfigException, yaml.YAMLError, TypeError, AttributeError) as error:
+        raise ValueError(str(error)) from error
+
+    async def reload() -> None:
+        await loader.load_and_set(credentials)
+
+    return reload
+
+
+async def from_service_account(directory: Path = SERVICE_ACCOUNT) -> ConfiguredAccess:
+    """Return the access of the pod's service account.
+
+    Args:
+        directory: Has the token and the certificate authority.
+
+    Raises:
+        ConfigError: This process does not run in a pod with a service account token.
+    """
+    credentials = Credentials()
+
+    async def reload() -> None:
+        load_service_account(credentials, directory)
+
+    try:
+        await reload()
+        return ConfiguredAccess(credentials, reload)
+    except OSError as error:
+        problem = Problem("", f"not running in a cluster: {error}; set --kubeconfig")
+        raise ConfigError([problem]) from error
+
+
+async def open_connection(
+    kubeconfig: Path | None, context: str | None, options: ConnectionOptions, clock: Clock
+) -> ApiConnection:
+    """Open a connection with a kubeconfig.
+
+    Raises:
+        ConfigError: The credentials cannot be loaded.
+    """
+    return ApiConnection(await from_kubeconfig(kubeconfig, context), options, clock)

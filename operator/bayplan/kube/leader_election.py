@@ -56,7 +56,6 @@ class WriteFence:
     """Fence that the leader election opens until a time; open forever without leader election.
 
     Args:
-        clock: Its monotonic time decides.
         lease: The Lease as ``namespace/name``; "" without leader election.
 
     Attributes:

@@ -137,7 +137,6 @@ class _Api(Struct, frozen=True):
 
     Attributes:
         consequence: What does not work without it.
-        older: Versions that are read instead.
     """
 
     version: str
@@ -185,9 +184,6 @@ class _Version(Struct, frozen=True, rename="camel"):
 
 class ServerWatch:
     """Looks up the API server's version and APIs, and logs them when they change.
-
-    Args:
-        reads_pages: Returns whether the API server has refused to stream a list.
 
     Attributes:
         support: Result of the last lookup.

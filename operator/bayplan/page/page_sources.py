@@ -13,7 +13,7 @@ from bayplan.introspection.status_model import ProfileState
 from bayplan.kube.readiness import Readiness
 from bayplan.kube.served_apis import ServerSupport
 from bayplan.kube.writes.api_dispatcher import WriteMetrics
-from bayplan.profiles.profile_readings import ProfileReading
+from bayplan.profiles.profile_status import ProfileReading
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.metrics.attempt_reports import AttemptHistory
 from scheduler_core.model.pod import Pod

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from bayplan.introspection.shadow_report import shadow_report
 from bayplan.introspection.status_model import ExtenderState, ProfileState
 from bayplan.page.page_sources import PageSources, Turns
-from bayplan.profiles.controller_revision_format import StoredRevision
-from bayplan.profiles.profile_readings import ProfileReading
+from bayplan.profiles.profile_status import ProfileReading
+from bayplan.profiles.revision_store import StoredRevision
 from bayplan.resources.resource_model import format_time
 
 RESOURCES, CONFIGURATION = "resources", "configuration"

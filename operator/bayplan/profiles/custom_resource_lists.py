@@ -32,9 +32,7 @@ class Listed(Struct, frozen=True):
     """The kinds to list, and how often.
 
     Attributes:
-        what: Name of the kinds for the log.
         kinds: In the order in which they are listed.
-        seconds: Interval between lists.
     """
 
     what: str
@@ -66,14 +64,7 @@ class ListReceiver(Protocol):
 
 
 class ResourceLists:
-    """Periodic lists of some kinds.
-
-    Args:
-        listed: The kinds.
-        reader: Lists them.
-        receiver: Receives the lists.
-        clock: Clock.
-    """
+    """Periodic lists of some kinds."""
 
     def __init__(self, listed: Listed, reader: ListReader, receiver: ListReceiver, clock: Clock) -> None:
         self._listed = listed

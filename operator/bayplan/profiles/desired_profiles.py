@@ -12,16 +12,127 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from msgspec import Struct
 from pydantic import BaseModel
 
-from bayplan.profiles.plugin_config_validation import DesiredPluginConfig, PluginConfigValidation
+from bayplan.resources.plugin_config import PluginConfig
 from bayplan.resources.resource_model import ObjectMeta
 from bayplan.resources.scheduler_profile import SchedulerProfile
 from bayplan.settings.profile_selection import ProfileSelection
+from scheduler_core.config import plugin_set_types as plugins_config
+from scheduler_core.config.plugin_args import IN_TREE_ARGS, read_args
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.config.validation import did_you_mean, path_steps
 from scheduler_core.errors import ConfigError, Problem
+from scheduler_core.framework.registry import Registry, unknown_config_problem
 from scheduler_core.shadows.shadow_settings import DEFAULT_BUDGET_PERCENT, ShadowSettings
+
+_MAX_REFERRERS = 256
+
+
+class DesiredPluginConfig(Struct, frozen=True):
+    """Validated PluginConfig.
+
+    Attributes:
+        plugin: The plugin that it configures, "" if that cannot be read.
+        entry: Its entry in a profile; None if it is invalid.
+        args: Its validated args, from which profiles that refer to it are built; None if it has none or is invalid.
+        problems: The problems; paths begin with ``spec``.
+        referenced_by: Names of profiles that refer to it, as many as fit in the status.
+        reference_count: Number of profiles that refer to it.
+    """
+
+    meta: ObjectMeta
+    plugin: str
+    entry: plugins_config.PluginConfig | None
+    args: BaseModel | None
+    problems: tuple[Problem, ...]
+    referenced_by: tuple[str, ...]
+    reference_count: int
+    status: Mapping[str, Any]
+
+
+class _Args(Struct, frozen=True):
+    """Result of validating the args of one PluginConfig.
+
+    Attributes:
+        key: The plugin, and the args as text: in Python 1 and True are equal, in a manifest they are not.
+        args: The validated args; None if the plugin takes none or they are invalid.
+        problems: The problems; paths begin with ``spec``.
+    """
+
+    key: tuple[str, str]
+    args: BaseModel | None = None
+    problems: tuple[Problem, ...] = ()
+
+
+class PluginConfigValidation:
+    """Validation of PluginConfig objects; the args of an object are validated again only when they change."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._validated: dict[str, _Args] = {}
+
+    def validate(
+        self, bodies: Iterable[Mapping[str, Any]], references: Mapping[str, tuple[str, ...]]
+    ) -> tuple[DesiredPluginConfig, ...]:
+        """Validate all PluginConfig objects; results of objects that are not among them are dropped.
+
+        Returns:
+            A result for each, sorted by name.
+        """
+        before, self._validated = self._validated, {}
+        results = [self._result(body, references, before) for body in bodies]
+        return tuple(sorted(results, key=lambda config: config.meta.name))
+
+    def _result(
+        self, body: Mapping[str, Any], references: Mapping[str, tuple[str, ...]], before: Mapping[str, _Args]
+    ) -> DesiredPluginConfig:
+        meta = ObjectMeta.model_validate(body["metadata"])
+        spec, status = body.get("spec"), body.get("status")
+        plugin = spec.get("plugin") if isinstance(spec, Mapping) else None
+        entry, args, problems = None, None, tuple[Problem, ...]()
+        try:
+            entry = PluginConfig.from_object({name: value for name, value in body.items() if name != "status"}).entry()
+        except ConfigError as error:
+            problems = error.problems
+        else:
+            key = (entry.name, repr(entry.args))
+            validated = before.get(meta.name)
+            if validated is None or validated.key != key:
+                validated = _validate_args(key, entry, self._registry)
+            self._validated[meta.name] = validated
+            args, problems = validated.args, validated.problems
+        referrers = sorted(profile for profile, names in references.items() if meta.name in names)
+        return DesiredPluginConfig(
+            meta=meta,
+            plugin=plugin if isinstance(plugin, str) else "",
+            entry=None if problems else entry,
+            args=args,
+            problems=problems,
+            referenced_by=tuple(referrers[:_MAX_REFERRERS]),
+            reference_count=len(referrers),
+            status=status if isinstance(status, Mapping) else {},
+        )
+
+
+def _validate_args(key: tuple[str, str], entry: plugins_config.PluginConfig, registry: Registry) -> _Args:
+    unknown = unknown_config_problem(entry.name, registry)
+    if unknown:
+        return _Args(key, problems=(Problem("spec.plugin", unknown),))
+    kind = registry.get(entry.name)
+    model = IN_TREE_ARGS.get(entry.name) if kind is None else kind.args_model
+    if model is not None:
+        try:
+            return _Args(key, read_args(entry.name, model, entry.args, "spec.args"))
+        except ConfigError as error:
+            return _Args(key, problems=error.problems)
+    fields = sorted(set(entry.args) - {"apiVersion", "kind"})
+    if fields:
+        message = f'plugin "{entry.name}" takes no args; remove {", ".join(fields)}'
+        return _Args(key, problems=(Problem("spec.args", message),))
+    return _Args(key)
+
 
 DEFAULT_SCHEDULER = "default-scheduler"
 _ALL_PERCENT = 100
@@ -33,15 +144,11 @@ class DesiredProfile:
     """Validated SchedulerProfile.
 
     Attributes:
-        meta: Its metadata.
-        scheduler_name: The scheduler name that it claims.
         holds_name: Whether the claim is granted; only then may it run, also an earlier revision.
         config: The profile to build: complete if there are no problems, otherwise without its invalid parts, to find
             the problems of the rest; None if nothing is left to validate.
         problems: The problems so far; paths prefix with ``spec``.
-        args: Validated args by plugin, of the PluginConfigs that it refers to.
         origins: For each entry of ``config.plugin_config``, where it was written, such as ``pluginConfigRefs[0]``.
-        status: The status of the object.
         name_is_reserved: Whether the claim is rejected because the name is kube-scheduler's.
         shadow: How a shadow is run; None for other profiles. A shadow claims no scheduler name.
     """
@@ -111,13 +218,7 @@ def desired_state(
 
     Args:
         profiles: SchedulerProfile objects from the API server; one that is being deleted is ignored.
-        plugin_configs: PluginConfig objects, likewise.
-        validation: Validates the PluginConfigs; it stores results between two calls.
-        allow_default_scheduler: Whether a profile may use kube-scheduler's own name.
         selection: The profiles that this process serves; None for all.
-
-    Returns:
-        The desired state.
     """
     claims = sorted((_Claim(body) for body in profiles if not _is_going(body)), key=lambda claim: claim.age)
     configs = validation.validate(
@@ -272,12 +373,7 @@ def _validate(
 
 
 def missing_plugin_config(name: str, known: Iterable[str]) -> str:
-    """Return the message for a reference to a PluginConfig that does not exist.
-
-    Args:
-        name: The referenced name.
-        known: The existing PluginConfigs.
-    """
+    """Return the message for a reference to a PluginConfig that does not exist."""
     return f'there is no PluginConfig "{name}"{did_you_mean(name, known)}; create it or correct the name'
 
 
@@ -309,3 +405,104 @@ def _resolve_references(
         elif earlier is None and found.entry is not None:
             resolved[f"pluginConfigRefs[{index}]"] = found
     return resolved, problems
+
+
+QueueSort = tuple[str, str]
+"""The plugin's name and its args in a comparable form."""
+
+
+class ProfileQueueSort(Struct, frozen=True):
+    """QueueSort of one profile.
+
+    Attributes:
+        live: The live QueueSort; None if the profile is not live.
+        wanted: The QueueSort of its spec; None if the spec cannot be built, so that the live one stays.
+    """
+
+    profile: str
+    live: QueueSort | None
+    wanted: QueueSort | None
+
+
+class QueueSortDecision(Struct, frozen=True):
+    """The profiles that may go live now.
+
+    Attributes:
+        waiting: Profiles that may not yet, each with the profiles that disagree.
+    """
+
+    ready: frozenset[str]
+    waiting: dict[str, tuple[str, ...]]
+
+
+def decide_queue_sort(profiles: Sequence[ProfileQueueSort]) -> QueueSortDecision:
+    """Decide which profiles may go live together.
+
+    Args:
+        profiles: All profiles that are or would be live, oldest first.
+
+    Returns:
+        The decision. While no profile is live, the oldest profile's QueueSort is used.
+    """
+    live = [profile for profile in profiles if profile.live is not None]
+    if live:
+        wanted = {profile.wanted or profile.live for profile in live}
+        order = wanted.pop() if len(wanted) == 1 else live[0].live
+    else:
+        order = next((profile.wanted for profile in profiles if profile.wanted is not None), None)
+    ready = frozenset(profile.profile for profile in profiles if profile.wanted is not None and profile.wanted == order)
+    deciding = live or [profile for profile in profiles if profile.profile in ready]
+    waiting = {
+        profile.profile: tuple(
+            sorted(
+                other.profile
+                for other in deciding
+                if other.profile != profile.profile and (other.wanted or other.live) != profile.wanted
+            )
+        )
+        for profile in profiles
+        if profile.wanted is not None and profile.profile not in ready
+    }
+    return QueueSortDecision(ready, waiting)
+
+
+class ProfileOwnership:
+    """Which process serves which profiles, as of the last reconcile.
+
+    Args:
+        selection: The profiles of this process; None for all.
+    """
+
+    def __init__(self, selection: ProfileSelection | None) -> None:
+        self.selection = selection
+        self.elsewhere: frozenset[str] = frozenset()
+        self._here: frozenset[str] = frozenset()
+        self._uids: frozenset[str] | None = None
+
+    def has_new_profiles(self, profiles: Iterable[Mapping[str, Any]]) -> bool:
+        """Return whether an existing profile has just been selected for this process.
+
+        Args:
+            profiles: All SchedulerProfile objects from the API server.
+        """
+        if self.selection is None or self._uids is None:
+            return False
+        for body in profiles:
+            metadata = body["metadata"]
+            if metadata.get("uid", "") not in self._uids and self.selection.matches(metadata.get("labels") or {}):
+                return True
+        return False
+
+    def serves(self, scheduler_name: str) -> bool | None:
+        """Return whether this process serves a scheduler name; None if no process does."""
+        if scheduler_name in self.elsewhere:
+            return False
+        return True if scheduler_name in self._here else None
+
+    def update(self, desired: DesiredState) -> bool:
+        """Store the profiles to serve from now on."""
+        changed = desired.elsewhere != self.elsewhere
+        self.elsewhere = desired.elsewhere
+        self._here = frozenset(profile.scheduler_name for profile in desired.profiles if profile.holds_name)
+        self._uids = frozenset(profile.meta.uid for profile in desired.profiles)
+        return changed

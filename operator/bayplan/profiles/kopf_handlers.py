@@ -64,7 +64,6 @@ class Watched(Struct, frozen=True):
     """Receiver of a kind's events.
 
     Attributes:
-        watcher: Receives the objects.
         request_list: Called after kopf listed the kind: kopf does not report what was deleted while its watch was
             interrupted, so the operator lists the kind, too.
     """
@@ -90,7 +89,6 @@ class Webhook(Struct, frozen=True):
     Attributes:
         address: Host and port to listen on.
         files: Returns the files of the certificate and of its key when they can be served.
-        review: Reviews an object.
         plugin_configs: Returns the stored PluginConfigs; called in the scheduler's loop, as ``files``.
     """
 

@@ -22,19 +22,31 @@ from msgspec import Struct, field
 
 from bayplan.extenders.http_extender import extender_states
 from bayplan.kube.timing import Backoff
-from bayplan.profiles.applied_profile import AppliedProfile, ProfileFindings
-from bayplan.profiles.controller_revision_format import origin_of
-from bayplan.profiles.desired_profiles import desired_state
-from bayplan.profiles.plugin_config_validation import DesiredPluginConfig, PluginConfigValidation
-from bayplan.profiles.profile_events import plugin_config_events, profile_events
-from bayplan.profiles.profile_ownership import ProfileOwnership
-from bayplan.profiles.profile_readings import ProfileReading, reading_of
-from bayplan.profiles.profile_rollout import ProfileRollout
-from bayplan.profiles.profile_status import Progress, plugin_config_status, profile_status
-from bayplan.profiles.revision_store import RevisionHistory, RevisionStore
-from bayplan.profiles.shadow_rollout import ShadowRollout
-from bayplan.profiles.shadow_status import running_shadow
-from bayplan.profiles.status_publisher import StatusPublisher, StatusSource, StatusWriter
+from bayplan.profiles.desired_profiles import (
+    DesiredPluginConfig,
+    PluginConfigValidation,
+    ProfileOwnership,
+    desired_state,
+)
+from bayplan.profiles.profile_rollout import ProfileRollout, ShadowRollout
+from bayplan.profiles.profile_status import (
+    AppliedProfile,
+    ProfileFindings,
+    ProfileReading,
+    Progress,
+    plugin_config_status,
+    profile_status,
+    reading_of,
+    running_shadow,
+)
+from bayplan.profiles.revision_store import RevisionHistory, RevisionStore, origin_of
+from bayplan.profiles.status_publisher import (
+    StatusPublisher,
+    StatusSource,
+    StatusWriter,
+    plugin_config_events,
+    profile_events,
+)
 from bayplan.resources.conditions import ConditionState, problems_message
 from bayplan.resources.object_store import Body, ObjectStore
 from bayplan.resources.plugin_config import PluginConfig
@@ -59,9 +71,6 @@ class ControllerPorts(Struct, frozen=True):
     """The ports of the controller.
 
     Attributes:
-        revisions: ControllerRevisions in the operator's namespace.
-        statuses: Status subresources.
-        clock: Clock.
         statuses_due: Set when statuses may differ from what was written.
         on_served_elsewhere: Called when a scheduler name starts or stops being served by another process.
     """
@@ -76,14 +85,7 @@ class ControllerPorts(Struct, frozen=True):
 class ProfileController:
     """Reconciler of SchedulerProfiles and PluginConfigs.
 
-    Args:
-        scheduler: Builds and runs the profiles.
-        ports: Ports of the controller.
-        allow_default_scheduler: Whether a profile may use kube-scheduler's own name.
-        served: Receives the profiles that this process serves.
-
     Attributes:
-        history: Stored revisions.
         reconciles: Number of reconciles of profiles (:data:`RECONCILED`) and of writes of their results
             (:data:`PUBLISHED`), by result: ``success``, ``error`` (a request refused or lost) or ``fault`` (a bug).
     """

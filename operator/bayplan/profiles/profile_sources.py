@@ -19,14 +19,14 @@ from msgspec import Struct, field
 
 from bayplan.configuration.configuration_file import RunConfiguration, build_profiles
 from bayplan.gangs.bayplan_group_source import BayplanGroups
+from bayplan.kube.credentials import ConfiguredAccess
 from bayplan.kube.custom_resources import ControllerRevisions, CustomResources
 from bayplan.kube.http.connection import ApiConnection
-from bayplan.kube.kubeconfig_access import ConfiguredAccess
 from bayplan.kube.timing import Backoff
 from bayplan.profiles.custom_resource_lists import GROUPS, PROFILES, ResourceLists
+from bayplan.profiles.desired_profiles import ProfileOwnership
 from bayplan.profiles.profile_controller import ControllerPorts, ProfileController
-from bayplan.profiles.profile_ownership import ProfileOwnership
-from bayplan.profiles.profile_readings import ProfileReading
+from bayplan.profiles.profile_status import ProfileReading
 from bayplan.resources.conditions import ConditionState
 from bayplan.resources.plugin_config import PluginConfig
 from bayplan.resources.pod_group import PodGroup
@@ -71,11 +71,6 @@ class ResourcePorts(Struct, frozen=True):
     """The ports that custom resources are read by, and the receiver of PodGroups.
 
     Attributes:
-        connection: Connection to the API server.
-        access: Credentials for kopf's own connection.
-        groups: Receives PodGroups.
-        clock: Clock.
-        served: Receives the profiles that this process serves.
         statuses_due: Set when statuses may differ from what was written.
         on_served_elsewhere: Called when a scheduler name starts or stops being served by another process.
         make_review: Makes the review of the admission webhook; called in a thread, because it imports modules.
@@ -92,13 +87,7 @@ class ResourcePorts(Struct, frozen=True):
 
 
 class CustomResourceProfiles:
-    """SchedulerProfiles and PluginConfigs, and PodGroups beside them, from the API server.
-
-    Args:
-        scheduler: Builds and runs the profiles.
-        ports: Source of the objects and receiver of the groups.
-        settings: Settings of the operator.
-    """
+    """SchedulerProfiles and PluginConfigs, and PodGroups beside them, from the API server."""
 
     def __init__(self, scheduler: Scheduler, ports: ResourcePorts, settings: Settings) -> None:
         clock = ports.clock
@@ -208,10 +197,6 @@ class CustomResourceProfiles:
 
 class ConfiguredProfiles:
     """The profiles of one KubeSchedulerConfiguration, which never change.
-
-    Args:
-        scheduler: Builds and runs the profiles.
-        configuration: The parsed file.
 
     Raises:
         ConfigError: With every problem of every profile.

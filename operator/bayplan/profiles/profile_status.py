@@ -5,35 +5,270 @@ A change of a condition is written at once, while counts change with every pod a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from bayplan.extenders.http_extender import ExtenderState
-from bayplan.profiles.applied_profile import ProfileFindings
-from bayplan.profiles.contested_condition import CONTESTED, contested, last_lost_time
-from bayplan.profiles.plugin_config_validation import DesiredPluginConfig
-from bayplan.profiles.shadow_status import RunningShadow, shadow_conditions, shadow_status
+from bayplan.profiles.desired_profiles import DesiredPluginConfig, DesiredProfile
+from bayplan.profiles.revision_store import StoredRevision
 from bayplan.resources.conditions import (
     Condition,
     ConditionUpdate,
     cut_text,
+    find_condition,
     problems_message,
     read_conditions,
     set_condition,
 )
 from bayplan.resources.plugin_config import PluginConfigStatus
 from bayplan.resources.scheduler_profile import (
+    MAX_REASON_LENGTH,
+    CarriedForward,
+    Difference,
     ExtenderStatus,
+    NotCompared,
+    PlacementFigures,
     QueueCounts,
     ResolvedPlugin,
     ResolvedPoint,
+    ResourceFigures,
     SchedulerProfileStatus,
+    ScoreDifference,
+    ShadowStatus,
 )
+from scheduler_core.config.profile_config import ProfileConfig
+from scheduler_core.errors import Problem
 from scheduler_core.framework.registry import ResolvedPlugins
 from scheduler_core.metrics.profile_metrics import LostBind
+from scheduler_core.scheduler import Scheduler
+from scheduler_core.shadows.shadow_settings import ShadowSettings
+
+
+class ProfileFindings(Struct, frozen=True):
+    """What validation and activation found about a profile.
+
+    Attributes:
+        live_revision: The revision that runs, "" if none does.
+        waiting_for: Profiles with another QueueSort; None if it does not wait.
+        name_is_reserved: Whether the claim is rejected because the name is kube-scheduler's.
+        shadow: How a shadow is run; None for other profiles.
+    """
+
+    generation: int
+    scheduler_name: str
+    holds_name: bool
+    problems: tuple[Problem, ...] = ()
+    live_revision: str = ""
+    resolved: ResolvedPlugins = field(default_factory=dict)
+    waiting_for: tuple[str, ...] | None = None
+    name_is_reserved: bool = False
+    shadow: ShadowSettings | None = None
+
+
+class AppliedProfile(Struct, frozen=True):
+    """A profile after its desired state was applied.
+
+    Attributes:
+        findings: What validation, build and activation found.
+        activated: The revision that went live from the current spec in this step and is to be stored; None for none.
+    """
+
+    desired: DesiredProfile
+    findings: ProfileFindings
+    activated: ProfileConfig | None = None
+
+
+CONTESTED = "Contested"
+CONTESTED_SECONDS = 600.0
+"""Duration for which a profile counts as contested after a lost bind."""
+
+_REMEDY = (
+    "The pod's event Scheduled, if it has one, names the rival. Use this schedulerName in this profile only: stop the "
+    "other scheduler or rename one of the two, and do not bind pods of this name by other means."
+)
+
+
+def last_lost_time(lost: LostBind | None, written: Mapping[str, Any]) -> datetime | None:
+    """Return when a bind was last lost, as recorded by this process or in the status.
+
+    Args:
+        lost: The last bind that this process has lost.
+
+    Returns:
+        The time, None for never.
+    """
+    if lost is not None:
+        return lost.when
+    text = written.get("lastLostBindTime")
+    try:
+        return datetime.fromisoformat(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
+
+
+def contested(
+    lost_binds: int, lost: LostBind | None, last_time: datetime | None, conditions: tuple[Condition, ...], now: datetime
+) -> ConditionUpdate:
+    """Make the condition Contested.
+
+    Args:
+        lost: The last of them.
+        last_time: See :func:`last_lost_time`.
+        conditions: The current conditions, whose message stays if this process has lost no bind.
+    """
+    if last_time is None or now - last_time >= timedelta(seconds=CONTESTED_SECONDS):
+        minutes = round(CONTESTED_SECONDS / 60)
+        return ConditionUpdate(
+            CONTESTED,
+            "False",
+            "Uncontested",
+            f"No other client has bound a pod of this profile in the last {minutes} min.",
+        )
+    old = find_condition(conditions, CONTESTED)
+    if lost is None:
+        message = old.message if old is not None and old.status == "True" else f"A bind was lost to a rival. {_REMEDY}"
+    else:
+        last = f"pod {lost.pod} to node {lost.rival_node_name}, while this profile was binding it to {lost.node_name}"
+        prefix = (
+            "" if lost_binds == 1 else f"{lost_binds} pods of this profile since the operator started, the last was "
+        )
+        message = f"Another client has bound {prefix}{last}. {_REMEDY}"
+    return ConditionUpdate(CONTESTED, "True", "BindsLostToRival", message)
+
+
+if TYPE_CHECKING:
+    from scheduler_core.shadows.comparison_record import ShadowDifference
+    from scheduler_core.shadows.ledger import LedgerFigures, StateFigures
+    from scheduler_core.shadows.shadow import Shadow
+
+_MAX_ERROR_LENGTH = 4096
+_MAX_RESOURCES = 32
+
+
+class RunningShadow(Struct, frozen=True):
+    """A shadow that runs.
+
+    Attributes:
+        is_paused: Whether it pauses after repeated errors.
+    """
+
+    shadow: Shadow
+    has_live_profile: bool
+    is_paused: bool
+
+
+def running_shadow(scheduler: Scheduler, name: str) -> RunningShadow | None:
+    """Return the shadow of a name with its results; None if it does not run."""
+    shadow = scheduler.shadows.get(name)
+    if shadow is None:
+        return None
+    context = scheduler.context
+    return RunningShadow(
+        shadow, shadow.settings.shadow_of in context.profiles, shadow.paused_until > context.clock.now()
+    )
+
+
+def shadow_conditions(findings: ProfileFindings, running: RunningShadow | None) -> Iterator[ConditionUpdate]:
+    """Yield the conditions Ready and Comparing."""
+    assert findings.shadow is not None
+    live, of = findings.live_revision, findings.shadow.shadow_of
+    if running is None:
+        message = "No revision runs because the spec is invalid; see condition Accepted."
+        yield ConditionUpdate("Ready", "False", "NotLive", message)
+        yield ConditionUpdate("Comparing", "False", "NotRunning", message)
+        return
+    if findings.problems:
+        message = f"Revision {live}, the last good one, keeps running as a shadow; see condition Accepted."
+        yield ConditionUpdate("Ready", "True", "LastGoodRevision", message)
+    else:
+        yield ConditionUpdate("Ready", "True", "Shadow", f"Revision {live} is a shadow of {of} and binds no pods.")
+    if not running.has_live_profile:
+        message = f"No live profile of this process has the scheduler name {of}; correct shadowOf, or create it."
+        yield ConditionUpdate("Comparing", "False", "NoLiveProfile", message)
+    elif running.is_paused:
+        message = "The shadow failed several times in a row and pauses for a minute; see status.shadow.lastError."
+        yield ConditionUpdate("Comparing", "False", "Paused", message)
+    else:
+        settings = running.shadow.settings
+        sample = f"{settings.sample_percent} % of the decisions of {of} are made again"
+        message = f"{sample}, within {settings.budget_percent} % of the scheduler's time."
+        yield ConditionUpdate("Comparing", "True", "Comparing", message)
+
+
+def shadow_status(running: RunningShadow | None) -> ShadowStatus | None:
+    """Return the results of a shadow; None if it does not run."""
+    if running is None:
+        return None
+    shadow, record = running.shadow, running.shadow.record
+    kinds = {kind.value: count for kind, count in record.kinds.items()}
+    return ShadowStatus(
+        live_revision=shadow.live_revision or None,
+        since=record.since,
+        decided=record.decided,
+        compared=record.compared,
+        agreed=record.agreed,
+        differed=record.differed,
+        other_node=kinds.get("OtherNode", 0),
+        would_reject=kinds.get("WouldReject", 0),
+        would_place=kinds.get("WouldPlace", 0),
+        not_compared=tuple(NotCompared(reason=each, count=count) for each, count in sorted(record.skipped.items())),
+        errors=record.errors,
+        last_error=cut_text(record.last_error, _MAX_ERROR_LENGTH) or None,
+        seconds=f"{shadow.budget.spent:.3f}",
+        score_difference=ScoreDifference(
+            live=_decimal(record.live_points.average), shadow=_decimal(record.shadow_points.average)
+        ),
+        carried_forward=None if record.figures is None else _carried(record.figures),
+        differences=tuple(_difference(each) for each in reversed(record.differences)),
+    )
+
+
+def _decimal(value: float | None) -> str | None:
+    return None if value is None else f"{value:.1f}"
+
+
+def _difference(each: ShadowDifference) -> Difference:
+    return Difference(
+        time=each.when,
+        pod=each.pod,
+        kind=each.kind.value,
+        live_node=each.live_node or None,
+        shadow_node=each.shadow_node or None,
+        reason=cut_text(each.reason, MAX_REASON_LENGTH),
+    )
+
+
+def _carried(figures: LedgerFigures) -> CarriedForward:
+    return CarriedForward(
+        since=figures.since,
+        pods=figures.pods,
+        moved=figures.moved,
+        live=_placement(figures.live),
+        shadow=_placement(figures.shadow),
+    )
+
+
+def _placement(state: StateFigures) -> PlacementFigures:
+    names = sorted(state.imbalance.keys() | state.unusable.keys())[:_MAX_RESOURCES]
+    return PlacementFigures(
+        empty_nodes=state.empty_nodes,
+        placed=state.placed,
+        zone_skew=state.zone_skew,
+        resources=tuple(
+            ResourceFigures(
+                name=name, imbalance=_percent(state.imbalance.get(name)), unusable=_percent(state.unusable.get(name))
+            )
+            for name in names
+        ),
+    )
+
+
+def _percent(share: float | None) -> str | None:
+    return None if share is None else f"{100 * share:.1f}"
+
 
 COUNT_INTERVAL_SECONDS = 10.0
 """Minimum interval between writes of one object's counts."""
@@ -55,7 +290,6 @@ _CONDITIONS_FIELD = "conditions"
 _UNDER_WAY = frozenset({"Reconciling", "Stalled"})
 """Conditions of kstatus (cli-utils ``pkg/kstatus``), which are present only while they are true."""
 _EXTENDERS = "extenders"
-_MAX_ERROR_LENGTH = 4096
 
 
 class Progress(Struct, frozen=True):
@@ -80,7 +314,6 @@ class StatusChange(Struct, frozen=True):
 
     Attributes:
         patch: Merge patch of the status; empty if nothing differs.
-        at_once: Whether more than counts differs.
         counts: Whether counts differ that were written before.
     """
 
@@ -93,12 +326,6 @@ def profile_status(
     findings: ProfileFindings, progress: Progress, written: Mapping[str, Any], now: datetime
 ) -> dict[str, Any]:
     """Make the status of a SchedulerProfile.
-
-    Args:
-        findings: What was found.
-        progress: What it has scheduled.
-        written: The current status, for its conditions.
-        now: The current time, with its zone.
 
     Returns:
         The status in plain JSON types.
@@ -142,11 +369,6 @@ def profile_status(
 def plugin_config_status(validated: DesiredPluginConfig, written: Mapping[str, Any], now: datetime) -> dict[str, Any]:
     """Make the status of a PluginConfig.
 
-    Args:
-        validated: The validated PluginConfig.
-        written: The current status, for its conditions.
-        now: The current time, with its zone.
-
     Returns:
         The status in plain JSON types.
     """
@@ -167,10 +389,6 @@ def plugin_config_status(validated: DesiredPluginConfig, written: Mapping[str, A
 
 def status_change(written: Mapping[str, Any], wanted: Mapping[str, Any]) -> StatusChange:
     """Compare a status with the written one.
-
-    Args:
-        written: The current status.
-        wanted: The desired status.
 
     Returns:
         The difference; fields to remove are None in its patch.
@@ -285,4 +503,43 @@ def _points(resolved: ResolvedPlugins) -> tuple[ResolvedPoint, ...]:
         )
         for point, plugins in resolved.items()
         if plugins
+    )
+
+
+class ProfileReading(Struct, frozen=True):
+    """A SchedulerProfile of this process.
+
+    Attributes:
+        live_revision: Hash of the revision that runs, "" if none does.
+        shadow_of: Scheduler name of the live profile of a shadow; "" for other profiles.
+        conditions: Conditions of its status, as last written.
+        revisions: Its stored revisions, newest first.
+    """
+
+    name: str
+    scheduler_name: str
+    live_revision: str
+    shadow_of: str
+    conditions: tuple[Mapping[str, Any], ...]
+    revisions: tuple[StoredRevision, ...]
+
+
+def reading_of(
+    applied: AppliedProfile, status: Mapping[str, Any], revisions: Iterable[StoredRevision]
+) -> ProfileReading:
+    """Return what is known about a profile.
+
+    Args:
+        applied: The profile after its desired state was applied.
+        status: Its status as last written.
+        revisions: Its stored revisions in any order.
+    """
+    findings = applied.findings
+    return ProfileReading(
+        name=applied.desired.meta.name,
+        scheduler_name=findings.scheduler_name,
+        live_revision=findings.live_revision,
+        shadow_of="" if findings.shadow is None else findings.shadow.shadow_of,
+        conditions=tuple(status.get("conditions") or ()),
+        revisions=tuple(sorted(revisions, key=lambda each: -each.number)),
     )

@@ -1,38 +1,286 @@
-"""Rollback to an earlier revision: the user writes its spec, and the operator makes it live.
+"""The stored revisions of a profile: their list, the differences of their specs, rollback, and promotion of a shadow.
 
-The operator itself never writes a spec, which belongs to its users and to their GitOps tools. A reference to a
-PluginConfig that has changed is rejected: the profile would differ from the revision, which a user in a hurry does not
-expect.
+The user writes the spec, and the operator makes it live; the operator itself never writes a spec, which belongs to its
+users and to their GitOps tools. A reference to a PluginConfig that has changed is rejected: the profile would differ
+from the revision, which a user in a hurry does not expect.
 """
 
 from __future__ import annotations
 
 import asyncio
+import difflib
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
 import msgspec
 
+from bayplan.kube.custom_resources import ControllerRevisions
 from bayplan.kube.http.api_request import InvalidRequestError
-from bayplan.kube.http.connection import ApiConnection, ApiRequest
-from bayplan.profiles.controller_revision_format import StoredRevision, with_keys, without_keys
-from bayplan.profiles.history_listing import (
-    PROFILES,
-    Body,
-    ProfileHistory,
-    condition,
-    is_live,
-    read_object,
-    read_profile,
+from bayplan.kube.http.connection import ApiConnection, ApiRequest, Lane
+from bayplan.profiles.revision_store import StoredRevision, labels_of, read_revision, with_keys, without_keys
+from bayplan.resources.resource_model import API_VERSION, CHANGE_CAUSE, change_cause
+from bayplan.resources.scheduler_profile import SHADOW_FIELDS
+from bayplan.texts.printable import printable_yaml
+from scheduler_core.errors import (
+    ClusterWriteError,
+    ConfigError,
+    ConflictError,
+    ForbiddenError,
+    NotFoundError,
+    Problem,
+    SchedulerCoreError,
 )
-from bayplan.resources.resource_model import API_VERSION, CHANGE_CAUSE
-from scheduler_core.errors import ConfigError, ConflictError, ForbiddenError, NotFoundError, SchedulerCoreError
+
+_WIDTH = 120
+_SHOWN = 48
+_ABSENT = object()
+
+
+def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """List each difference.
+
+    Args:
+        old: A spec in plain JSON types.
+
+    Returns:
+        Such as ``podMaxBackoffSeconds: 10 → 20``, sorted by the fields' paths; empty for equal specs.
+    """
+    before, after = dict(_leaves(old, "")), dict(_leaves(new, ""))
+    found = []
+    for path in sorted({*before, *after}):
+        was, now = before.get(path, _ABSENT), after.get(path, _ABSENT)
+        if was is _ABSENT:
+            found.append(f"+{path}{_of(now)}")
+        elif now is _ABSENT:
+            found.append(f"-{path}{_of(was)}")
+        elif was != now:
+            found.append(f"{path}: {_shown(was)} → {_shown(now)}")
+    if not found and old != new:
+        found.append("order of entries")
+    return found
+
+
+def changes_summary(differences: list[str]) -> str:
+    """Return the first difference and the number of the others; ``nothing`` for none."""
+    if not differences:
+        return "nothing"
+    return differences[0] if len(differences) == 1 else f"{differences[0]} and {len(differences) - 1} more"
+
+
+def unified_diff(old: Mapping[str, Any], new: Mapping[str, Any], names: tuple[str, str]) -> str:
+    """Compare line by line, like ``diff -u``.
+
+    Returns:
+        Text that ends in a line break; empty for equal specs.
+    """
+    before, after = (as_yaml(dict(spec)).splitlines(keepends=True) for spec in (old, new))
+    return "".join(difflib.unified_diff(before, after, *names))
+
+
+def as_yaml(document: Any) -> str:
+    """Render a document as YAML with keys in their own order."""
+    return printable_yaml(document, _WIDTH)
+
+
+def _leaves(node: Any, path: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(node, Mapping) and (node or not path):
+        for name, value in node.items():
+            yield from _leaves(value, f"{path}.{name}" if path else str(name))
+    elif isinstance(node, list | tuple) and node and all(_name_of(entry) for entry in node):
+        for entry in node:
+            rest = {key: value for key, value in entry.items() if key not in ("name", "urlPrefix")}
+            yield from _leaves(rest or None, f"{path}[{_name_of(entry)}]")
+    else:
+        yield path, node
+
+
+def _name_of(entry: Any) -> str:
+    """Return the name of a list entry; empty if it has none."""
+    if not isinstance(entry, Mapping):
+        return ""
+    return str(entry.get("name") or entry.get("urlPrefix") or "")
+
+
+def _of(value: Any) -> str:
+    return "" if value is None else f": {_shown(value)}"
+
+
+def _shown(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 4]} ..."
+
+
+PROFILES = f"/apis/{API_VERSION}/schedulerprofiles"
+Body = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileHistory:
+    """A profile and its revisions.
+
+    Attributes:
+        revisions: Its stored revisions, newest first.
+    """
+
+    body: Body
+    revisions: tuple[StoredRevision, ...]
+
+    @property
+    def name(self) -> str:
+        """The profile's name."""
+        return str(self.body["metadata"]["name"])
+
+    @property
+    def spec(self) -> Mapping[str, Any]:
+        """The current spec."""
+        found = self.body.get("spec")
+        return found if isinstance(found, Mapping) else {}
+
+    @property
+    def status(self) -> Mapping[str, Any]:
+        """The status that the operator wrote."""
+        found = self.body.get("status")
+        return found if isinstance(found, Mapping) else {}
+
+    @property
+    def current(self) -> StoredRevision | None:
+        """The live revision; None if there is none, or it is not stored."""
+        live = self.status.get("activeRevision")
+        return next((each for each in self.revisions if live and each.hash == live), None)
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the current spec is live."""
+        return is_live(self.body)
+
+    def numbered(self, number: int) -> StoredRevision:
+        """Return a revision by its number.
+
+        Raises:
+            NotFoundError: It is not stored.
+        """
+        for each in self.revisions:
+            if each.number == number:
+                return each
+        stored = ", ".join(str(each.number) for each in reversed(self.revisions)) or "none"
+        raise NotFoundError(
+            f'SchedulerProfile "{self.name}" has no revision {number}; existing: {stored}; see: bayplan history'
+        )
+
+    def spec_of(self, revision: StoredRevision, *, resolved: bool = False) -> dict[str, Any]:
+        """Return the spec of a revision, with digests in place of the client keys of extenders.
+
+        Args:
+            resolved: Whether to replace references by the args that their PluginConfigs had; always so for a revision
+                that an earlier version of Bayplan stored.
+
+        Raises:
+            ClusterWriteError: This version of Bayplan cannot read it.
+        """
+        if revision.origin.spec is not None and not resolved:
+            return dict(revision.origin.spec)
+        if revision.config is None:
+            raise ClusterWriteError(
+                f"revision {revision.number} was stored by a version of Bayplan that this one cannot read; "
+                "use that version, or another revision"
+            )
+        spec = revision.content
+        if "schedulerName" not in self.spec and spec.get("schedulerName") == self.name:
+            del spec["schedulerName"]
+        return spec
+
+
+def condition(body: Body, kind: str) -> Mapping[str, Any]:
+    """Return a condition of an object; empty if it has none of that type."""
+    conditions = (body.get("status") or {}).get("conditions") or ()
+    return next((each for each in conditions if each.get("type") == kind), {})
+
+
+def is_live(body: Body) -> bool:
+    """Return whether the operator has made the current spec of a SchedulerProfile live."""
+    seen = (body.get("status") or {}).get("observedGeneration") == body["metadata"].get("generation")
+    ready = condition(body, "Ready")
+    return bool(
+        seen
+        and condition(body, "Accepted").get("status") == "True"
+        and (ready.get("status"), ready.get("reason")) == ("True", "Live")
+    )
+
+
+async def read_profile(connection: ApiConnection, name: str) -> Body:
+    """Read a SchedulerProfile.
+
+    Raises:
+        NotFoundError: There is none of that name.
+        ForbiddenError: The user may not read it.
+        ClusterWriteError: The request failed.
+    """
+    return await read_object(connection, PROFILES, "SchedulerProfile", name)
+
+
+async def read_object(connection: ApiConnection, collection: str, kind: str, name: str) -> Body:
+    """Read one cluster-scoped object; raises the errors of :func:`read_profile`."""
+    request = ApiRequest("GET", f"{collection}/{quote(name, safe='')}", lane=Lane.READS)
+    try:
+        answer = await connection.request(request)
+    except NotFoundError as error:
+        listing = f"kubectl get {collection.rpartition('/')[2]}"
+        raise NotFoundError(
+            f'there is no {kind} "{name}", or the API server does not serve this resource; see: {listing}'
+        ) from error
+    except ForbiddenError as error:
+        raise ForbiddenError(f'you may not read {kind} "{name}"; request the permission to get it: {error}') from error
+    body: Body = msgspec.json.decode(answer)
+    return body
+
+
+async def read_history(
+    connection: ApiConnection, name: str, namespace: str | None, own_namespace: str
+) -> ProfileHistory:
+    """Read a profile and its stored revisions.
+
+    Args:
+        namespace: Namespace of the revisions; None searches all namespaces.
+        own_namespace: Searched if the user may not search all.
+
+    Raises:
+        NotFoundError: There is no such profile.
+        ForbiddenError: The user may not read it or its revisions.
+        ConfigError: Revisions are stored in several namespaces, so that one must be named.
+        ClusterWriteError: The request failed.
+    """
+    body = await read_profile(connection, name)
+    labels = labels_of(name)
+    try:
+        found = await ControllerRevisions(connection, namespace or "").list(labels)
+    except ForbiddenError as error:
+        if namespace is not None:
+            raise ForbiddenError(_may_not_list(f"in namespace {namespace}", error)) from error
+        try:
+            found = await ControllerRevisions(connection, own_namespace).list(labels)
+        except ForbiddenError as own_error:
+            raise ForbiddenError(_may_not_list(f"in all namespaces or in {own_namespace}", own_error)) from own_error
+    uid = body["metadata"].get("uid")
+    stored = [each for each in map(read_revision, found) if each.profile_uid == uid]
+    namespaces = sorted({each.namespace for each in stored})
+    if len(namespaces) > 1:
+        message = f"several operators store revisions of this profile, in {', '.join(namespaces)}; name one of them"
+        raise ConfigError([Problem("--namespace", message)])
+    return ProfileHistory(body, tuple(sorted(stored, key=lambda each: -each.number)))
+
+
+def _may_not_list(where: str, error: ForbiddenError) -> str:
+    return (
+        f"you may not list controllerrevisions {where}; name the operator's namespace with --namespace, or request the "
+        f"permission to list them there: {error}"
+    )
+
 
 PLUGIN_CONFIGS = f"/apis/{API_VERSION}/pluginconfigs"
-FIELD_MANAGER = "bayplan-rollback"
 _POLL_SECONDS = 0.25
 _EARLIER_CAUSE = re.compile(r"rollback to revision \d+(?:: )?")
 
@@ -43,13 +291,7 @@ class RollbackError(SchedulerCoreError):
 
 @dataclass(frozen=True, slots=True)
 class Rollback:
-    """The rollback to write.
-
-    Attributes:
-        history: History of the profile, as it was read.
-        revision: The revision to go back to.
-        spec: The spec to write.
-    """
+    """The rollback to write."""
 
     history: ProfileHistory
     revision: StoredRevision
@@ -66,7 +308,6 @@ def target(history: ProfileHistory, number: int | None) -> StoredRevision:
     """Find the revision to go back to.
 
     Args:
-        history: History of the profile.
         number: The requested number; None for the newest valid revision that differs from the current spec.
 
     Raises:
@@ -95,8 +336,6 @@ async def plan_rollback(
     """Determine the spec to write.
 
     Args:
-        connection: Connection to the API server.
-        history: History of the profile.
         number: Number of the revision; None for the previous valid one.
         resolved: Whether to replace references by the args that their PluginConfigs had.
 
@@ -144,12 +383,7 @@ async def write(connection: ApiConnection, rollback: Rollback, *, dry_run: bool)
     """Write the spec, unless the profile has changed since it was read.
 
     Args:
-        connection: Connection to the API server.
-        rollback: What to write.
         dry_run: Let the API server validate it, and change nothing.
-
-    Returns:
-        The profile in the API server's response.
 
     Raises:
         ConflictError: It was changed in the meantime.
@@ -158,7 +392,7 @@ async def write(connection: ApiConnection, rollback: Rollback, *, dry_run: bool)
         ClusterWriteError: The request failed.
     """
     what = f"the spec of revision {rollback.revision.number}"
-    change = SpecWrite(rollback.history.body, rollback.spec, rollback.cause, FIELD_MANAGER, what)
+    change = SpecWrite(rollback.history.body, rollback.spec, rollback.cause, "bayplan-rollback", what)
     return await write_spec(connection, change, dry_run=dry_run)
 
 
@@ -167,11 +401,7 @@ class SpecWrite:
     """A spec to write into a profile.
 
     Attributes:
-        body: The profile, as it was read.
-        spec: The spec.
-        cause: The change cause, for the annotation.
         field_manager: Name of the command in ``managedFields``.
-        what: The spec in error messages.
     """
 
     body: Body
@@ -212,14 +442,6 @@ async def write_spec(connection: ApiConnection, change: SpecWrite, *, dry_run: b
 async def wait_until_live(connection: ApiConnection, written: Body, seconds: float) -> Body:
     """Wait until the operator has made a profile live.
 
-    Args:
-        connection: Connection to the API server.
-        written: The profile as it was written.
-        seconds: Timeout.
-
-    Returns:
-        The profile, live.
-
     Raises:
         RollbackError: The operator rejects it, it was changed again, or the time is over.
         ClusterWriteError: The request failed.
@@ -246,3 +468,103 @@ async def wait_until_live(connection: ApiConnection, written: Body, seconds: flo
             f"it was written, but is not live after {seconds:g} s; is the operator running? Condition Ready: {message}"
         ) from error
     return body
+
+
+class PromotionError(RollbackError):
+    """Raised when a shadow cannot be promoted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Promotion:
+    """The promotion to write."""
+
+    shadow: Body
+    live: Body
+    spec: Mapping[str, Any]
+
+    @property
+    def shadow_name(self) -> str:
+        """Name of the shadow."""
+        return str(self.shadow["metadata"]["name"])
+
+    @property
+    def live_name(self) -> str:
+        """Name of the live profile."""
+        return str(self.live["metadata"]["name"])
+
+    @property
+    def cause(self) -> str:
+        """The change cause, for the annotation."""
+        earlier = change_cause(self.shadow["metadata"])
+        return f"promote {self.shadow_name}{f': {earlier}' if earlier else ''}"
+
+    @property
+    def evidence(self) -> str:
+        """What the shadow has compared so far."""
+        found = (self.shadow.get("status") or {}).get("shadow") or {}
+        compared, agreed, differed = (found.get(name, 0) for name in ("compared", "agreed", "differed"))
+        return f"{compared} decisions compared: {agreed} agree, {differed} differ"
+
+
+async def plan_promotion(connection: ApiConnection, name: str) -> Promotion:
+    """Determine the spec to write.
+
+    Raises:
+        NotFoundError: There is no such profile, or no live profile of its scheduler name.
+        PromotionError: The profile is no shadow, is not valid, or equals the live profile.
+        ForbiddenError: The user may not read or list profiles.
+        ClusterWriteError: A request failed.
+    """
+    shadow = await read_profile(connection, name)
+    spec: Mapping[str, Any] = shadow.get("spec") or {}
+    shadow_of = spec.get("shadowOf")
+    if not shadow_of:
+        raise PromotionError(f'SchedulerProfile "{name}" is no shadow: it has no spec.shadowOf; nothing was changed')
+    accepted = condition(shadow, "Accepted")
+    seen = (shadow.get("status") or {}).get("observedGeneration") == shadow["metadata"].get("generation")
+    if not seen or accepted.get("status") != "True":
+        reason = accepted.get("message") if seen else "the operator has not validated its current spec"
+        raise PromotionError(f'SchedulerProfile "{name}" is not valid, and nothing was changed: {reason}')
+    live = await _live_profile(connection, str(shadow_of))
+    written: Mapping[str, Any] = live.get("spec") or {}
+    promoted = {each: value for each, value in spec.items() if each not in SHADOW_FIELDS}
+    if "schedulerName" in written:
+        promoted["schedulerName"] = written["schedulerName"]
+    if promoted == dict(written):
+        live_name = live["metadata"]["name"]
+        raise PromotionError(f'SchedulerProfile "{live_name}" has the spec of "{name}" already; nothing was changed')
+    return Promotion(shadow, live, promoted)
+
+
+async def _live_profile(connection: ApiConnection, scheduler_name: str) -> Body:
+    """Return the profile that holds a scheduler name; of several that claim it, the oldest."""
+    answer = await connection.request(ApiRequest("GET", PROFILES, lane=Lane.READS))
+    bodies: list[Body] = msgspec.json.decode(answer).get("items") or []
+    found = [
+        body for body in bodies if _claims(body) == scheduler_name and not (body.get("spec") or {}).get("shadowOf")
+    ]
+    if not found:
+        raise NotFoundError(
+            f'there is no live SchedulerProfile of scheduler name "{scheduler_name}"; correct spec.shadowOf, or create '
+            "the profile"
+        )
+    return min(found, key=lambda body: (body["metadata"]["creationTimestamp"], body["metadata"]["name"]))
+
+
+def _claims(body: Body) -> str:
+    spec = body.get("spec") or {}
+    return "" if spec.get("shadowOf") else str(spec.get("schedulerName") or body["metadata"]["name"])
+
+
+async def write_promotion(connection: ApiConnection, promotion: Promotion, *, dry_run: bool) -> Body:
+    """Write the spec, unless the live profile has changed since it was read.
+
+    Args:
+        dry_run: Let the API server validate it, and change nothing.
+
+    Raises:
+        ConflictError, ForbiddenError, RollbackError, ClusterWriteError: As for a rollback.
+    """
+    what = f'the spec of "{promotion.shadow_name}"'
+    change = SpecWrite(promotion.live, promotion.spec, promotion.cause, "bayplan-promote", what)
+    return await write_spec(connection, change, dry_run=dry_run)

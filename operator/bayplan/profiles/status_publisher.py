@@ -13,11 +13,98 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from bayplan.profiles.profile_status import COUNT_INTERVAL_SECONDS, status_change
-from bayplan.resources.conditions import ConditionState
-from bayplan.resources.resource_model import ObjectMeta
+from bayplan.profiles.profile_status import CONTESTED, COUNT_INTERVAL_SECONDS, status_change
+from bayplan.resources.conditions import Condition, ConditionState, find_condition, read_conditions
+from bayplan.resources.plugin_config import PluginConfig
+from bayplan.resources.resource_model import API_VERSION, CustomResource, ObjectMeta
+from bayplan.resources.scheduler_profile import SchedulerProfile
 from scheduler_core.errors import ClusterWriteError, NotFoundError
-from scheduler_core.ports import Clock, Event
+from scheduler_core.ports import Clock, Event, ObjectReference
+
+_OWN_REASONS = frozenset({"SchedulerNameTaken", "SchedulerNameReserved"})
+
+
+class _EventFactory(Struct, frozen=True):
+    """Factory of events about one object."""
+
+    regarding: ObjectReference
+
+    def normal(self, reason: str, action: str, note: str) -> Event:
+        return Event(self.regarding, "Normal", reason, action, note)
+
+    def warning(self, reason: str, action: str, note: str) -> Event:
+        return Event(self.regarding, "Warning", reason, action, note)
+
+
+class _Validity(Struct, frozen=True):
+    """A validity condition with the event's action, its subject, and the reason if it is false."""
+
+    condition: str
+    action: str
+    subject: str
+    rejected: str
+
+
+_ACCEPTED = _Validity("Accepted", "Accepting", "spec", "Rejected")
+_VALID = _Validity("Valid", "Validating", "args", "Invalid")
+
+
+def profile_events(meta: ObjectMeta, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Event]:
+    """Return the events for a change of a SchedulerProfile's status.
+
+    Args:
+        before: The last written status.
+    """
+    factory = _factory(SchedulerProfile, meta)
+    yield from _validity_events(factory, _ACCEPTED, before, after)
+    old, new = before.get("activeRevision"), after.get("activeRevision")
+    if new and new != old:
+        yield factory.normal("Activated", "Activating", f"Revision {new} is live{f', {old} before' if old else ''}.")
+    elif old and not new:
+        ready = find_condition(read_conditions(after), "Ready")
+        yield factory.warning(
+            "Withdrawn", "Activating", f"Revision {old} was withdrawn. {ready.message if ready else ''}"
+        )
+    was, now = (find_condition(read_conditions(status), CONTESTED) for status in (before, after))
+    if now is not None and now.status == "True" and (was is None or was.status != "True"):
+        yield factory.warning("BindLost", "Binding", now.message)
+
+
+def plugin_config_events(meta: ObjectMeta, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Event]:
+    """Return the events for a change of a PluginConfig's status; see :func:`profile_events`.
+
+    Args:
+        before: The last written status.
+    """
+    yield from _validity_events(_factory(PluginConfig, meta), _VALID, before, after)
+
+
+def _validity_events(
+    factory: _EventFactory, validity: _Validity, before: Mapping[str, Any], after: Mapping[str, Any]
+) -> Iterator[Event]:
+    """Yield the event about a validity condition that changed."""
+    found = _changed_condition(validity.condition, before, after)
+    if found is not None and found.status == "True":
+        note = f"Generation {found.observed_generation} of the {validity.subject} is valid."
+        yield factory.normal(validity.condition, validity.action, note)
+    elif found is not None:
+        reason = found.reason if found.reason in _OWN_REASONS else validity.rejected
+        yield factory.warning(reason, validity.action, found.message)
+
+
+def _changed_condition(kind: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Condition | None:
+    """Return a validity condition if it is about another generation, or if its result has changed."""
+    old, new = (find_condition(read_conditions(status), kind) for status in (before, after))
+    if new is None:
+        return None
+    if old is None or (old.status, old.observed_generation) != (new.status, new.observed_generation):
+        return new
+    return new if new.status == "False" and new.message != old.message else None
+
+
+def _factory(resource: type[CustomResource], meta: ObjectMeta) -> _EventFactory:
+    return _EventFactory(ObjectReference(resource.definition.kind, meta.name, "", meta.uid, API_VERSION))
+
 
 log = logging.getLogger(__name__)
 
@@ -33,9 +120,6 @@ class StatusSource(Struct, frozen=True):
     """A status to write.
 
     Attributes:
-        plural: The resource's name in URLs.
-        meta: The object's metadata.
-        seen: The status of the object as it was read.
         make: Makes the status from the one last written and the time.
         events: Returns the events to record for a change from the first status to the second.
     """
@@ -58,8 +142,6 @@ class StatusPublisher:
     """Writer of statuses and of the events about their changes; counts of an object at most every ten seconds.
 
     Args:
-        writer: Writes statuses.
-        clock: Clock.
         record: Records events, each after its status is written: a failed write is retried as a whole.
     """
 
@@ -73,7 +155,6 @@ class StatusPublisher:
         """Write the statuses that changed.
 
         Args:
-            sources: The statuses of all objects; the memory of other objects is dropped.
             counts_too: Write counts before their interval is over, too: this process stops.
 
         Raises:

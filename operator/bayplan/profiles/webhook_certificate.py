@@ -19,8 +19,8 @@ import msgspec
 from cryptography import x509
 
 from bayplan.kube.http.api_request import JSON_PATCH, ApiRequest, Lane, path_part
+from bayplan.kube.http.byte_stream import as_file, self_signed_pem
 from bayplan.kube.http.connection import ApiConnection
-from bayplan.kube.http.tls_context import as_file, self_signed_pem
 from bayplan.kube.timing import delay_of_try
 from scheduler_core.errors import ClusterWriteError
 from scheduler_core.ports import Clock
@@ -38,11 +38,7 @@ _END = b"-----END CERTIFICATE-----\n"
 
 
 class GeneratedCertificate:
-    """Certificate of this replica's webhook, renewed and published while :meth:`run` runs.
-
-    Args:
-        configuration: Name of the ValidatingWebhookConfiguration.
-    """
+    """Certificate of this replica's webhook, renewed and published while :meth:`run` runs."""
 
     def __init__(self, connection: ApiConnection, clock: Clock, configuration: str) -> None:
         self._connection = connection

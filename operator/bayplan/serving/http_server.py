@@ -23,11 +23,10 @@ from bayplan.kube.http.connection import ApiConnection
 from bayplan.kube.leader_election import LeaderEndpoint, endpoint_problem, endpoint_url
 from bayplan.kube.readiness import Check, Readiness
 from bayplan.serving.authorization import RequestAuthorization
-from bayplan.serving.certificate import ServedCertificate
-from bayplan.serving.deferred_server import Listener
+from bayplan.serving.deferred_server import Listener, ServedCertificate
 from bayplan.serving.endpoint_paths import COMMAND_PATHS, PAGE_PATH
 from bayplan.serving.same_host_access import local_marker
-from bayplan.settings.serving_settings import ServingSettings
+from bayplan.settings.operator_settings import ServingSettings
 from scheduler_core.ports import Clock
 
 IDLE_SECONDS = 90.0

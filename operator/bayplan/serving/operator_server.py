@@ -20,7 +20,7 @@ from bayplan.introspection.shadow_report import shadow_report
 from bayplan.introspection.status_building import StatusSources, operator_status
 from bayplan.introspection.status_model import ExtenderState, Status
 from bayplan.kube.leader_election import LeaderState
-from bayplan.profiles.profile_readings import ProfileReading
+from bayplan.profiles.profile_status import ProfileReading
 from bayplan.serving.bayplan_metrics import (
     ExtenderCollector,
     FeatureCollector,
@@ -29,12 +29,11 @@ from bayplan.serving.bayplan_metrics import (
     PageCollector,
     metrics_registry,
 )
-from bayplan.serving.certificate import ServedCertificate
 from bayplan.serving.debug_endpoints import DebugEndpoints, DebugSources, ExplainEndpoint
-from bayplan.serving.deferred_server import Listener, ServedParts
+from bayplan.serving.deferred_server import Listener, ServedCertificate, ServedParts
 from bayplan.serving.http_server import HealthServer, protection_of
 from bayplan.serving.kube_scheduler_metrics import ApiCallCollector
-from bayplan.settings.serving_settings import ServingSettings
+from bayplan.settings.operator_settings import ServingSettings
 from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.snapshot.cluster_cache import CacheDifference
 

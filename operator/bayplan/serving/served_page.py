@@ -26,7 +26,7 @@ from bayplan.serving.authorization import Denial, Permission, RequestAuthorizati
 from bayplan.serving.deferred_server import ServedParts
 from bayplan.serving.endpoint_paths import PAGE_PATH
 from bayplan.serving.same_host_access import Handler, is_local
-from bayplan.settings.serving_settings import ServingSettings
+from bayplan.settings.operator_settings import ServingSettings
 from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.metrics.attempt_reports import AttemptHistory
 from scheduler_core.model.pod_group import POD_GROUP_SOURCES

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Container
 from dataclasses import dataclass, field, replace
 
-from bayplan.profiles.desired_profiles import DesiredState, desired_state
-from bayplan.profiles.plugin_config_validation import PluginConfigValidation
+from bayplan.profiles.desired_profiles import DesiredState, PluginConfigValidation, desired_state
 from bayplan.simulation.admission import AdmittedCluster
 from bayplan.simulation.cluster_files import Place
 from bayplan.simulation.memory_cluster import offline_scheduler

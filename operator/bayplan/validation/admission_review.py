@@ -8,14 +8,134 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
+from msgspec import Struct
+
+from bayplan.extenders.transport import extender_host
+from bayplan.profiles.desired_profiles import (
+    DesiredProfile,
+    PluginConfigValidation,
+    desired_state,
+    missing_plugin_config,
+)
 from bayplan.profiles.kopf_handlers import Reviewed
 from bayplan.resources.object_store import Body
+from bayplan.resources.pod_group import PodGroup
+from bayplan.resources.resource_model import API_VERSION
 from bayplan.settings.profile_selection import ProfileSelection
-from bayplan.validation.object_rules import ObjectRules, plain_object
-from scheduler_core.errors import Problem
+from bayplan.simulation.memory_cluster import offline_scheduler
+from scheduler_core.config.plugin_set_types import enabled_notes
+from scheduler_core.errors import ConfigError, Problem
+from scheduler_core.runtime.framework_instance import queue_sort_of
+
+
+class ProfileFindings(Struct, frozen=True):
+    """Findings about a SchedulerProfile.
+
+    Attributes:
+        build_problems: Problems that plugins found when the profile was built.
+        missing: References to PluginConfigs that are not known.
+        notes: Entries without effect.
+        order: The queue sort plugin with its args; None if the profile cannot be built.
+    """
+
+    profile: DesiredProfile
+    problems: tuple[Problem, ...]
+    build_problems: tuple[Problem, ...]
+    missing: tuple[Problem, ...]
+    notes: tuple[Problem, ...]
+    order: tuple[str, str] | None = None
+
+
+class ObjectRules:
+    """Rules for SchedulerProfiles, PluginConfigs and PodGroups, with the installed plugins.
+
+    Args:
+        allow_default_scheduler: Whether a profile may be named default-scheduler, as with ``bayplan run``.
+
+    Raises:
+        RegistryError: An installed plugin cannot be loaded.
+    """
+
+    def __init__(self, *, allow_default_scheduler: bool = False) -> None:
+        self.scheduler = offline_scheduler()
+        self._allow_default_scheduler = allow_default_scheduler
+        self._validation = PluginConfigValidation(self.scheduler.registry)
+
+    def problems(self, plain: Mapping[str, Any]) -> tuple[Problem, ...]:
+        """Return the problems of a PluginConfig or PodGroup; see :func:`plain_object`."""
+        if plain["kind"] == "PluginConfig":
+            (validated,) = PluginConfigValidation(self.scheduler.registry).validate([plain], {})
+            return validated.problems
+        try:
+            PodGroup.from_object(plain)
+        except ConfigError as error:
+            return error.problems
+        return ()
+
+    def profile_findings(
+        self, plain: Mapping[str, Any], plugin_configs: Sequence[Mapping[str, Any]]
+    ) -> ProfileFindings:
+        """Return the findings about a SchedulerProfile; see :func:`plain_object`."""
+        state = desired_state(
+            [plain], plugin_configs, self._validation, allow_default_scheduler=self._allow_default_scheduler
+        )
+        (validated,) = state.profiles
+        missing = tuple(_missing(plain, [config.meta.name for config in state.plugin_configs]))
+        problems = (
+            *(problem for problem in validated.problems if problem not in missing),
+            *url_problems(plain.get("spec"), "spec"),
+        )
+        built, notes, order = tuple[Problem, ...](), tuple[Problem, ...](), None
+        if validated.config is not None:
+            notes = tuple(validated.located(note) for note in enabled_notes(validated.config.plugins))
+            try:
+                instance = self.scheduler.build(validated.config, validated.args)
+            except ConfigError as error:
+                built = validated.build_problems(error)
+            else:
+                order = queue_sort_of(instance)
+                instance.retire()
+        return ProfileFindings(validated, problems, built, missing, notes, order)
+
+
+def plain_object(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parts of a custom resource that the operator validates; the API server validates the rest."""
+    metadata = body["metadata"]
+    namespace, name = metadata.get("namespace"), metadata.get("name")
+    plain = {"name": name if isinstance(name, str) else ""}
+    if isinstance(namespace, str):
+        plain["namespace"] = namespace
+    spec = {"spec": body["spec"]} if "spec" in body else {}
+    return {"apiVersion": API_VERSION, "kind": str(body["kind"]), "metadata": plain, **spec}
+
+
+def url_problems(document: Any, prefix: str) -> Iterator[Problem]:
+    """Yield the problems of the URLs of extenders, which are otherwise found only when their clients are made."""
+    extenders = document.get("extenders") if isinstance(document, Mapping) else None
+    for index, extender in enumerate(extenders if isinstance(extenders, list) else ()):
+        url = extender.get("urlPrefix") if isinstance(extender, Mapping) else None
+        if not isinstance(url, str):
+            continue
+        try:
+            extender_host(url)
+        except ConfigError as error:
+            where = f"{prefix}.extenders[{index}]".lstrip(".")
+            yield from (Problem(f"{where}.{each.path}", each.message) for each in error.problems)
+
+
+def _missing(plain: Mapping[str, Any], known: Sequence[str]) -> Iterator[Problem]:
+    """Yield references to PluginConfigs that are not known, with the message of ``desired_state``."""
+    spec = plain.get("spec")
+    references = spec.get("pluginConfigRefs") if isinstance(spec, Mapping) else None
+    for index, reference in enumerate(references if isinstance(references, list) else ()):
+        name = reference.get("name") if isinstance(reference, Mapping) else None
+        if isinstance(name, str) and name not in known:
+            yield Problem(f"spec.pluginConfigRefs[{index}].name", missing_plugin_config(name, known))
+
 
 _REFERENCES = "spec.pluginConfigRefs["
 _PACE = 3.0

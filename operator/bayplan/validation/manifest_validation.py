@@ -22,8 +22,8 @@ from bayplan.configuration.configuration_file import configuration_notes, config
 from bayplan.resources.crd_generation import RESOURCES
 from bayplan.resources.resource_model import API_VERSION
 from bayplan.simulation.cluster_files import READ_KINDS
+from bayplan.validation.admission_review import ObjectRules, plain_object, url_problems
 from bayplan.validation.manifest_files import Finding, Manifest, Severity
-from bayplan.validation.object_rules import ObjectRules, plain_object, url_problems
 from scheduler_core.config.plugin_args import API_VERSION as CONFIGURATION_API
 from scheduler_core.config.validation import field_path
 from scheduler_core.errors import Problem

@@ -11,10 +11,10 @@ from bayplan.cli import bayplan
 from bayplan.explanation.gang_model import GangExplanation, GangVerdict, MemberCounts
 from bayplan.explanation.pod_model import Explanation, Verdict
 from bayplan.kube.readiness import Readiness
-from bayplan.serving.certificate import ServedCertificate
 from bayplan.serving.debug_endpoints import ExplainEndpoint
+from bayplan.serving.deferred_server import ServedCertificate
 from bayplan.serving.http_server import Protection
-from bayplan.settings.serving_settings import ServingSettings
+from bayplan.settings.operator_settings import ServingSettings
 from click.testing import CliRunner, Result
 
 from scheduler_core.model.pod_group import GroupSource

@@ -20,11 +20,11 @@ from bayplan.kube.access_reviews import Access, User
 from bayplan.kube.leader_election import LeaderEndpoint, LeaderState
 from bayplan.kube.readiness import Readiness
 from bayplan.serving.authorization import COMMAND_AUDIENCE, RequestAuthorization
-from bayplan.serving.certificate import ServedCertificate
 from bayplan.serving.debug_endpoints import DebugEndpoints, DebugSources, ExplainEndpoint
+from bayplan.serving.deferred_server import ServedCertificate
 from bayplan.serving.endpoint_paths import COMMAND_PATHS
 from bayplan.serving.http_server import Protection
-from bayplan.settings.serving_settings import ServingSettings
+from bayplan.settings.operator_settings import ServingSettings
 from click.testing import CliRunner, Result
 
 from hack.controlplane.probes import free_port

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 from bayplan.cli import bayplan
-from bayplan.profiles.history_listing import PROFILES
+from bayplan.profiles.rollback import PROFILES
 from bayplan.texts.printable import printable
 from click.testing import CliRunner, Result
 

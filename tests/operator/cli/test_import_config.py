@@ -12,8 +12,7 @@ import yaml
 from bayplan.cli import bayplan
 from bayplan.configuration.configuration_file import RunConfiguration, build_profiles
 from bayplan.configuration.configuration_import import import_configuration
-from bayplan.profiles.desired_profiles import desired_state
-from bayplan.profiles.plugin_config_validation import PluginConfigValidation
+from bayplan.profiles.desired_profiles import PluginConfigValidation, desired_state
 from bayplan.settings.operator_settings import load_settings
 from bayplan.simulation.memory_cluster import offline_scheduler
 from click.testing import CliRunner, Result

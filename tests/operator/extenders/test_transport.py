@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from bayplan.extenders import transport as transport_module
 from bayplan.extenders.transport import Transport
-from bayplan.kube.http.tls_context import client_context
+from bayplan.kube.http.byte_stream import client_context
 
 from scheduler_core.config.profile_config import Extender
 from scheduler_core.errors import ConfigError, ExtenderError

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from bayplan.kube.credentials import Credentials, PlainKubeconfig
-from bayplan.kube.kubeconfig_access import from_service_account
+from bayplan.kube.credentials import Credentials, PlainKubeconfig, from_service_account
 from kubernetes.aio.config import load_kube_config
 
 from scheduler_core.errors import ConfigError

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from bayplan.kube.kubeconfig_access import from_kubeconfig, from_service_account
+from bayplan.kube.credentials import from_kubeconfig, from_service_account
 
 from scheduler_core.errors import ConfigError
 

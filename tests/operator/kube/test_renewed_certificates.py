@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import yaml
 from aiohttp import web
+from bayplan.kube.credentials import from_kubeconfig
 from bayplan.kube.http.connection import ApiConnection, ApiRequest, ConnectionOptions, Lane
-from bayplan.kube.kubeconfig_access import from_kubeconfig
 
 from scheduler_core.errors import ClusterWriteError
 from tests.operator.kube.conftest import InstantClock

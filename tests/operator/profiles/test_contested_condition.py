@@ -6,9 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from bayplan.profiles.applied_profile import ProfileFindings
-from bayplan.profiles.contested_condition import CONTESTED_SECONDS
-from bayplan.profiles.profile_status import Progress, profile_status, status_change
+from bayplan.profiles.profile_status import CONTESTED_SECONDS, ProfileFindings, Progress, profile_status, status_change
 
 from scheduler_core.metrics.profile_metrics import LostBind
 

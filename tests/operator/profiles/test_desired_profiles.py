@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from bayplan.profiles.desired_profiles import DesiredProfile, DesiredState, desired_state
-from bayplan.profiles.plugin_config_validation import PluginConfigValidation
+from bayplan.profiles.desired_profiles import DesiredProfile, DesiredState, PluginConfigValidation, desired_state
 
 from scheduler_core.errors import Problem
 from scheduler_core.in_tree import in_tree_registry

@@ -8,8 +8,16 @@ from typing import Any
 
 import pytest
 from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
-from bayplan.profiles.history_listing import PROFILES, ProfileHistory, read_history
-from bayplan.profiles.rollback import PLUGIN_CONFIGS, RollbackError, plan_rollback, target, write
+from bayplan.profiles.rollback import (
+    PLUGIN_CONFIGS,
+    PROFILES,
+    ProfileHistory,
+    RollbackError,
+    plan_rollback,
+    read_history,
+    target,
+    write,
+)
 
 from scheduler_core.errors import ConfigError, ConflictError, ForbiddenError, NotFoundError
 from tests.operator.kube.conftest import InstantClock

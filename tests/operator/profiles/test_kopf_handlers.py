@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 from aiohttp import ClientConnectionError, web
 from aiohttp.test_utils import TestServer
-from bayplan.kube.credentials import Credentials
-from bayplan.kube.kubeconfig_access import ConfiguredAccess
+from bayplan.kube.credentials import ConfiguredAccess, Credentials
 from bayplan.profiles.kopf_handlers import EndlessBackoff, KopfOperator, Watched, operator_settings
 from bayplan.resources.object_store import Body
 from bayplan.resources.plugin_config import PluginConfig

@@ -6,11 +6,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from bayplan.profiles.applied_profile import ProfileFindings
-from bayplan.profiles.desired_profiles import desired_state
-from bayplan.profiles.plugin_config_validation import PluginConfigValidation
-from bayplan.profiles.profile_events import plugin_config_events, profile_events
-from bayplan.profiles.profile_status import Progress, plugin_config_status, profile_status
+from bayplan.profiles.desired_profiles import PluginConfigValidation, desired_state
+from bayplan.profiles.profile_status import ProfileFindings, Progress, plugin_config_status, profile_status
+from bayplan.profiles.status_publisher import plugin_config_events, profile_events
 from bayplan.resources.resource_model import ObjectMeta
 
 from scheduler_core.errors import Problem

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from bayplan.profiles.desired_profiles import DesiredState, desired_state
-from bayplan.profiles.plugin_config_validation import PluginConfigValidation
-from bayplan.profiles.profile_ownership import ProfileOwnership
+from bayplan.profiles.desired_profiles import DesiredState, PluginConfigValidation, ProfileOwnership, desired_state
 from bayplan.settings.profile_selection import ProfileSelection
 
 from scheduler_core.in_tree import in_tree_registry

@@ -8,12 +8,10 @@ from typing import Any, cast
 import pytest
 from bayplan.configuration.configuration_file import RunConfiguration
 from bayplan.gangs.bayplan_group_source import BayplanGroups
+from bayplan.kube.credentials import ConfiguredAccess
 from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
-from bayplan.kube.kubeconfig_access import ConfiguredAccess
 from bayplan.profiles import profile_sources
-from bayplan.profiles.desired_profiles import desired_state
-from bayplan.profiles.plugin_config_validation import PluginConfigValidation
-from bayplan.profiles.profile_ownership import ProfileOwnership
+from bayplan.profiles.desired_profiles import PluginConfigValidation, ProfileOwnership, desired_state
 from bayplan.profiles.profile_rollout import ProfileRollout
 from bayplan.profiles.profile_sources import ConfiguredProfiles, CustomResourceProfiles, ResourcePorts
 from bayplan.settings.operator_settings import load_settings

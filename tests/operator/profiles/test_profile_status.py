@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 from bayplan.extenders.http_extender import CircuitState, ExtenderState
-from bayplan.profiles.applied_profile import ProfileFindings
-from bayplan.profiles.desired_profiles import desired_state
-from bayplan.profiles.plugin_config_validation import PluginConfigValidation
+from bayplan.profiles.desired_profiles import PluginConfigValidation, desired_state
 from bayplan.profiles.profile_status import (
+    ProfileFindings,
     Progress,
     plugin_config_status,
     profile_status,

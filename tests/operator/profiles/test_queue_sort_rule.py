@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from bayplan.profiles.queue_sort_rule import ProfileQueueSort, QueueSort, decide_queue_sort
+from bayplan.profiles.desired_profiles import ProfileQueueSort, QueueSort, decide_queue_sort
 
 PRIORITY, FAIR, AGE = ("PrioritySort", ""), ("FairSort", ""), ("AgeSort", "")
 

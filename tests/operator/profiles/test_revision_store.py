@@ -8,8 +8,15 @@ from typing import Any
 
 import pytest
 from bayplan.kube.custom_resources import ControllerRevision
-from bayplan.profiles.controller_revision_format import Origin, origin_of, read_revision, with_keys, without_keys
-from bayplan.profiles.revision_store import REVISION_HISTORY_LIMIT, RevisionHistory
+from bayplan.profiles.revision_store import (
+    REVISION_HISTORY_LIMIT,
+    Origin,
+    RevisionHistory,
+    origin_of,
+    read_revision,
+    with_keys,
+    without_keys,
+)
 from bayplan.resources.resource_model import ObjectMeta
 
 from scheduler_core.config.plugin_set_types import PluginConfig

@@ -6,12 +6,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from bayplan.profiles.applied_profile import AppliedProfile
-from bayplan.profiles.desired_profiles import DesiredState, desired_state
-from bayplan.profiles.plugin_config_validation import PluginConfigValidation
-from bayplan.profiles.profile_status import Progress, profile_status, status_change
-from bayplan.profiles.shadow_rollout import ShadowRollout
-from bayplan.profiles.shadow_status import running_shadow
+from bayplan.profiles.desired_profiles import DesiredState, PluginConfigValidation, desired_state
+from bayplan.profiles.profile_rollout import ShadowRollout
+from bayplan.profiles.profile_status import AppliedProfile, Progress, profile_status, running_shadow, status_change
 
 from scheduler_core.in_tree import default_plugins, in_tree_registry
 from scheduler_core.metrics.profile_metrics import ProfileRecord

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from bayplan.profiles.spec_changes import changes, changes_summary, unified_diff
+from bayplan.profiles.rollback import changes, changes_summary, unified_diff
 
 FIT = {"name": "NodeResourcesFit", "args": {"scoringStrategy": {"type": "LeastAllocated"}}}
 PACK = {"name": "NodeResourcesFit", "args": {"scoringStrategy": {"type": "MostAllocated"}}}

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bayplan.kube.http.byte_stream import as_file, self_signed_pem
 from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
-from bayplan.kube.http.tls_context import as_file, self_signed_pem
 from bayplan.kube.leader_election import WriteFence
 from bayplan.profiles.webhook_certificate import GeneratedCertificate
 from cryptography import x509

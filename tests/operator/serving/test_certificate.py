@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 from bayplan.kube.readiness import Readiness
-from bayplan.serving.certificate import ServedCertificate
-from bayplan.serving.deferred_server import Listener
+from bayplan.serving.deferred_server import Listener, ServedCertificate
 from bayplan.serving.http_server import HealthServer, Protection
-from bayplan.settings.serving_settings import ServingSettings
+from bayplan.settings.operator_settings import ServingSettings
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256

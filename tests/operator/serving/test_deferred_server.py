@@ -9,10 +9,9 @@ from typing import cast
 import pytest
 from bayplan.kube.readiness import Readiness
 from bayplan.serving import deferred_server
-from bayplan.serving.certificate import ServedCertificate
-from bayplan.serving.deferred_server import DeferredServer, Listener, ServedParts
+from bayplan.serving.deferred_server import DeferredServer, Listener, ServedCertificate, ServedParts
 from bayplan.serving.http_server import HealthServer, Protection
-from bayplan.settings.serving_settings import ServingSettings
+from bayplan.settings.operator_settings import ServingSettings
 from prometheus_client import CollectorRegistry
 
 from scheduler_core.errors import ConfigError

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from bayplan.profiles.profile_readings import ProfileReading
+from bayplan.profiles.profile_status import ProfileReading
 from bayplan.serving.operator_server import profiles_not_live
 
 INVALID = {"type": "Accepted", "status": "False", "message": 'there is no plugin "Foo"'}

@@ -7,8 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from bayplan.profiles.desired_profiles import desired_state
-from bayplan.profiles.plugin_config_validation import PluginConfigValidation
+from bayplan.profiles.desired_profiles import PluginConfigValidation, desired_state
 from bayplan.profiles.profile_rollout import ProfileRollout
 from bayplan.resources.object_store import Body
 from bayplan.settings.profile_selection import ProfileSelection

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from bayplan.cli import bayplan
-from bayplan.profiles.desired_profiles import desired_state
-from bayplan.profiles.plugin_config_validation import PluginConfigValidation
+from bayplan.profiles.desired_profiles import PluginConfigValidation, desired_state
 from bayplan.simulation.memory_cluster import offline_scheduler
 from click.testing import CliRunner, Result
 from hypothesis import given

@@ -32,7 +32,7 @@ from bayplan.kube.http.api_request import (
     TokenBucket,
     api_error,
 )
-from bayplan.kube.http.keep_alive_requests import KeepAliveRequests
+from bayplan.kube.http.keep_alive_pool import KeepAliveRequests
 from scheduler_core.errors import ClusterWriteError, ServerUnavailableError, WriteTimeoutError
 from scheduler_core.ports import Clock
 

@@ -10,8 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from bayplan.kube.http.byte_stream import ByteStream, Endpoint, open_socket
-from bayplan.kube.http.tls_context import client_context
+from bayplan.kube.http.byte_stream import ByteStream, Endpoint, client_context, open_socket
 
 from tests.support.certificates import Authority
 

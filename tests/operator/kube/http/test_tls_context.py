@@ -11,12 +11,10 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
-from bayplan.kube.credentials import Credentials
+from bayplan.kube.credentials import ConfiguredAccess, Credentials
 from bayplan.kube.http.api_request import ApiRequest, Lane
-from bayplan.kube.http.byte_stream import Endpoint, open_socket
+from bayplan.kube.http.byte_stream import Endpoint, client_context, open_socket
 from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
-from bayplan.kube.http.tls_context import client_context
-from bayplan.kube.kubeconfig_access import ConfiguredAccess
 from bayplan.kube.timing import SystemClock
 
 from scheduler_core.errors import ServerUnavailableError
