@@ -237,7 +237,7 @@ class GangPreemption:
         running = (info for row in rows.tolist() for info in nodes.pods[row].values())
         terminating = tuple(info for info in running if info.is_leaving and info.priority < priority)
         placing = replace(placing, instance=without_extenders(instance))
-        request = VictimRequest(placing, preemptor, units, protected, terminating)
+        request = VictimRequest(placing, preemptor, priority, units, protected, terminating)
         with self.nominator.without(gang.waiting):
             if group.key.source.is_native:
                 # kube-scheduler tries all members of a group of its own API, and reports how many it placed.

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from types import GeneratorType
 from typing import Any, ClassVar, TypeAlias, TypeVar
@@ -97,14 +97,14 @@ class World(ABC):
 
     cache: ClusterCache
     assumed: AssumedPods
+    nodes: NodeColumns = field(init=False)
 
     is_minimal: ClassVar[bool] = False
     """Whether only the needed number of members is placed, and none that was rejected is tried again."""
 
-    @property
-    def nodes(self) -> NodeColumns:
-        """The columns."""
-        return self.cache.columns
+    def __post_init__(self) -> None:
+        # A property would add a call to each of the many reads.
+        self.nodes = self.cache.columns
 
     @abstractmethod
     def begin(self, instance: FrameworkInstance, queued: QueuedPod, where: Where, position: int = 0) -> Attempt:

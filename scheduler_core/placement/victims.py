@@ -70,6 +70,7 @@ class VictimRequest:
 
     Attributes:
         preemptor: The profile's plugin that preempts for gangs.
+        priority: Priority of the gang; only pods of lower priority are victims.
         units: Disruption units: pods that are evicted together.
         protected: UIDs of pods that are never victims, such as the gang's own.
         terminating: Pods of lower priority that are already being deleted.
@@ -77,14 +78,10 @@ class VictimRequest:
 
     placing: PlacementRequest
     preemptor: GangPreemptor
+    priority: int
     units: DisruptionUnits
     protected: frozenset[str]
     terminating: tuple[PodInfo, ...]
-
-    @property
-    def priority(self) -> int:
-        """Priority of the gang; only pods of lower priority are victims."""
-        return self.placing.gang.priority
 
     def preemptible_units(self, nodes: NodeColumns, rows: NDArray[np.intp]) -> list[DisruptionUnit]:
         """Return all units on some rows that the gang may preempt, terminating pods included."""
