@@ -11,8 +11,8 @@ from random import Random
 from typing import Any
 
 import pytest
-from bayplan.serving.bayplan_metrics import ProfileCollector
-from bayplan.serving.kube_scheduler_metrics import SchedulerCollector
+from bayplan.serving.bayplan_metrics import profile_metrics
+from bayplan.serving.kube_scheduler_metrics import scheduler_metrics
 from msgspec.structs import replace
 
 from scheduler_core.in_tree import default_plugins
@@ -118,8 +118,8 @@ class Lifetime:
 def gauges(made: Rig) -> dict[tuple[str, str], float]:
     """Return the gauges of the scheduler that are not zero, except constants."""
     collectors = (
-        SchedulerCollector(made.context, lambda: made.scheduler.binding_count),
-        ProfileCollector(made.context),
+        scheduler_metrics(made.context, lambda: made.scheduler.binding_count),
+        profile_metrics(made.context),
     )
     return {
         (sample.name, str(sample.labels)): sample.value

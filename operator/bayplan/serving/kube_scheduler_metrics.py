@@ -7,7 +7,9 @@ dashboards and alerts work unchanged; ``docs/operate/metrics.md`` lists the diff
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial, wraps
 from itertools import accumulate
+from typing import ParamSpec
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -22,18 +24,34 @@ from scheduler_core.metrics.histogram import Histogram
 from scheduler_core.metrics.profile_metrics import DeviceMetrics
 from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics
 
+_P = ParamSpec("_P")
 Samples = Iterable[tuple[Sequence[str], float]]
 """Label values with the value of the sample."""
 Observations = Iterable[tuple[Sequence[str], Histogram]]
 """Label values with their histogram."""
 
 
-class ScrapeCollector(Collector):
-    """Base of collectors whose metric names are known only when they are collected."""
+class _FunctionCollector(Collector):
+    def __init__(self, collect: Callable[[], Iterator[Metric]]) -> None:
+        self._collect = collect
 
     def describe(self) -> Iterator[Metric]:
-        """Yield nothing."""
+        """Yield nothing: the names of the metrics are known only when they are collected."""
         yield from ()
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics of the function."""
+        return self._collect()
+
+
+def collector(metrics_of: Callable[_P, Iterator[Metric]]) -> Callable[_P, Collector]:
+    """Make of a function that yields metrics one that returns a collector with its arguments."""
+
+    @wraps(metrics_of)
+    def made(*args: _P.args, **kwargs: _P.kwargs) -> Collector:
+        return _FunctionCollector(partial(metrics_of, *args, **kwargs))
+
+    return made
 
 
 def as_label(bound: float) -> str:
@@ -82,104 +100,100 @@ _POPPED = "PodPopped"
 _CODES = {code: Status(code).code_name for code in Code}
 
 
-class SchedulerCollector(ScrapeCollector):
-    """Collector of the metrics of the scheduler core.
+@collector
+def scheduler_metrics(context: CycleContext, binding_cycles: Callable[[], int]) -> Iterator[Metric]:
+    """Yield the metrics of the scheduler core.
 
     Args:
         binding_cycles: Returns the number of binding cycles in progress.
     """
+    metrics = context.metrics
+    metrics.settle()
+    yield counters(
+        "scheduler_schedule_attempts",
+        "Number of attempts to schedule pods, by result: unschedulable means that the pod was rejected, error that "
+        "the scheduler, a plugin or a write failed.",
+        ["result", "profile"],
+        (
+            ((result, profile), getattr(record, attribute))
+            for profile, record in context.metrics.records.items()
+            for result, attribute in (
+                ("scheduled", "scheduled"),
+                ("unschedulable", "unschedulable"),
+                ("error", "errors"),
+            )
+        ),
+    )
+    yield from _queue(context)
+    yield from _cache(context, binding_cycles)
+    yield from _cycles(metrics)
+    yield from _groups(metrics)
+    yield from _pods(metrics)
+    yield from _preemption(metrics)
+    yield from _devices(metrics.devices, context.cache.columns.devices.hardware.tally)
 
-    def __init__(self, context: CycleContext, binding_cycles: Callable[[], int]) -> None:
-        self._context = context
-        self._binding_cycles = binding_cycles
 
-    def collect(self) -> Iterator[Metric]:
-        """Yield the metrics of the scheduler."""
-        metrics = self._context.metrics
-        metrics.settle()
-        yield counters(
-            "scheduler_schedule_attempts",
-            "Number of attempts to schedule pods, by result: unschedulable means that the pod was rejected, error that "
-            "the scheduler, a plugin or a write failed.",
-            ["result", "profile"],
-            (
-                ((result, profile), getattr(record, attribute))
-                for profile, record in self._context.metrics.records.items()
-                for result, attribute in (
-                    ("scheduled", "scheduled"),
-                    ("unschedulable", "unschedulable"),
-                    ("error", "errors"),
-                )
-            ),
-        )
-        yield from self._queue()
-        yield from self._cache()
-        yield from _cycles(metrics)
-        yield from _groups(metrics)
-        yield from _pods(metrics)
-        yield from _preemption(metrics)
-        yield from _devices(metrics.devices, self._context.cache.columns.devices.hardware.tally)
+def _queue(context: CycleContext) -> Iterator[Metric]:
+    queue = context.queue
+    counts = list(queue.readings.counts().values())
+    yield gauges(
+        "scheduler_pending_pods",
+        "Number of pending pods, by queue: active pods are attempted next, backoff pods after their backoff, "
+        "unschedulable pods after an event that may make them schedulable; gated pods are not attempted.",
+        ["queue"],
+        (((name,), sum(getattr(count, name) for count in counts)) for name in _QUEUES),
+    )
+    yield counters(
+        "scheduler_queue_incoming_pods",
+        "Number of pods added to queues, by event.",
+        ["queue", "event"],
+        (((name, event), count) for (event, name), count in queue.readings.incoming.items()),
+    )
+    yield gauges(
+        "scheduler_queued_entities",
+        "Number of queued pods without a gang (type pod) and of queued gangs (type podgroup), by queue.",
+        ["queue", "type"],
+        queue.readings.entities().items(),
+    )
+    yield counters(
+        "scheduler_queue_incoming_entities",
+        "Number of pods without a gang (type pod) and of gangs (type podgroup) added to queues, by event.",
+        ["queue", "event", "type"],
+        (((name, event, kind), count) for (event, name, kind), count in queue.readings.incoming_entities.items()),
+    )
+    yield gauges(
+        "scheduler_inflight_events",
+        "Number of events stored for pods whose attempt is in progress.",
+        ["event"],
+        (((event,), count) for event, count in ({_POPPED: 0} | queue.readings.in_flight_events()).items()),
+    )
+    yield gauges(
+        "scheduler_unschedulable_pods",
+        "Number of pending pods, by each plugin that rejected them.",
+        ["plugin", "profile"],
+        queue.readings.unschedulable_by.items(),
+    )
+    yield counter(
+        "scheduler_pod_scheduled_after_flush",
+        "Number of pods scheduled in an attempt after a periodic flush: a queueing hint may be wrong.",
+        queue.scheduled_after_flush,
+    )
 
-    def _queue(self) -> Iterator[Metric]:
-        queue = self._context.queue
-        counts = list(queue.readings.counts().values())
-        yield gauges(
-            "scheduler_pending_pods",
-            "Number of pending pods, by queue: active pods are attempted next, backoff pods after their backoff, "
-            "unschedulable pods after an event that may make them schedulable; gated pods are not attempted.",
-            ["queue"],
-            (((name,), sum(getattr(count, name) for count in counts)) for name in _QUEUES),
-        )
-        yield counters(
-            "scheduler_queue_incoming_pods",
-            "Number of pods added to queues, by event.",
-            ["queue", "event"],
-            (((name, event), count) for (event, name), count in queue.readings.incoming.items()),
-        )
-        yield gauges(
-            "scheduler_queued_entities",
-            "Number of queued pods without a gang (type pod) and of queued gangs (type podgroup), by queue.",
-            ["queue", "type"],
-            queue.readings.entities().items(),
-        )
-        yield counters(
-            "scheduler_queue_incoming_entities",
-            "Number of pods without a gang (type pod) and of gangs (type podgroup) added to queues, by event.",
-            ["queue", "event", "type"],
-            (((name, event, kind), count) for (event, name, kind), count in queue.readings.incoming_entities.items()),
-        )
-        yield gauges(
-            "scheduler_inflight_events",
-            "Number of events stored for pods whose attempt is in progress.",
-            ["event"],
-            (((event,), count) for event, count in ({_POPPED: 0} | queue.readings.in_flight_events()).items()),
-        )
-        yield gauges(
-            "scheduler_unschedulable_pods",
-            "Number of pending pods, by each plugin that rejected them.",
-            ["plugin", "profile"],
-            queue.readings.unschedulable_by.items(),
-        )
-        yield counter(
-            "scheduler_pod_scheduled_after_flush",
-            "Number of pods scheduled in an attempt after a periodic flush: a queueing hint may be wrong.",
-            queue.scheduled_after_flush,
-        )
 
-    def _cache(self) -> Iterator[Metric]:
-        cache = self._context.cache
-        yield gauges(
-            "scheduler_cache_size",
-            "Number of nodes, pods and assumed pods in the cache.",
-            ["type"],
-            [(("nodes",), cache.columns.count), (("pods",), len(cache)), (("assumed_pods",), cache.assumed_count)],
-        )
-        yield gauges(
-            "scheduler_goroutines",
-            "Number of running tasks, by operation.",
-            ["operation"],
-            [(("binding",), self._binding_cycles())],
-        )
+def _cache(context: CycleContext, binding_cycles: Callable[[], int]) -> Iterator[Metric]:
+    cache = context.cache
+    yield gauges(
+        "scheduler_cache_size",
+        "Number of nodes, pods and assumed pods in the cache.",
+        ["type"],
+        [(("nodes",), cache.columns.count), (("pods",), len(cache)), (("assumed_pods",), cache.assumed_count)],
+    )
+    yield gauges(
+        "scheduler_goroutines",
+        "Number of running tasks, by operation.",
+        ["operation"],
+        [(("binding",), binding_cycles())],
+    )
 
 
 def _cycles(metrics: SchedulerMetrics) -> Iterator[Metric]:
@@ -381,34 +395,29 @@ def _devices(metrics: DeviceMetrics, tally: SearchTally) -> Iterator[Metric]:
     )
 
 
-class ApiCallCollector(ScrapeCollector):
-    """Collector of the metrics of API calls."""
-
-    def __init__(self, writer: KubeWriter) -> None:
-        self._writer = writer
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield the metrics of the writer."""
-        executed = self._writer.calls.executed
-        yield counters(
-            "scheduler_async_api_call_execution",
-            "Number of API calls that were executed.",
-            ["call_type", "result"],
-            ((labels, observed.count) for labels, observed in executed.items()),
-        )
-        yield histograms(
-            "scheduler_async_api_call_execution_duration_seconds",
-            "Duration of API calls.",
-            ["call_type", "result"],
-            executed.items(),
-        )
-        waiting = {
-            POD_BINDING: self._writer.binder.waiting,
-            POD_STATUS_PATCH: self._writer.dispatcher.queued_of(Rank.PATCH),
-        }
-        yield gauges(
-            "scheduler_pending_async_api_calls",
-            "Number of API calls that wait to be sent.",
-            ["call_type"],
-            (((call_type,), waiting[call_type]) for call_type in CALL_TYPES),
-        )
+@collector
+def api_call_metrics(writer: KubeWriter) -> Iterator[Metric]:
+    """Yield the metrics of API calls."""
+    executed = writer.calls.executed
+    yield counters(
+        "scheduler_async_api_call_execution",
+        "Number of API calls that were executed.",
+        ["call_type", "result"],
+        ((labels, observed.count) for labels, observed in executed.items()),
+    )
+    yield histograms(
+        "scheduler_async_api_call_execution_duration_seconds",
+        "Duration of API calls.",
+        ["call_type", "result"],
+        executed.items(),
+    )
+    waiting = {
+        POD_BINDING: writer.binder.waiting,
+        POD_STATUS_PATCH: writer.dispatcher.queued_of(Rank.PATCH),
+    }
+    yield gauges(
+        "scheduler_pending_async_api_calls",
+        "Number of API calls that wait to be sent.",
+        ["call_type"],
+        (((call_type,), waiting[call_type]) for call_type in CALL_TYPES),
+    )

@@ -22,17 +22,17 @@ from bayplan.introspection.status_model import ExtenderState, Status
 from bayplan.kube.leader_election import LeaderState
 from bayplan.profiles.profile_status import ProfileReading
 from bayplan.serving.bayplan_metrics import (
-    ExtenderCollector,
-    FeatureCollector,
-    OperatorCollector,
     OperatorSources,
-    PageCollector,
+    extender_metrics,
+    feature_metrics,
     metrics_registry,
+    operator_metrics,
+    page_metrics,
 )
 from bayplan.serving.debug_endpoints import DebugEndpoints, DebugSources, ExplainEndpoint
 from bayplan.serving.deferred_server import Listener, ServedCertificate, ServedParts
 from bayplan.serving.http_server import HealthServer, protection_of
-from bayplan.serving.kube_scheduler_metrics import ApiCallCollector
+from bayplan.serving.kube_scheduler_metrics import api_call_metrics
 from bayplan.settings.operator_settings import ServingSettings
 from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.snapshot.cluster_cache import CacheDifference
@@ -145,19 +145,19 @@ def operator_server(
         build_page: Builds the page; None if it is not served.
     """
     metrics = metrics_registry(parts.scheduler, parts.informers.by_resource)
-    metrics.register(ApiCallCollector(parts.writer))
-    metrics.register(ExtenderCollector(parts.extenders))
+    metrics.register(api_call_metrics(parts.writer))
+    metrics.register(extender_metrics(parts.extenders))
     profiles, arrivals = parts.profiles, parts.informers.arrivals
     sources = OperatorSources(parts.election, parts.clock, profiles.reconciles, profiles.conditions, arrivals)
-    metrics.register(OperatorCollector(sources))
-    metrics.register(FeatureCollector(parts.gates))
+    metrics.register(operator_metrics(sources))
+    metrics.register(feature_metrics(parts.gates))
     protection = protection_of(settings, certificate, parts.connection, parts.clock)
     endpoints = Endpoints(parts)
     if build_page is None:
         routes = endpoints.routes(lambda: _unserved_documents(parts, endpoints))
         return HealthServer(listener, parts.readiness, metrics, routes, protection)
     page, documents = build_page(parts, endpoints, protection.authorization)
-    metrics.register(PageCollector(documents.stream))
+    metrics.register(page_metrics(documents.stream))
     routes = [*endpoints.routes(documents.read_report), *page.routes]
     return HealthServer(listener, parts.readiness, metrics, routes, protection, background=documents)
 

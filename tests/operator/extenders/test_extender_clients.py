@@ -22,7 +22,7 @@ from bayplan.kube.watches.informer import Informer, Resource
 from bayplan.profiles.profile_controller import ControllerPorts, ProfileController
 from bayplan.recording import RecordDirectory
 from bayplan.resources.scheduler_profile import SchedulerProfile
-from bayplan.serving.bayplan_metrics import ExtenderCollector
+from bayplan.serving.bayplan_metrics import extender_metrics
 from prometheus_client import CollectorRegistry
 
 from scheduler_core.config.profile_config import Extender, ProfileConfig
@@ -189,7 +189,7 @@ def _serve_pod(world: World) -> None:
 async def test_metrics_of_extenders(world: World) -> None:
     """The metrics have durations and errors by verb, and the state of the circuit."""
     registry = CollectorRegistry()
-    registry.register(ExtenderCollector(world.clients))
+    registry.register(extender_metrics(world.clients))
     assert list(registry.collect()) == []
     _serve_pod(world)
     with ExtenderServer() as server:

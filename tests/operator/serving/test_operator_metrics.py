@@ -11,7 +11,7 @@ from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
 from bayplan.kube.leader_election import ElectionOptions, LeaderElection, WriteFence
 from bayplan.kube.watches.cluster_informers import PodArrivals
 from bayplan.resources.conditions import ConditionState
-from bayplan.serving.bayplan_metrics import OperatorCollector, OperatorSources, metrics_registry
+from bayplan.serving.bayplan_metrics import OperatorSources, metrics_registry, operator_metrics
 from prometheus_client import CollectorRegistry
 
 from scheduler_core.in_tree import default_plugins
@@ -39,7 +39,7 @@ def clock() -> VirtualClock:
 def registry_of(clock: VirtualClock, election: LeaderElection | None = None) -> CollectorRegistry:
     registry = CollectorRegistry()
     sources = OperatorSources(election, clock, lambda: RECONCILES, lambda: CONDITIONS, PodArrivals(clock, lambda: True))
-    registry.register(OperatorCollector(sources))
+    registry.register(operator_metrics(sources))
     return registry
 
 

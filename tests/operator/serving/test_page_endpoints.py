@@ -18,7 +18,7 @@ from bayplan.page.asset_files import read_assets
 from bayplan.page.page_documents import PageDocuments
 from bayplan.serving import served_page
 from bayplan.serving.authorization import RequestAuthorization
-from bayplan.serving.bayplan_metrics import PageCollector
+from bayplan.serving.bayplan_metrics import page_metrics
 from bayplan.serving.deferred_server import Listener
 from bayplan.serving.endpoint_paths import PAGE_PATH
 from bayplan.serving.http_server import HealthServer, Protection
@@ -81,7 +81,7 @@ class PageServer:
             is_suspended=lambda: False,
         )
         metrics = CollectorRegistry()
-        metrics.register(PageCollector(self.documents.stream))
+        metrics.register(page_metrics(self.documents.stream))
         self.server = HealthServer(
             Listener((LOOPBACK, 0)),
             self.readiness,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from bayplan.cli import bayplan
-from bayplan.serving.bayplan_metrics import FeatureCollector
+from bayplan.serving.bayplan_metrics import feature_metrics
 from bayplan.settings.feature_gates import GATES, FeatureGate, FeatureGates, Stage, gates_summary, parse_feature_gates
 from bayplan.settings.operator_settings import load_settings
 from click.testing import CliRunner
@@ -126,7 +126,7 @@ def test_the_documentation_lists_every_gate() -> None:
 def test_the_metric_has_the_format_of_kube_scheduler() -> None:
     """The name and labels of the metric are those of kube-scheduler, and a GA gate has no stage."""
     registry = CollectorRegistry()
-    registry.register(FeatureCollector(FeatureGates({"Grown": False}, KNOWN_GATES)))
+    registry.register(feature_metrics(FeatureGates({"Grown": False}, KNOWN_GATES)))
     lines = [line for line in generate_latest(registry).decode().splitlines() if not line.startswith("#")]
     assert lines == [
         'kubernetes_feature_enabled{name="AllAlpha",stage="ALPHA"} 0.0',
