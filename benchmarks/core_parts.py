@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from benchmarks.workload import SCHEDULER_NAME
-from scheduler_core.framework.cycle_stages import STAGE_NAMES, CycleStage
+from scheduler_core.framework.cycle_state import STAGE_NAMES, CycleStage
 from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.failure_handler import Failure, of_status
 from scheduler_core.cycle.freed_capacity_event import FreedCapacity
-from scheduler_core.framework.cycle_stages import CycleStage
+from scheduler_core.framework.cycle_state import CycleStage
 from scheduler_core.framework.status import Code
 from scheduler_core.framework.waiting_pods import WaitingPods
 from scheduler_core.model.devices import ClaimConsumer

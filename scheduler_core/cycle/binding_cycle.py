@@ -26,7 +26,7 @@ from scheduler_core.errors import (
     WriteTimeoutError,
     error_message,
 )
-from scheduler_core.framework.cycle_stages import CycleStage
+from scheduler_core.framework.cycle_state import CycleStage
 from scheduler_core.framework.status import SUCCESS, Code, Status, error
 from scheduler_core.framework.waiting_pods import PodsInPreBind, WaitingPods
 from scheduler_core.ports import Binding, Clock, ClusterWriter, PodStatusPatch

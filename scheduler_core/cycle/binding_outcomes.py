@@ -11,7 +11,7 @@ from scheduler_core.cycle.cycle_report import CycleReport
 from scheduler_core.cycle.failure_handler import FailedAttempts, Failure
 from scheduler_core.cycle.freed_capacity_event import FreedCapacity, on_node
 from scheduler_core.cycle.internal_errors import InternalErrors, try_all, try_twice
-from scheduler_core.framework.cycle_stages import CycleStage
+from scheduler_core.framework.cycle_state import CycleStage
 from scheduler_core.framework.status import Code
 from scheduler_core.metrics.attempt_reports import DECISIONS, log_bound
 from scheduler_core.metrics.profile_metrics import ERROR, SCHEDULED, UNSCHEDULABLE

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from scheduler_core.cycle.attempt import Attempt
-from scheduler_core.framework.cycle_stages import NOT_RECORDED
+from scheduler_core.framework.cycle_state import NOT_RECORDED
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import Status
 from scheduler_core.metrics.attempt_reports import AttemptHistory, CycleSubject, EndedAttempt, SlowCycles

@@ -20,7 +20,7 @@ from scheduler_core.cycle.gang_constraints import NodeReservations
 from scheduler_core.cycle.nominated_pod_filtering import filter_with_nominated_pods
 from scheduler_core.cycle.percentage_of_nodes import PartialSearch
 from scheduler_core.errors import SchedulerCoreError
-from scheduler_core.framework.cycle_stages import CycleStage
+from scheduler_core.framework.cycle_state import CycleStage
 from scheduler_core.framework.diagnosis import Diagnosis, Verdicts
 from scheduler_core.framework.extension_points import Scores
 from scheduler_core.framework.nominator import NominatedPods

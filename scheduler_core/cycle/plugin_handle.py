@@ -19,8 +19,7 @@ from scheduler_core.framework.object_reads import ObjectKind, T
 from scheduler_core.framework.ongoing_preemptions import PreemptionsUnderWay
 from scheduler_core.framework.status import SUCCESS, Status
 from scheduler_core.framework.waiting_pods import PodsInPreBind, WaitingPods
-from scheduler_core.metrics.plugin_metrics import RecordedPluginMetrics
-from scheduler_core.metrics.profile_metrics import DeviceMetrics
+from scheduler_core.metrics.profile_metrics import DeviceMetrics, RecordedPluginMetrics
 from scheduler_core.ports import ClaimWriter, Clock, ClusterWriter, PodDeletion, StorageWriter
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.filtering import decode_verdict, run_filters, run_pre_filters

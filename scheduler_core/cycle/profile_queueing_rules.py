@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from scheduler_core.metrics.queue_metrics import QueueMetrics
-from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics
+from scheduler_core.metrics.scheduler_metrics import QueueMetrics, SchedulerMetrics
 from scheduler_core.ports import Clock
 from scheduler_core.queueing.gates_and_hints import QueueingRules
 from scheduler_core.runtime.framework_instance import FrameworkInstance, ProfileTable, queue_sort_of

@@ -11,7 +11,7 @@ from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.filter_and_score import Feasible, NodeSelection
 from scheduler_core.cycle.gang_constraints import NodeReservations, ReservationRejections
 from scheduler_core.errors import AttemptLimitError, PluginError
-from scheduler_core.framework.cycle_stages import CycleStage
+from scheduler_core.framework.cycle_state import CycleStage
 from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.nominator import NominatedPods
 from scheduler_core.framework.status import Code

@@ -17,7 +17,7 @@ from scheduler_core.cycle.gang_constraints import MemberDomains
 from scheduler_core.cycle.internal_errors import InternalErrors
 from scheduler_core.cycle.reuse_or_search import NodeChoice
 from scheduler_core.errors import AttemptLimitError, SchedulerCoreError, error_message
-from scheduler_core.framework.cycle_stages import CycleStage
+from scheduler_core.framework.cycle_state import CycleStage
 from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.metrics.profile_metrics import ERROR, UNSCHEDULABLE

@@ -23,7 +23,7 @@ from scheduler_core.cycle.reuse_or_search import note_reserved
 from scheduler_core.cycle.scheduling_cycle import SchedulingCycle, failure_of
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.errors import ExtenderError
-from scheduler_core.framework.cycle_stages import CycleStage
+from scheduler_core.framework.cycle_state import CycleStage
 from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import Code, Status

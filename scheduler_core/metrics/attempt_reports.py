@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from scheduler_core.framework.cycle_stages import STAGE_NAMES
+from scheduler_core.framework.cycle_state import STAGE_NAMES
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.metrics.cycle_recorder import CycleRecorder
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from scheduler_core.framework.cycle_stages import STAGE_NAMES, CycleStage, PluginEnd
+from scheduler_core.framework.cycle_state import STAGE_NAMES, CycleStage, PluginEnd
 from scheduler_core.framework.status import Code
 from scheduler_core.ports import Stage
 
@@ -31,7 +31,7 @@ PluginDuration = tuple[CycleStage, str, Code, float]
 
 
 class CycleRecorder:
-    """Implementation of :class:`scheduler_core.framework.cycle_stages.Recorder`.
+    """Implementation of :class:`scheduler_core.framework.cycle_state.Recorder`.
 
     Attributes:
         now: The clock.

@@ -17,7 +17,7 @@ from scheduler_core.cycle.reuse_or_search import NodeChoice
 from scheduler_core.cycle.scheduling_cycle import failure_of
 from scheduler_core.cycle.scheduling_cycle_with_extenders import ExtendedChoice
 from scheduler_core.errors import AttemptLimitError, SchedulerCoreError
-from scheduler_core.framework.cycle_stages import NOT_COUNTED
+from scheduler_core.framework.cycle_state import NOT_COUNTED
 from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.metrics.profile_metrics import ERROR, UNSCHEDULABLE

@@ -30,9 +30,9 @@ from scheduler_core.framework.plugin import always
 from scheduler_core.framework.status import SKIP, SUCCESS, Status
 from scheduler_core.kernels.cached_resource_scores import CachedBalance
 from scheduler_core.kernels.resource_scores import balanced_allocation, balanced_allocation_row
-from scheduler_core.plugins.device_uses import DeviceUses
 from scheduler_core.plugins.resource_scoring import (
     Demand,
+    DeviceUses,
     ScoreCache,
     is_served_by_devices,
     resource_uses,

@@ -19,7 +19,7 @@ from scheduler_core.framework.cluster_events import EVERY_EVENT, ClusterEvent, E
 from scheduler_core.framework.extension_points import PreEnqueuePlugin
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import SUCCESS, Status, error
-from scheduler_core.metrics.queue_metrics import QueueMetrics
+from scheduler_core.metrics.scheduler_metrics import QueueMetrics
 from scheduler_core.model.pod import Pod
 from scheduler_core.snapshot.pod_info import PodInfo
 

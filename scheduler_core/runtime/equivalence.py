@@ -27,8 +27,7 @@ from msgspec.msgpack import Encoder
 from numpy.typing import NDArray
 
 from scheduler_core.errors import PluginError
-from scheduler_core.framework.cycle_stages import CycleStage, Recorder
-from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.cycle_state import CycleStage, CycleState, Recorder
 from scheduler_core.framework.diagnosis import Verdicts
 from scheduler_core.framework.extension_points import (
     MAX_NODE_SCORE,

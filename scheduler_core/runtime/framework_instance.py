@@ -23,7 +23,7 @@ from scheduler_core.config.plugin_set_types import BUILT_IN_BEHAVIOUR, Plugins
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.errors import ConfigError, PluginError, Problem
 from scheduler_core.framework.cluster_events import EVERY_EVENT, EventRegistration
-from scheduler_core.framework.cycle_stages import Evaluations
+from scheduler_core.framework.cycle_state import Evaluations
 from scheduler_core.framework.extension_points import (
     BindPlugin,
     FilterPlugin,

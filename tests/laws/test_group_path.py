@@ -14,7 +14,7 @@ import pytest
 
 from scheduler_core.cycle import assume_and_reserve, binding_outcomes, cycle_report, failure_handler, scheduling_cycle
 from scheduler_core.framework import extension_points
-from scheduler_core.framework.cycle_stages import CycleStage
+from scheduler_core.framework.cycle_state import CycleStage
 from scheduler_core.framework.plugin import Plugin
 from scheduler_core.runtime import post_filtering
 

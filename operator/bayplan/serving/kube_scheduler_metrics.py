@@ -18,7 +18,7 @@ from bayplan.kube.writes.api_dispatcher import CALL_TYPES, POD_BINDING, POD_STAT
 from bayplan.kube.writes.cluster_writer import KubeWriter
 from scheduler_core.cycle.cycle_context import CycleContext
 from scheduler_core.devices.allocator import SearchTally
-from scheduler_core.framework.cycle_stages import EXTENSION_POINTS, STAGE_NAMES
+from scheduler_core.framework.cycle_state import EXTENSION_POINTS, STAGE_NAMES
 from scheduler_core.framework.status import Code, Status
 from scheduler_core.metrics.histogram import Histogram
 from scheduler_core.metrics.profile_metrics import DeviceMetrics

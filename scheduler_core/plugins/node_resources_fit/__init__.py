@@ -64,7 +64,6 @@ from scheduler_core.model.pod_requests import (
     pod_requests,
     whole_units,
 )
-from scheduler_core.plugins.device_uses import DeviceUses
 from scheduler_core.plugins.node_resources_fit.filtering import (
     MAX_RESOURCES_IN_BITS,
     FitDemand,
@@ -74,6 +73,7 @@ from scheduler_core.plugins.node_resources_fit.filtering import (
 )
 from scheduler_core.plugins.resource_scoring import (
     Demand,
+    DeviceUses,
     Formula,
     ScoreCache,
     is_served_by_devices,

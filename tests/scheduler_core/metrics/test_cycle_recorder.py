@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from scheduler_core.framework.cycle_stages import EXTENSION_POINTS, NOT_RECORDED, STAGE_NAMES, CycleStage
-from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.cycle_state import EXTENSION_POINTS, NOT_RECORDED, STAGE_NAMES, CycleStage, CycleState
 from scheduler_core.framework.status import Code
 from scheduler_core.metrics.cycle_recorder import CycleRecorder, RecorderPool
 from tests.support.virtual_clock import VirtualClock

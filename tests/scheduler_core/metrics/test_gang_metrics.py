@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from scheduler_core.config.plugin_set_types import Plugins
-from scheduler_core.framework.cycle_stages import CycleStage
-from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.cycle_state import CycleStage, CycleState
 from scheduler_core.framework.extension_points import FilterPlugin
 from scheduler_core.framework.status import Code, Status, unschedulable
 from scheduler_core.model.pod_group import GroupSource

@@ -9,7 +9,7 @@ from bayplan.serving.bayplan_metrics import metrics_registry
 from prometheus_client import generate_latest
 
 from scheduler_core.errors import PluginError
-from scheduler_core.metrics.plugin_metrics import RecordedPluginMetrics
+from scheduler_core.metrics.profile_metrics import RecordedPluginMetrics
 from tests.support.scheduling import rig
 
 

@@ -6,8 +6,7 @@ import pytest
 
 from scheduler_core.config.plugin_set_types import Plugins
 from scheduler_core.errors import PluginError
-from scheduler_core.framework.cycle_stages import CycleStage
-from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.cycle_state import CycleStage, CycleState
 from scheduler_core.framework.extension_points import FilterPlugin, ReservePlugin
 from scheduler_core.framework.status import SUCCESS, Code, Status, unschedulable
 from scheduler_core.metrics.scheduler_metrics import SAMPLING_INTERVAL

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler_core.plugins.device_uses import DeviceUses
-from scheduler_core.plugins.resource_scoring import Demand, scored_resource
+from scheduler_core.plugins.resource_scoring import Demand, DeviceUses, scored_resource
 from scheduler_core.snapshot.node_columns import ALL_ROWS
 from tests.support.device_world import DeviceWorld
 
