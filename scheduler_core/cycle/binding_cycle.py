@@ -10,6 +10,7 @@ any later failure is retried after backoff. If the outcome of a bind is unknown,
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from functools import partial
 
 from scheduler_core.cycle.attempt import Attempt
@@ -104,8 +105,12 @@ class BindingCycle:
                 try_twice(self._outcomes.cancelled, attempt)
                 raise
             try:
+                failure = self._unless_lost(attempt, failure)
                 return self._end(attempt, failure)
             except Exception as fault:
+                if attempt.node_name:
+                    # The pod is not released, so perhaps this raised: without it a lost pod would count as bound.
+                    failure = self._unless_lost(attempt, failure)
                 self._outcomes.interrupted(attempt, failure, fault)
                 return failure is None
         finally:
@@ -174,19 +179,25 @@ class BindingCycle:
             log.exception("binding pod %s failed in the scheduler itself", info.key, extra=attempt.log_fields())
             return Failure(error_message(fault), is_error=True)
 
-    def _end(self, attempt: Attempt, failure: Failure | None) -> bool:
-        """Step 6: record the bound pod or the failure; return whether the pod was bound."""
+    def _unless_lost(self, attempt: Attempt, failure: Failure | None) -> Failure | None:
+        """Return the outcome of the bind, with the other node if a watch shows the pod there."""
         rival_node_name = node_of_rival(self._cache, attempt)
-        if failure is None and rival_node_name:
+        if not rival_node_name:
+            return failure
+        if failure is None:
             # The answer was processed late, and a watch is more recent than a bind that never took effect.
             failure = Failure(f"the pod is bound to node {rival_node_name}", is_error=True)
+        return replace(failure, bound_to=failure.bound_to or rival_node_name)
+
+    def _end(self, attempt: Attempt, failure: Failure | None) -> bool:
+        """Step 6: record the bound pod or the failure; return whether the pod was bound."""
         if failure is None:
             self._outcomes.bound(attempt)
             return True
         if attempt.gang is not None:
             uid, key = attempt.info.uid, attempt.info.key
-            attempt.gang.failed(uid, key, failure.message, is_error=failure.is_error)
-        self._outcomes.failed(attempt, failure, failure.bound_to or rival_node_name)
+            try_twice(attempt.gang.failed, uid, key, failure.message, is_error=failure.is_error)
+        self._outcomes.failed(attempt, failure)
         return False
 
     async def _wait_on_permit(self, attempt: Attempt) -> Status:

@@ -97,13 +97,15 @@ class BindingOutcomes:
 
         Args:
             attempt: The attempt.
-            failure: Why the pod is not bound; None for a bound pod, which stays on its node.
+            failure: Why the pod is not bound to its node; None for a bound pod, which stays on its node.
             fault: The exception.
         """
         if failure is None:
             text = "the end of the bind of pod %s failed in the scheduler itself"
             try_twice(log.error, text, attempt.info.key, exc_info=fault, extra=attempt.log_fields())
             try_twice(self.bound, attempt)
+            return
+        if failure.bound_to and try_twice(self._bound_elsewhere, attempt, failure.bound_to):
             return
         self._errors.interrupted(attempt.queued, attempt, fault)
 
@@ -112,7 +114,7 @@ class BindingOutcomes:
         try_twice(self._assumed.release_unbound, attempt)
         try_twice(self._failed.drop, attempt)
 
-    def failed(self, attempt: Attempt, failure: Failure, rival_node_name: str) -> None:
+    def failed(self, attempt: Attempt, failure: Failure) -> None:
         """Handle a failed bind.
 
         A rejected pod is requeued before the room is reported, because its own release must not activate it.
@@ -120,10 +122,9 @@ class BindingOutcomes:
         Args:
             attempt: The attempt.
             failure: Why the pod is not bound to its node.
-            rival_node_name: The node to which another scheduler has bound the pod; "" to requeue the pod.
         """
-        if rival_node_name:
-            self._bound_elsewhere(attempt, rival_node_name)
+        if failure.bound_to:
+            self._bound_elsewhere(attempt, failure.bound_to)
             return
         pod, node_name = attempt.info.pod, attempt.node_name
         self._assumed.release_unbound(attempt)
@@ -142,31 +143,34 @@ class BindingOutcomes:
         is not requeued: it is bound, so another bind would be rejected too, and PodScheduled=False or FailedScheduling
         would be false. The pod is counted on the other scheduler's node at once, even if the watch is late.
         """
-        info, node_name, profile = attempt.info, attempt.node_name, attempt.instance.name
-        self._count_there(attempt, rival_node_name)
-        self._assumed.release_unbound(attempt)
-        self._report.binding_ended(attempt, ERROR)
-        self._report.bind_lost(attempt, node_name, rival_node_name)
-        log.warning(
-            "another scheduler has bound pod %s of profile %s to node %s, while node %s was chosen here; make sure "
-            "that only one scheduler serves each schedulerName",
-            info.key,
-            profile,
-            rival_node_name,
-            node_name,
-        )
-        attempt.end()
-        nominator = self._queue.nominator
+        info, node_name, nominator = attempt.info, attempt.node_name, self._queue.nominator
         nominated_node, nominated = nominator.node_of(info.uid), nominator.nomination_of(info.uid)
-        held = self._queue.find(info.uid)
+        text = (
+            "another scheduler has bound pod %s of profile %s to node %s, while node %s was chosen here; make sure "
+            "that only one scheduler serves each schedulerName"
+        )
+        # The pod is bound, so an error in one of these steps must not requeue it.
+        try_all(
+            (self._count_there, attempt, rival_node_name),
+            (self._assumed.release_unbound, attempt),
+            (self._report.binding_ended, attempt, ERROR),
+            (self._report.bind_lost, attempt, node_name, rival_node_name),
+            (log.warning, text, info.key, attempt.instance.name, rival_node_name, node_name),
+            (attempt.end,),
+            (self._leave_queue, attempt),
+            (self._room.report, info.pod, node_name),
+        )
+        if nominated is not None:
+            try_twice(self._room.nomination_unused, nominated, nominated_node, rival_node_name)
+
+    def _leave_queue(self, attempt: Attempt) -> None:
+        uid = attempt.info.uid
+        held = self._queue.find(uid)
         if held is attempt.queued:
-            self._queue.remove(info.uid)
+            self._queue.remove(uid)
         if held is None or held is attempt.queued:
             # Otherwise it was removed and added again, and that entry does not belong to this attempt.
-            self._queue.done(info.uid)
-        self._room.report(info.pod, node_name)
-        if nominated is not None:
-            self._room.nomination_unused(nominated, nominated_node, rival_node_name)
+            self._queue.done(uid)
 
     def _count_there(self, attempt: Attempt, rival_node_name: str) -> None:
         placed = self._cache.get(attempt.info.uid)

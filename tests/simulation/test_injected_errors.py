@@ -8,6 +8,8 @@ bound twice, no node is overcommitted, and nothing stays assumed, reserved or in
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
+from operator import attrgetter
 
 import pytest
 
@@ -15,7 +17,7 @@ from scheduler_core.cycle.assume_and_reserve import AssumedPods
 from scheduler_core.gangs.group_cycle import QuorumCommit
 from scheduler_core.queueing.moves_and_backoff import Moves
 from tests.simulation.simulation import Outcome, run_seed
-from tests.support.injected_errors import KINDS, InjectedErrors, Site, now_and_then
+from tests.support.injected_errors import KINDS, NAMES, InjectedErrors, Site, now_and_then
 
 pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
 """An exception at the call that receives a coroutine of a plugin leaves the coroutine unused."""
@@ -74,10 +76,20 @@ def test_every_site(seed: int) -> None:
 
 
 def test_exceptions_are_deterministic() -> None:
-    """A seed gives the same exceptions and the same trace in every run."""
+    """A seed gives the same exceptions and the same trace in every run with warm caches."""
+    run_seed(3, errors=InjectedErrors(lambda _number, _site: None))
     first, second = _run(3), _run(3)
     assert first[0].digest == second[0].digest
     assert [each.site for each in first[1].injected] == [each.site for each in second[1].injected]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_named_function_exists(name: str) -> None:
+    """A function that is renamed would no longer be a root, or no longer be exempt."""
+    module, function = name.split(":")
+    assert callable(
+        attrgetter(function)(import_module("scheduler_core." + module.removesuffix(".py").replace("/", ".")))
+    )
 
 
 def _undo_nothing(_self: AssumedPods, begun: int = 0, overlays: int = 0) -> None:

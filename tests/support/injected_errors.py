@@ -53,7 +53,7 @@ _ROOTS = frozenset(
         "runtime/reserve_and_permit.py:_TimeOut.__call__",
         "gangs/reservation_lifecycle.py:GangReservations._due",
         "gangs/gated_member_reports.py:GatedMembers._report_some",
-        "plugins/coscheduling/__init__.py:Coscheduling._backoff_over",
+        "plugins/coscheduling.py:Coscheduling._backoff_over",
     )
 )
 """Loops, tasks and timers of the scheduler: exceptions are raised only at calls inside of them, or of a feed."""
@@ -64,12 +64,19 @@ _SUSPENDABLE = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GE
 FINAL = {
     "runtime/binding.py:run_post_binds": "PostBind cannot fail a bound pod: what a plugin raises is logged",
     "runtime/reserve_and_permit.py:_is_unreserved": "an exception here is one of a plugin that must not fail",
-    "cycle/binding_cycle.py:BindingCycle._bind": "one member fails after the binds of its gang were sent, as by a 403",
 }
 """Functions at whose calls no exception is injected, with the reason."""
+_BEFORE_A_BIND = "cycle/binding_cycle.py:BindingCycle._steps"
+_LATE = frozenset(
+    {"cycle/binding_cycle.py:node_of_rival", "metrics/cycle_recorder.py:CycleRecorder.__init__.<locals>.enter"}
+)
+"""Calls of :data:`_BEFORE_A_BIND` when the binds of the gang may have been sent: one member fails, as by a 403."""
 
 _BEFORE_A_CHANGE = frozenset({"feeds/pod_and_node_feed.py:EventHandling.take", "cycle/suspension.py:Suspension.report"})
 """What a feed calls before it handles anything of a change: the same as a change that is delivered later."""
+
+NAMES = sorted({*_ROOTS, *_RECOVERY, *FINAL, *_BEFORE_A_CHANGE, _BEFORE_A_BIND, "cycle/binding_cycle.py:node_of_rival"})
+"""All functions that this module names."""
 
 Site = tuple[str, str, int]
 """A call: the called function, the calling function, and the line of the call."""
@@ -157,7 +164,7 @@ def _name(code: CodeType) -> str:
 
 
 def _is_of_feed(name: str) -> bool:
-    return name.startswith(_FEEDS) and not name.endswith("__init__")
+    return name.startswith(_FEEDS) and "__init__" not in name
 
 
 def _is_eligible(code: CodeType, caller: CodeType) -> bool:
@@ -165,6 +172,8 @@ def _is_eligible(code: CodeType, caller: CodeType) -> bool:
     if not called or not calling or code.co_flags & _SUSPENDABLE or code.co_name.startswith("<"):
         return False
     if _name(code) in _BEFORE_A_CHANGE or _name(caller) == "cycle/suspension.py:Suspension.report":
+        return False
+    if _name(code) in _LATE and _name(caller) == _BEFORE_A_BIND:
         return False
     return calling.startswith(_CALLERS) and calling not in PRIMITIVES and _name(caller) not in FINAL
 

@@ -11,6 +11,7 @@ from scheduler_core.framework.extension_points import PermitResult
 from scheduler_core.framework.status import Code, Status
 from scheduler_core.model.pod import Pod
 from tests.support.builders import node, pod
+from tests.support.injected_errors import KINDS, InjectedErrors, at
 from tests.support.recording_plugins import Journal, recorder
 from tests.support.scheduling import Rig, rig
 
@@ -95,6 +96,38 @@ async def test_a_watch_event_before_the_bind_response_is_processed() -> None:
         made.scheduler.feed.pod_updated(POD, bound_pod(other))
     assert not await binding
     assert_released(made, other)
+
+
+async def _lost_with(errors: InjectedErrors, *, by_watch: bool) -> tuple[Rig, str]:
+    """End a binding cycle whose pod is bound to the other node, with exceptions at calls of the end."""
+    made, binding, other = start_binding()
+    if not by_watch:
+        made.writer.fail_binds([BoundElsewhereError("bound already", other)])
+    with made.context.suspension.of_cycle():
+        await made.until(lambda: len(made.writer.attempted) == 1 and made.context.suspension.waiting_tasks > 0)
+        if by_watch:
+            made.scheduler.feed.pod_updated(POD, bound_pod(other))
+    with errors.active():
+        assert not await binding
+    return made, other
+
+
+@pytest.mark.parametrize("by_watch", [pytest.param(True, id="a watch"), pytest.param(False, id="the response")])
+async def test_an_exception_at_any_call_of_the_end(*, by_watch: bool) -> None:
+    """The pod counts on the other node, and is neither recorded as bound to the chosen node nor requeued."""
+    roots = frozenset({"cycle/binding_cycle.py:BindingCycle.bind"})
+    number, has_raised = 0, True
+    while has_raised:
+        number += 1
+        errors = InjectedErrors(at(number, KINDS[number % len(KINDS)]), roots)
+        made, other = await _lost_with(errors, by_watch=by_watch)
+        has_raised = bool(errors.injected)
+        where = errors.injected
+        assert pod_counts(made) == {"n0": int(other == "n0"), "n1": int(other == "n1")}, where
+        assert (made.place_of(POD), made.context.cache.assumed_count, made.writer.events) == ("", 0, []), where
+        assert made.queue.readings.in_flight_events() == {}, where
+        assert made.context.metrics.records[PROFILE].scheduled == 0, where
+    assert number > 5
 
 
 async def test_a_wait_at_permit_ends_at_once() -> None:
