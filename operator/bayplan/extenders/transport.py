@@ -28,6 +28,8 @@ from bayplan.kube.http.byte_stream import as_file, client_context
 from scheduler_core.config.profile_config import Extender, ExtenderTLSConfig
 from scheduler_core.errors import ConfigError, ExtenderError, Problem
 
+_logger = logging.getLogger(__name__)
+
 _LONGEST_FILE_BYTES = 1 << 18
 
 
@@ -98,8 +100,6 @@ def tls_problem(field: str, message: str) -> ConfigError:
     """Return the error of a field of an extender's ``tlsConfig``."""
     return ConfigError([Problem(f"tlsConfig.{field}", message)])
 
-
-_logger = logging.getLogger(__name__)
 
 _MAX_RESPONSE_BYTES = 256 << 20
 _CHUNK_BYTES = 1 << 16

@@ -43,6 +43,8 @@ from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.pod_group import CompositePodGroup, GroupKey, GroupSource, PodGroup
 from scheduler_core.ports import Clock
 
+log = logging.getLogger(__name__)
+
 
 class GroupObject(Protocol):
     """Decoded PodGroup of any API."""
@@ -177,8 +179,6 @@ def is_refused(error: ClusterWriteError) -> bool:
     """Return whether the account lacks the permission, so that an early retry does not help."""
     return isinstance(error, ForbiddenError) and not isinstance(error, UnauthorizedError)
 
-
-log = logging.getLogger(__name__)
 
 LOOKUP_SECONDS = 30.0
 """Interval between lookups of an API."""

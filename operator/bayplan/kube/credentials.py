@@ -25,6 +25,8 @@ from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.ports import Clock
 
+_logger = logging.getLogger(__name__)
+
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where the kubelet mounts the token and the certificate authority."""
 
@@ -180,9 +182,6 @@ def _named(entries: Sequence[Mapping[str, Any]], name: str, key: str, kind: type
         if entry.get("name") == name:
             return msgspec.convert(entry.get(key), kind)
     raise ValueError(f'no {key} "{name}"')
-
-
-_logger = logging.getLogger(__name__)
 
 
 class ConfiguredAccess:

@@ -45,6 +45,8 @@ from scheduler_core.errors import (
 )
 from scheduler_core.ports import Clock
 
+log = logging.getLogger(__name__)
+
 _NEVER = float("-inf")
 
 
@@ -201,8 +203,6 @@ def _address(text: str) -> IPv4Address | IPv6Address | None:
         return None if address.scope_id else address.ipv4_mapped or address
     return address
 
-
-log = logging.getLogger(__name__)
 
 _LEASES = "/apis/coordination.k8s.io/v1/namespaces/{}/leases"
 JITTER = 1.2
@@ -381,6 +381,7 @@ class LeaderElection:
         self.leading.set()
         while (left := self._fence.open_until - self._clock.now()) > 0:
             await self._clock.sleep(min(self._options.retry_seconds, left))
+            # Again, because a sleep may take longer than requested, as on a suspended machine.
             left = self._fence.open_until - self._clock.now()
             if left > 0:
                 await self._try(self._renew(), min(self._options.renew_seconds / 2, left))
@@ -394,6 +395,7 @@ class LeaderElection:
             seconds: Maximum time; otherwise the Lease expires by itself.
         """
         led, self._released = self._fence.open_until > self._clock.now(), True
+        # First: no write may follow the release.
         self._fence.close()
         if led and await self._try(self._clear_holder(), seconds):
             log.info("Lease %s was released", self.lease)
@@ -416,6 +418,7 @@ class LeaderElection:
         def give_up() -> None:
             task.cancel()
 
+        # Not asyncio.timeout: the time is that of the injected clock.
         timer = self._clock.call_later(seconds, give_up)
         try:
             await asyncio.wait([task])
@@ -472,6 +475,7 @@ class LeaderElection:
         return await self._write(record, self._spec("", record.transitions, 1))
 
     def _leads_since(self, began: float) -> bool:
+        # From before the request: this process stops before a standby, which counts from when it saw the renewal.
         if not self._released:
             self._fence.open_until = began + self._options.renew_seconds
         return True

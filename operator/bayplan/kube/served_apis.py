@@ -19,6 +19,8 @@ from scheduler_core.errors import ClusterWriteError, NotFoundError, SchedulerCor
 from scheduler_core.model.devices import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from scheduler_core.ports import Clock
 
+log = logging.getLogger(__name__)
+
 T = TypeVar("T")
 
 
@@ -119,8 +121,6 @@ class DeviceApi:
 def _path(version: str) -> str:
     return f"/apis/{DEVICE_GROUP}/{version}"
 
-
-log = logging.getLogger(__name__)
 
 SUPPORTED_RELEASES = ("1.37", "1.36", "1.35")
 """Minor versions of Kubernetes that Bayplan is tested with, newest first."""

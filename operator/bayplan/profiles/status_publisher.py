@@ -21,6 +21,8 @@ from bayplan.resources.scheduler_profile import SchedulerProfile
 from scheduler_core.errors import ClusterWriteError, NotFoundError
 from scheduler_core.ports import Clock, Event, ObjectReference
 
+log = logging.getLogger(__name__)
+
 _OWN_REASONS = frozenset({"SchedulerNameTaken", "SchedulerNameReserved"})
 
 
@@ -104,9 +106,6 @@ def _changed_condition(kind: str, before: Mapping[str, Any], after: Mapping[str,
 
 def _factory(resource: type[CustomResource], meta: ObjectMeta) -> _EventFactory:
     return _EventFactory(ObjectReference(resource.definition.kind, meta.name, "", meta.uid, API_VERSION))
-
-
-log = logging.getLogger(__name__)
 
 
 class StatusWriter(Protocol):

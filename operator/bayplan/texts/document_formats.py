@@ -12,6 +12,8 @@ import yaml
 from bayplan.texts.printable import printable_json, printable_record
 from scheduler_core.errors import SchedulerCoreError, ServerUnavailableError, error_message
 
+log = logging.getLogger(__name__)
+
 T = TypeVar("T")
 
 PIPED_WIDTH = 4096
@@ -67,9 +69,6 @@ def read_answer(answer: bytes, kind: type[T], what: str) -> T:
     except msgspec.DecodeError as error:
         message = f"the response is not {what} ({error}); is --server a Bayplan of this version?"
         raise ServerUnavailableError(message) from error
-
-
-log = logging.getLogger(__name__)
 
 
 _MAX_LOGGED = 256

@@ -43,6 +43,8 @@ from scheduler_core.errors import ClusterWriteError, SchedulerCoreError
 from scheduler_core.model.nullable_forms import readable_part
 from scheduler_core.ports import Clock
 
+_logger = logging.getLogger(__name__)
+
 _PAGE_LIMIT = 500
 _TIMEOUT_SECONDS = 60.0
 
@@ -125,8 +127,6 @@ async def list_json(connection: ApiConnection, path: str) -> list[bytes]:
         if not token:
             return texts
 
-
-_logger = logging.getLogger(__name__)
 
 _SETTLED_SECONDS = 1.0  # a stream that lasted this long, or delivered an event, counts as a success
 _STREAMED_LIST_TRIES = 3  # a server that ignores the request for a streamed list never ends it
@@ -299,10 +299,12 @@ class Informer(Generic[T]):
             except SchedulerCoreError as error:
                 self._note_error(error)
             self.restarts += 1
+            # A streamed list that did not end is dropped as a whole: only a complete list shows what was deleted.
             if self._listing is not None:
                 self._listing = None
                 self._streamed_list_failures += self._opened
             self._opened = False
+            # A watch that is refused at once, again and again, must not reset the delay.
             settled = self._clock.now() - began >= _SETTLED_SECONDS
             if settled or (self.events > events and not failed):
                 self._backoff.reset()
@@ -436,6 +438,7 @@ class Informer(Generic[T]):
         assert isinstance(event, WatchEvent)
         obj: T = event.object
         meta = obj.metadata
+        # Set before the delivery: a change that the sink fails to handle is repeated from memory, not by the server.
         self.resource_version = meta.resource_version
         self.events += 1
         key = f"{meta.namespace}/{meta.name}"
@@ -463,6 +466,7 @@ class Informer(Generic[T]):
         self._upsert(key, obj)
 
     def _finish_list(self, listed: set[str], resource_version: str) -> None:
+        # What the list lacks was deleted while no watch was open.
         for key in [key for key in (*self.known, *self.unreadable) if key not in listed]:
             self._delete(key)
         self.resource_version = resource_version

@@ -37,6 +37,8 @@ from scheduler_core.errors import (
 from scheduler_core.metrics.histogram import Histogram, exponential_bounds
 from scheduler_core.ports import Clock, Timer
 
+_logger = logging.getLogger(__name__)
+
 ObjectKey = tuple[str, str, str, str]
 """Kind, namespace, name and UID."""
 
@@ -167,10 +169,6 @@ class _Call:
         self._calls.ended(self._type, result, self._clock.now() - self._begun)
 
 
-__all__ = ["ApiDispatcher", "DispatcherOptions"]
-
-_logger = logging.getLogger(__name__)
-
 _SHORTEST_WAIT_SECONDS = 0.001
 
 
@@ -238,6 +236,7 @@ class ApiDispatcher:
         entry = self._objects.get(write.key)
         if entry is None:
             entry = self._objects[write.key] = _Object()
+        # Only into the last one: a merge past another write would change their order.
         elif entry.pending and entry.pending[-1].absorb(write):
             self.merged += 1
             return
@@ -379,6 +378,7 @@ class ApiDispatcher:
             ):
                 self._wake_in(self._options.late_seconds - waited)
                 return False
+        # The token last: one must not be taken for an event that yields to binds.
         if rank is Rank.EVENT:
             seconds = self._bucket.try_take()
             if seconds > 0.0:
@@ -442,9 +442,11 @@ class ApiDispatcher:
             self._give_up(write, error)
             return
         self.retried += 1
+        # What was queued in the meantime is newer than what failed.
         if entry.pending and write.absorb(entry.pending[0]):
             entry.pending.popleft()
             self.merged += 1
+        # To the head, because later writes of the object must not overtake it.
         entry.pending.appendleft(write)
         if write.rank is Rank.EVENT:
             self._queued_events[write] = None

@@ -21,7 +21,6 @@ from bayplan.kube.writes.api_dispatcher import (
     ObjectKey,
     Rank,
     Write,
-    WriteDroppedError,
     WriteMetrics,
 )
 from bayplan.kube.writes.binds import Binder, read_pod
@@ -189,6 +188,3 @@ class _DeletionWrite(Write):
 
 def _pod_key(pod: Binding | PodStatusPatch | PodDeletion) -> ObjectKey:
     return ("Pod", pod.namespace, pod.name, pod.uid)
-
-
-__all__ = ["KubeWriter", "WriteDroppedError", "WriterOptions"]
