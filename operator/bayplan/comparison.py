@@ -274,7 +274,6 @@ class Comparison:
     Attributes:
         before: Results of the first profile.
         after: Results of the second profile.
-        rescheduled: Number of running pods that were decided again.
         differences: The pods that are decided differently, by kind, namespace and name.
     """
 

@@ -34,11 +34,7 @@ MOST_UNUSED = 64
 
 
 class ClusterObjects:
-    """Implementation of :class:`bayplan.extenders.http_extender.ExtenderObjects` by the operator's informers.
-
-    Args:
-        connection: Connection to the API server.
-    """
+    """Implementation of :class:`bayplan.extenders.http_extender.ExtenderObjects` by the operator's informers."""
 
     def __init__(self, connection: ApiConnection, nodes: Informer[Node], pods: Informer[Pod]) -> None:
         self._nodes = nodes

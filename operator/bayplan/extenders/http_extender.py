@@ -126,7 +126,6 @@ class Tally:
 
     Attributes:
         durations: Seconds of calls by extension point.
-        errors: Number of failed calls by extension point.
     """
 
     def __init__(self) -> None:

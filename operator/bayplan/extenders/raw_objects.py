@@ -81,11 +81,7 @@ class _Stored(Struct, frozen=True):
 
 
 class RawObjects(Generic[T]):
-    """The JSON of one resource's objects; its informer delivers it while there is a subscription.
-
-    Args:
-        connection: Connection to the API server.
-    """
+    """The JSON of one resource's objects; its informer delivers it while there is a subscription."""
 
     def __init__(self, connection: ApiConnection, resource: RawResource, informer: Informer[T]) -> None:
         self._connection = connection

@@ -111,7 +111,6 @@ def evaluate_gang(gang: Gang, tally: Tally, needed: int, last_phase: str = "") -
     """Return the verdict on a gang.
 
     Args:
-        needed: Number of required members.
         last_phase: Phase in its current status, "" for none.
     """
     phase = _phase(tally, needed, last_phase)

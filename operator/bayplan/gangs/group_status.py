@@ -437,7 +437,6 @@ class GroupStatusWrites:
     """Implementation of :class:`bayplan.gangs.group_status_controller.GroupStatusWriter`.
 
     Args:
-        connection: Connection to the API server.
         timeout: Seconds to wait for a response.
     """
 

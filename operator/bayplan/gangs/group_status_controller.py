@@ -136,7 +136,6 @@ class GroupController:
     Args:
         gangs: Gangs of the scheduler; the controller subscribes to their ``on_change``.
         events: Receiver of events about PodGroups.
-        clock: Source of time and timers.
         others: Other processes that serve some of the profiles; None if there are none.
     """
 

@@ -46,7 +46,6 @@ class Credentials:
         api_key: The Authorization header by the key ``BearerToken``.
         ssl_ca_cert: File of the certificate authority; None with ``ca_cert_data`` None too for the system's.
         ca_cert_data: PEM text of the certificate authority.
-        verify_ssl: Whether the server's certificate is verified.
         tls_server_name: Name in the server's certificate if it is not the host.
     """
 

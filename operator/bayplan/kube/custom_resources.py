@@ -59,11 +59,7 @@ async def patch_status(connection: ApiConnection, resource: ObjectPath, status: 
 
 
 class CustomResources:
-    """Client for the custom resources.
-
-    Args:
-        connection: Connection to the API server.
-    """
+    """Client for the custom resources."""
 
     def __init__(self, connection: ApiConnection) -> None:
         self._connection = connection
@@ -122,7 +118,6 @@ class ControllerRevisions:
     """The ControllerRevisions of one namespace.
 
     Args:
-        connection: Connection to the API server.
         namespace: The namespace; empty to list those of all namespaces.
     """
 

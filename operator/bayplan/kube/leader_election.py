@@ -298,7 +298,6 @@ class LeaderElection:
     """A candidate for the Lease.
 
     Args:
-        connection: Connection to the API server.
         clock: Its monotonic time decides; its wall time is only written.
         identity: Unique identity of this process; made of host name, process ID and a UUID if left out.
         endpoint: Returns the endpoint of this process, written with each renewal; None announces nothing.

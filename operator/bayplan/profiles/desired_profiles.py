@@ -39,7 +39,6 @@ class DesiredPluginConfig(Struct, frozen=True):
         args: Its validated args, from which profiles that refer to it are built; None if it has none or is invalid.
         problems: The problems; paths begin with ``spec``.
         referenced_by: Names of profiles that refer to it, as many as fit in the status.
-        reference_count: Number of profiles that refer to it.
     """
 
     meta: ObjectMeta

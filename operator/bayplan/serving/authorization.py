@@ -227,7 +227,6 @@ class RequestAuthorization:
     """Accepts or rejects requests.
 
     Args:
-        reviews: Reviews of tokens and permissions.
         is_trusted: Returns whether a request needs no token.
         command_paths: Paths for commands, which send a token of their own audience.
         own_paths: Path below which handlers authorize requests themselves, with :meth:`denial`; "" for none.

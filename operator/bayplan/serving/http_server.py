@@ -103,9 +103,6 @@ class HealthServer:
         metrics: Registry for ``/metrics``.
         protection: TLS and authorization; without it plain HTTP for all callers.
         background: Runs while the server does; None for nothing.
-
-    Attributes:
-        port: Port of the listening socket.
     """
 
     def __init__(

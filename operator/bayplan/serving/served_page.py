@@ -99,7 +99,6 @@ class PageEndpoints:
     """Endpoints of the page.
 
     Args:
-        assets: Static files by path.
         access: Decides who may read data.
         is_suspended: Whether a cycle is suspended, which a dry run would disturb.
     """

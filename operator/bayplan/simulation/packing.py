@@ -175,7 +175,6 @@ class Packing:
     """Figures of one state of a cluster.
 
     Attributes:
-        usages: Requested and allocatable amounts of all nodes, by resource.
         devices: Devices in use and published devices of the cluster, by driver.
         empty_nodes: Nodes without pods.
         unusable: By resource, the share of its free amount that the decided pods cannot use: for each pod that

@@ -70,7 +70,6 @@ class ConnectionOptions:
         read_connections: Pool size for lists and single reads.
         qps: Requests per second, without watches and leases; None for no limit.
         burst: Requests that may exceed ``qps`` at once.
-        connect_seconds: Timeout of a TCP and TLS connection.
     """
 
     bind_connections: int = 32

@@ -222,7 +222,6 @@ class KeepAlivePool:
 
     Args:
         limit: Maximum number of connections; further requests wait in the order of arrival.
-        connect_seconds: Timeout of TCP and TLS.
         idle_seconds: Maximum idle time after which a connection is not used again.
     """
 
@@ -333,13 +332,7 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 class KeepAliveRequests:
-    """Requests of one lane.
-
-    Args:
-        access: Address of the API server.
-        limit: Maximum number of connections.
-        connect_seconds: Timeout of TCP and TLS.
-    """
+    """Requests of one lane."""
 
     def __init__(self, access: ClusterAccess, clock: Clock, limit: int, connect_seconds: float) -> None:
         url = urlsplit(access.base_url)

@@ -235,7 +235,6 @@ class ClusterInformers:
     """All informers, by the plural of their resource.
 
     Args:
-        connection: Connection to the API server.
         readiness: Has one condition for each informer that the first cycle waits for, and shows which error blocks it.
         options: Options of all informers; with a seed, each informer has another one.
 

@@ -86,7 +86,6 @@ class _Undelivered(Struct, Generic[T]):
         handled_uid: UID of the object that the sink handled before; "" for none.
         versions: Versions that it may have, oldest first.
         was_unreadable: Whether the sink may have an unreadable version.
-        due: Time of the next try.
     """
 
     handled_uid: str

@@ -57,7 +57,6 @@ class Write(ABC):
     Attributes:
         key: The object that it changes; an object's writes are sent one at a time, in the order of arrival.
         max_tries: Maximum number of failures; None for no limit.
-        tries: Number of failures so far.
         outlives_bind: Whether it is sent also if the pod is bound first; a bind makes other patches obsolete.
         queued_at: ``clock.now()`` when it, or the first write merged into it, was queued.
     """
@@ -98,7 +97,6 @@ class DispatcherOptions:
     """Bounds of the dispatcher.
 
     Attributes:
-        workers: Maximum number of writes in flight.
         overdue_event_workers: Workers for events that waited ``defer_seconds`` while many binds are pending.
         late_seconds: Wait after which an event may use any worker: events must not fall behind for good when the API
             server is slow.

@@ -195,7 +195,6 @@ class EventRecorder:
     """Converts the core's events to writes.
 
     Args:
-        connection: Connection to the API server.
         timeout: Timeout of a request in seconds.
 
     Attributes:

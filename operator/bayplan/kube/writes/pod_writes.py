@@ -43,7 +43,6 @@ class PodWrites:
     """Sends status patches and deletions.
 
     Args:
-        connection: Connection to the API server.
         clock: Clock for ``lastTransitionTime``.
         timeout: Timeout of a request in seconds.
     """
