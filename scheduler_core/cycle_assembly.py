@@ -35,22 +35,16 @@ from scheduler_core.placement.worlds import CycleWorld, SearchWorld
 class Cycles:
     """The cycles of a scheduler, and the parts of them that explanations use, too.
 
-    Args:
-        context: The shared state.
-        reservations: Capacity reserved for gangs.
-
     Attributes:
         pods: Scheduling cycles of profiles without extenders.
         extended: Scheduling cycles of profiles with extenders.
         gangs: Group cycles.
-        binding: Binding cycles.
         room: Reports freed room.
         decided: Decisions that shadow profiles make again.
         selection: Searches and selects nodes.
         assumed: Assumes and releases pods.
         failed: Reports and requeues failed attempts.
         errors: Ends the cycles that an exception interrupted.
-        report: Report of cycles.
         world: Places members of gangs.
         preemption: Plans preemptions for gangs.
         examiner: Dry-runs attempts.

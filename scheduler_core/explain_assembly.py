@@ -35,8 +35,6 @@ class Explainers:
 
     Args:
         context: The shared state of cycles; only its cache and nominator are changed, and changed back.
-        cycles: The cycles.
-        reservations: Capacity reserved for gangs.
 
     Attributes:
         unblocking: Finds unblocking events of rejected pods.

@@ -327,8 +327,6 @@ class CycleTrace:
 
     Attributes:
         kind: ``scheduling`` or ``binding``.
-        namespace: The namespace of the pod.
-        pod: The name of the pod.
         profile: The scheduler name.
         revision: The revision of the profile.
         node: The chosen node, "" for none.
@@ -356,10 +354,6 @@ class Tracer(Protocol):
     def record(self, trace: CycleTrace, follows: object) -> object:
         """Record a cycle.
 
-        Args:
-            trace: The cycle.
-            follows: The return value for the scheduling cycle that a binding cycle follows, None for none.
-
         Returns:
             A value that links a later cycle to this one.
         """
@@ -370,11 +364,6 @@ class Watchdog(Protocol):
 
     def guarded(self, plugin: str, point: str, call: Callable[P, T]) -> Callable[P, T]:
         """Wrap a plugin method so that it is interrupted when it exceeds its time budget.
-
-        Args:
-            plugin: The name of the plugin.
-            point: The extension point as in the configuration.
-            call: The method of the plugin.
 
         Returns:
             A function that calls it and raises a PluginError when the budget is used up. The interruption happens only

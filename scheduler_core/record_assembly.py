@@ -47,11 +47,7 @@ _INFINITE = "inf"
 
 
 def recorded_ports(recorder: Recorder, clock: Clock, ports: SchedulerPorts) -> SchedulerPorts:
-    """Return ports whose answers are recorded.
-
-    Args:
-        recorder: The recorder; the scheduler has its clock.
-    """
+    """Return ports whose answers are recorded."""
     made: Any = {"journal": recorder, "timing": clock}
     for name in ("storage", "claims"):
         port = getattr(ports, name)
@@ -166,11 +162,7 @@ class ReplayLoop(asyncio.BaseEventLoop):
 
 
 class Replay:
-    """A replay under way.
-
-    Args:
-        recorded: The record; the scheduler has its clock, ports and journal.
-    """
+    """A replay under way."""
 
     def __init__(self, recorded: RecordedInput, scheduler: Scheduler) -> None:
         self._recorded = recorded

@@ -78,14 +78,6 @@ _PAUSE_AFTER_ERROR_SECONDS = 1.0
 class Scheduler:
     """A scheduler core with its profiles.
 
-    Args:
-        clock: Clock.
-        writer: Writer of pods and events.
-        options: Settings that apply to all profiles.
-        registry: Registry of plugins; the built-in ones if left out.
-        defaults: Default plugin set of profiles.
-        ports: The other ports.
-
     Attributes:
         context: Data shared by cycles; status, explanations and tests read it.
         reservations: Capacity reserved for gangs.

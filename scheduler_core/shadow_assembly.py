@@ -21,7 +21,6 @@ def build_shadows(
 
     Args:
         clock: Time; not recorded, because shadows have no effect on decisions.
-        journal: Notes when changes are deferred.
     """
     cache, options, selection = context.cache, context.options, cycles.selection
     bounds = options.reuse_bounds if options.reuses_results else None

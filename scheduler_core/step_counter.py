@@ -33,11 +33,6 @@ NO_LIMIT = 1 << 62
 class StepCounter:
     """Steps of the attempt or dry run in progress; without one, steps are not bounded.
 
-    Args:
-        slice_steps: Steps of a slice.
-        attempt_steps: Steps of a live attempt.
-        dry_run_steps: Steps of a dry run.
-
     Attributes:
         spent: Steps of the attempt in progress, or of the last one.
         limit: Steps that the attempt or dry run in progress may take; :data:`NO_LIMIT` without one.

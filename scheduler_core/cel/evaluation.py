@@ -324,7 +324,6 @@ def _planned(name: str, overloads: tuple[Overload, ...], args: list[Run], *, con
     """Return a function that evaluates a call.
 
     Args:
-        overloads: The overloads that match by type.
         constant_pattern: Whether the call searches for a constant pattern, which the reference compiles beforehand.
     """
     function = FUNCTIONS[name]

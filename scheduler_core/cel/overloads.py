@@ -288,7 +288,6 @@ def function(
     """Return a row of the table; rows of one name follow each other.
 
     Args:
-        name: The name; operators have cel-go's.
         signatures: Signatures such as ``(int) -> bool; string.(int) | string.() -> string``.
         exact: The cost of a call if one of these overloads is the only one that matches by type.
         guarded: Whether types are checked before *run* is called.

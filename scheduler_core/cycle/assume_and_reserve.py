@@ -23,14 +23,7 @@ _RESERVE, _PERMIT, _UNRESERVE = CycleStage.RESERVE, CycleStage.PERMIT, CycleStag
 
 
 class AssumedPods:
-    """Assumes and releases the pods of attempts.
-
-    Args:
-        cache: Counts assumed pods on their nodes.
-        queue: Stores gangs and nominations.
-        waiting: Pods that wait at Permit.
-        room: Reports freed room.
-    """
+    """Assumes and releases the pods of attempts."""
 
     def __init__(self, cache: ClusterCache, queue: SchedulingQueue, waiting: WaitingPods, room: FreedCapacity) -> None:
         self._cache = cache
@@ -53,7 +46,6 @@ class AssumedPods:
 
         Args:
             begun: How many of them stay: those that were assumed before.
-            overlays: How many overlays stay.
         """
         for attempt in reversed(list(self._open.values())[begun:]):
             try:

@@ -20,7 +20,6 @@ class Attempt:
     """One attempt to schedule one pod.
 
     Attributes:
-        queued: The pod in the queue.
         info: The pod when the attempt began; later updates do not change it.
         instance: The revision of the profile, for the whole attempt.
         state: The cycle state of the plugins.

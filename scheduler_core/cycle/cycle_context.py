@@ -52,8 +52,6 @@ class CycleContext:
         member_domains: Domains of gangs that require one.
         options: Options that apply to all profiles.
         services: Parts that plugins use.
-        recording: Recording of cycles.
-        metrics: Metrics of the scheduler.
         steps: Counts the steps of attempts and dry runs.
         idle_binds: Counts binding cycles that wait for something other than the API server.
     """

@@ -37,14 +37,7 @@ class CycleRecording:
 
 
 class CycleReport:
-    """Starts recorders, and reports finished cycles.
-
-    Args:
-        recording: Recording of cycles.
-        metrics: Metrics of the scheduler.
-        nodes: The columns.
-        clock: Time.
-    """
+    """Starts recorders, and reports finished cycles."""
 
     def __init__(self, recording: CycleRecording, metrics: SchedulerMetrics, nodes: NodeColumns, clock: Clock) -> None:
         self._recorders = recording.recorders
@@ -67,12 +60,7 @@ class CycleReport:
         return attempt
 
     def scheduling_ended(self, attempt: Attempt, result: str = "") -> None:
-        """Report a scheduling cycle.
-
-        Args:
-            attempt: The attempt.
-            result: The result of the attempt; empty if a binding cycle follows.
-        """
+        """Report a scheduling cycle."""
         recorder, instance, metrics = attempt.recorder, attempt.instance, self._metrics
         assert recorder is not None, _BEGUN
         started, ended, slow = recorder.times[0], recorder.times[-1], self._slow_cycles

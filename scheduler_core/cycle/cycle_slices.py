@@ -29,10 +29,7 @@ class CycleSlices:
     """Interrupts the scheduling loop within a cycle whenever a slice is used up.
 
     Args:
-        steps: Counts the steps of the cycles.
         suspension: Defers changes from the end of the first slice to the end of the cycle.
-        clock: Lets other tasks run.
-        journal: Receives where slices end.
 
     Attributes:
         has_suspended: Whether the cycle in progress was interrupted, so that :meth:`cycle_ended` must be called.

@@ -29,7 +29,6 @@ class StateMark(NamedTuple):
     Attributes:
         changes: Position in the log of changed rows.
         events: Number of changes that were reported to the scheduler.
-        nominations: Version of the nominations.
         reservations: Number of group cycles if nodes are reserved for gangs, else 0; only group cycles and reported
             changes change reservations.
     """
@@ -44,10 +43,8 @@ class DecidedPod(Struct):
     """One pod that a cycle decided.
 
     Attributes:
-        queued: The pod in the queue.
         info: The pod as it was decided.
         instance: The profile's revision that decided.
-        number: Number of the attempt.
         began: State before the cycle.
         ended: State after the cycle.
         next_start: Where a search of a percentage of the nodes would have started.
@@ -88,13 +85,6 @@ ERROR = "Error"
 
 class DecidedPods:
     """The decisions since binds were last sent.
-
-    Args:
-        nodes: The columns.
-        nominator: Nominations.
-        reservations: Nodes reserved for gangs.
-        order: Start of the next search of a percentage of the nodes.
-        suspension: Counts reported changes.
 
     Attributes:
         profiles: Scheduler names of the profiles that have shadows; empty records nothing.

@@ -112,9 +112,6 @@ def patch_status(
     The pod as last seen may lack what was written before, so both are also written if the last write differs.
 
     Args:
-        writer: Writer of the status.
-        pod: The pod as last seen.
-        failure: The failure.
         queued: The pod in the queue, which stores the last written condition; None if it is not there.
         nominations: All nominations, if the failure may change that of the pod.
 
@@ -145,14 +142,7 @@ def patch_status(
 
 
 class FailedAttempts:
-    """Reports failed attempts and requeues their pods.
-
-    Args:
-        queue: The queue.
-        writer: Writer of conditions and events.
-        report: Report of cycles.
-        room: Reports freed room.
-    """
+    """Reports failed attempts and requeues their pods."""
 
     def __init__(self, queue: SchedulingQueue, writer: ClusterWriter, report: CycleReport, room: FreedCapacity) -> None:
         self._queue = queue

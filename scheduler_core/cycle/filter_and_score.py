@@ -76,15 +76,10 @@ class NodeSelection:
     """Searches the feasible nodes of a pod, and selects the best of them.
 
     Args:
-        cache: The nodes, and the pods that have a node.
-        nominator: Nominations.
-        reservations: Nodes reserved for gangs.
         partial: Searches of profiles that evaluate a percentage of the nodes.
-        seed: Resolves ties among equal nodes.
 
     Attributes:
         nodes: The columns of the cache.
-        partial: As given.
     """
 
     def __init__(
@@ -115,7 +110,6 @@ class NodeSelection:
         """Run PreFilter and Filter, without extenders.
 
         Args:
-            attempt: The pod, its profile and its cycle state.
             everywhere: Whether to evaluate all nodes whatever percentage is set, as explanations need it; the position
                 of the next partial search does not change then.
 
@@ -175,10 +169,7 @@ class Search:
     """Search for the feasible nodes of one pod in steps, so that extenders can be called between them.
 
     Args:
-        attempt: The pod, its profile and its cycle state.
         cache: As of :class:`NodeSelection`, and likewise the other arguments.
-        nominator: Nominations.
-        reservations: Nodes reserved for gangs.
         partial: Searches of profiles that evaluate a percentage of the nodes.
 
     Attributes:

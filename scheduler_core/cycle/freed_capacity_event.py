@@ -19,12 +19,7 @@ _CLAIM_UPDATE = ClusterEvent(Resource.RESOURCE_CLAIM, Action.UPDATE)
 
 
 class FreedCapacity:
-    """Reports freed room to the queue and to the gangs that wait for it.
-
-    Args:
-        queue: The queue.
-        reservations: Nodes reserved for gangs.
-    """
+    """Reports freed room to the queue and to the gangs that wait for it."""
 
     def __init__(self, queue: SchedulingQueue, reservations: NodeReservations) -> None:
         self._queue = queue
@@ -45,11 +40,6 @@ class FreedCapacity:
         """Report that a pod got another node than its nominated one, whose room is free again.
 
         kube-scheduler reports nothing here, so there such pods wait for another event.
-
-        Args:
-            info: The pod as in :meth:`nomination_ended`.
-            nominated: Its nominated node.
-            node_name: The node that it got.
         """
         if nominated != node_name:
             self.nomination_ended(info, nominated)
@@ -58,10 +48,6 @@ class FreedCapacity:
         """Report that the nomination of a waiting pod has ended, so that its nominated node has more room.
 
         Only pods of the same or a lower priority are requeued: no others were rejected by the nomination.
-
-        Args:
-            info: The pod, with the priority by which its nomination counted.
-            node_name: The node.
         """
         gone = on_node(node_name, info.pod)
         self._queue.on_event(ASSIGNED_POD_DELETE, gone, None, exclude=info.uid, max_priority=info.priority)
@@ -72,7 +58,6 @@ class FreedCapacity:
         kube-scheduler reports nothing here, so there pods that need the devices wait for another event.
 
         Args:
-            allocated: The claim with the allocation.
             claim: The claim without an allocation.
         """
         self._queue.on_event(_CLAIM_UPDATE, allocated, claim)

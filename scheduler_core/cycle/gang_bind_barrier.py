@@ -31,10 +31,8 @@ class GangBindBarrier:
     """Members of one gang that were scheduled in one cycle and are being bound.
 
     Args:
-        gang: The gang.
         quorum: UIDs of the members that are bound together or not at all.
         is_assumed: Returns whether a member is still assumed on its node.
-        reject: Rejects a member that waits at Permit, with a reason.
         on_end: Called when the last binding cycle has ended.
         changed: Called when the status of the gang has changed.
     """
@@ -91,7 +89,6 @@ class GangBindBarrier:
         """Wait at the barrier.
 
         Args:
-            uid: UID of the member.
             nominate: Writes the node of the member as its nomination; called if the barrier opens only later, after
                 other members have waited at Permit or run PreBind. None if that was done.
 

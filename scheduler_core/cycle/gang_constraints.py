@@ -27,10 +27,6 @@ class NodeReservations(Protocol):
     def blocking(self, group: GroupKey | None, pod: PodInfo) -> Sequence[tuple[GroupKey, NDArray[np.intp]]]:
         """Return the gangs whose reservations block nodes for a pod.
 
-        Args:
-            group: The gang of the pod; None for none.
-            pod: The pod.
-
         Returns:
             Other gangs, each with the rows where the pod does not fit beside it, intp[k] ascending, k > 0.
         """
@@ -93,9 +89,6 @@ class MemberDomains(Protocol):
 
     def of_member(self, uid: str) -> Where | None:
         """Return the domain of the scheduled members of a pod's gang.
-
-        Args:
-            uid: UID of the pod.
 
         Returns:
             None if the pod is in no gang, the gang requires no domain, or none of its members has a node there.

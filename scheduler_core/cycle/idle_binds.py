@@ -19,11 +19,7 @@ WRITING_SECONDS = 1.0
 class IdleBinds:
     """Number of binding cycles in PreBind, or at the barrier of a gang, that send nothing.
 
-    Args:
-        clock: Timers.
-
     Attributes:
-        count: The number.
         on_idle: Called when it has grown.
     """
 

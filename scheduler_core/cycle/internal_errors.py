@@ -59,11 +59,7 @@ def try_all(*steps: tuple[Any, ...]) -> None:
 
 
 class RepeatedTimers:
-    """Clock whose timers run again if they raise, after 1 s, 2 s, and so on up to a minute.
-
-    Args:
-        clock: The clock.
-    """
+    """Clock whose timers run again if they raise, after 1 s, 2 s, and so on up to a minute."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -86,10 +82,6 @@ class InternalErrors:
 
     Args:
         queue: The queue; pods that it delays because of an error are reported here too.
-        assumed: What cycles have assumed.
-        writer: Writer of conditions and events.
-        metrics: Metrics of the scheduler.
-        report: Report of cycles.
     """
 
     def __init__(
@@ -116,9 +108,7 @@ class InternalErrors:
         """End the cycle of one pod: undo, requeue, report.
 
         Args:
-            queued: The popped pod.
             attempt: Its attempt, whose pod may be assumed; None if it had not begun.
-            fault: The exception.
         """
         text = "the cycle of pod %s failed in the scheduler itself"
         try_twice(log.error, text, queued.info.key, exc_info=fault, extra={"pod": queued.info.key})

@@ -38,11 +38,6 @@ def filter_with_nominated_pods(
     """Filter the nodes to which pods of the same or higher priority are nominated, as if these ran there.
 
     Args:
-        instance: The profile.
-        state: The attempt's state; it is cloned for each row.
-        pod: The pod to schedule.
-        nodes: The columns; unchanged when this returns.
-        nominator: The nominations.
         among: The only rows to filter; None for all.
         find_cached: Returns the assumed or bound pod of a UID, None for none. Nominations of such pods do not count:
             members of a gang are assumed while they are nominated, sometimes as copies with another priority.

@@ -68,12 +68,7 @@ class PartialSearch:
     """Limits of searches, and the position of the next one.
 
     Args:
-        nodes: The columns.
-        order: Order of the nodes and start of the next search.
         default_percentage: Percentage of profiles that set none; None evaluates all nodes.
-
-    Attributes:
-        order: As given.
     """
 
     def __init__(self, nodes: NodeColumns, order: NodeOrder, default_percentage: int | None) -> None:
@@ -103,11 +98,6 @@ class PartialSearch:
 
     def first_feasible(self, diagnosis: Diagnosis, rows: Rows, limit: int) -> NDArray[np.intp]:
         """Return the first feasible rows from the end of the last search; later rows count as not evaluated.
-
-        Args:
-            diagnosis: Verdicts of all rows; the rows that were evaluated are set.
-            rows: The candidates.
-            limit: How many rows to return at most.
 
         Returns:
             Rows, intp[k], ascending.

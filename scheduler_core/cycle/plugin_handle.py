@@ -35,10 +35,6 @@ class _AfterSuspension:
     """Writer that writes at once, and returns results and errors when no cycle is suspended.
 
     A PreBind plugin changes assumed objects as soon as it gets a result, which a suspended cycle must not see.
-
-    Args:
-        writer: The actual writer, all of whose methods are coroutines.
-        suspension: Whether a cycle is suspended.
     """
 
     def __init__(self, writer: StorageWriter | ClaimWriter, suspension: Suspension) -> None:
@@ -61,7 +57,6 @@ class ReportedDeletions:
     """Writer of the cluster that reports the successful response to each deletion before it calls ``done``.
 
     Args:
-        writer: The actual writer.
         on_accepted: Called with each deletion that the API server has accepted.
     """
 
@@ -106,12 +101,10 @@ class PluginServices:
     Attributes:
         nodes: The live columns.
         queue: Nominations, and activation of waiting pods.
-        groups: The pod groups.
         waiting: Pods that wait at Permit.
         clock: Time.
         writers: Writers of the cluster.
         preemptions: Preemptions whose evictions are not all issued.
-        device_metrics: Metrics of the allocation of devices.
         journal: Orders the tasks of plugins among those of the scheduler.
         steps: Counts the steps of attempts.
         seed: Seed of random choices.
@@ -140,8 +133,6 @@ class PluginHandle:
     """The handle of one profile.
 
     Args:
-        services: What plugins may use.
-        profile_name: The scheduler name.
         instance: Returns the profile's instance; raises :class:`PluginError` until its plugins are created.
     """
 

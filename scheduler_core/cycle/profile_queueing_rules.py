@@ -9,14 +9,7 @@ from scheduler_core.runtime.framework_instance import FrameworkInstance, Profile
 
 
 class ProfileQueueingRules:
-    """Rules by scheduler name.
-
-    Args:
-        initial_backoff_seconds: Default for profiles that set none.
-        max_backoff_seconds: Default for profiles that set none.
-        metrics: Metrics of the scheduler.
-        clock: Time.
-    """
+    """Rules by scheduler name."""
 
     def __init__(
         self, initial_backoff_seconds: float, max_backoff_seconds: float, metrics: SchedulerMetrics, clock: Clock

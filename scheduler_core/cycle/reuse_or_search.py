@@ -35,10 +35,6 @@ class NodeChoice:
     """Chooses nodes.
 
     Args:
-        selection: The full search.
-        nominator: Nominations.
-        reservations: Nodes reserved for gangs.
-        metrics: Metrics of the scheduler.
         bounds: Bounds of what is stored for later pods of a class; None stores nothing.
         rejections: Receives pods that reservations made unschedulable; None in dry runs.
     """

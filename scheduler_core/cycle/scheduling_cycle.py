@@ -34,21 +34,7 @@ _POST_FILTER = CycleStage.POST_FILTER
 
 
 class SchedulingCycle:
-    """Scheduling cycles of profiles without extenders; their beginning and end serve the other cycles, too.
-
-    Args:
-        profiles: The live profiles.
-        queue: The queue.
-        cache: Nodes, and assumed and bound pods.
-        domains: Domains of gangs that require one.
-        writer: Writer of events.
-        report: Report of cycles.
-        choice: Chooses nodes.
-        assumed: Assumes and releases the pods.
-        failed: Reports and requeues failed attempts.
-        decided: Records decisions for shadow profiles.
-        errors: Ends the cycles that an exception interrupted.
-    """
+    """Scheduling cycles of profiles without extenders; their beginning and end serve the other cycles, too."""
 
     def __init__(
         self,

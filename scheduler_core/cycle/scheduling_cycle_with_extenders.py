@@ -39,7 +39,6 @@ class ExtendedChoice:
     """The steps in which extenders take part: they filter and score nodes, and select preemption candidates.
 
     Args:
-        selection: The full search.
         rejections: Receives pods that reservations made unschedulable; None in dry runs.
     """
 
@@ -120,15 +119,7 @@ class ExtendedChoice:
 
 
 class ExtendedCycle:
-    """Scheduling cycles of profiles with extenders.
-
-    Args:
-        cycle: Begins and ends the cycles.
-        choice: Chooses nodes.
-        assumed: Assumes the pods.
-        suspension: Defers changes while a cycle awaits an extender.
-        errors: Ends the cycles that an exception interrupted.
-    """
+    """Scheduling cycles of profiles with extenders."""
 
     def __init__(
         self,
@@ -147,9 +138,6 @@ class ExtendedCycle:
 
     async def schedule(self, queued: QueuedPod) -> Attempt | None:
         """Run one scheduling cycle, suspended while extenders answer.
-
-        Args:
-            queued: The popped pod, whose profile has extenders.
 
         Returns:
             The attempt, whose pod is assumed and must be bound; None if it failed or the pod was skipped. If the cycle

@@ -44,7 +44,6 @@ class NodeDryRun:
     """Dry run for one pod on the live columns; see :class:`scheduler_core.framework.handle.DryRun`.
 
     Args:
-        state: The state of the attempt; it is cloned.
         nodes: The columns; changes are undone when the ``with`` block ends.
     """
 

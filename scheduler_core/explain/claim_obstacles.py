@@ -53,11 +53,7 @@ class Obstacle(Struct, frozen=True):
 
 
 class ClaimObstacles:
-    """Finds the obstacles of the claims of one pod, node by node; nothing is changed.
-
-    Args:
-        devices: Objects of Dynamic Resource Allocation.
-    """
+    """Finds the obstacles of the claims of one pod, node by node; nothing is changed."""
 
     def __init__(self, devices: DeviceIndex) -> None:
         self._hardware = dataclasses.replace(devices.hardware, tally=SearchTally())

@@ -92,8 +92,6 @@ class DeviceGroup(Struct):
     """Devices that do not serve a request for the same reasons.
 
     Attributes:
-        terms: The request, or its alternative.
-        problems: The reasons.
         example: One of the devices, ``driver/pool/device``.
         devices: Their number.
         nodes: The nodes that reach them.
@@ -112,9 +110,6 @@ class DeviceFindings:
     """What the nodes lack for the claims of one pod.
 
     Args:
-        columns: The columns; not changed.
-        plugin: The plugin that searches devices.
-        plugin_name: Its name.
         state: State of the attempt after PreFilter.
     """
 
@@ -276,11 +271,6 @@ class DeviceFindings:
 
 def device_findings(columns: NodeColumns, instance: FrameworkInstance, found: Examination) -> DeviceFindings | None:
     """Return what nodes lack for the claims of a rejected pod; None for a pod without claims to search devices for.
-
-    Args:
-        columns: The columns; not changed.
-        instance: The profile of the attempt.
-        found: The attempt.
 
     Raises:
         PluginError: A plugin raised, or returned what its point does not allow.

@@ -64,11 +64,7 @@ def distance(problems: Problems) -> tuple[bool, int, int]:
 
 
 class DeviceProblems:
-    """Problems of the devices of pools towards requests; equal devices share their results.
-
-    Args:
-        knowledge: Verdicts of selectors.
-    """
+    """Problems of the devices of pools towards requests; equal devices share their results."""
 
     def __init__(self, knowledge: DeviceKnowledge) -> None:
         self._knowledge = knowledge
@@ -76,13 +72,7 @@ class DeviceProblems:
         self._reads: dict[RequestTerms, tuple[Reads]] = {}
 
     def of_pool(self, terms: RequestTerms, view: PoolView, usage: PoolUsage | None) -> dict[Problems, list[int]]:
-        """Return the positions of the devices of a pool that target the node, by their problems.
-
-        Args:
-            terms: The request.
-            view: The pool.
-            usage: What is in use of it.
-        """
+        """Return the positions of the devices of a pool that target the node, by their problems."""
         found: dict[Problems, list[int]] = {}
         balance = CounterBalance(view, usage)
         for position, (name, record) in enumerate(zip(view.names.names, view.records, strict=True)):

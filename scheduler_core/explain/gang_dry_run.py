@@ -65,12 +65,7 @@ class NextMembers:
     def next_of(
         self, request: PlacementRequest, found: Placement, limit: int, *, with_events: bool
     ) -> NextMember | None:
-        """Return the first infeasible member of a placement; None if no member was rejected.
-
-        Args:
-            limit: Number of nodes for which the reasons are computed.
-            with_events: Whether to compute unblocking events, too.
-        """
+        """Return the first infeasible member of a placement; None if no member was rejected."""
         if not found.failed:
             return None
         attempt, failure = found.failed[0]
@@ -177,7 +172,6 @@ class _Recorder(Observer):
         limit: For how many domains the reasons are computed, and for how many nodes in each.
 
     Attributes:
-        best: Placements by domain.
         is_tried: Whether a group cycle tries the domains that are observed.
     """
 

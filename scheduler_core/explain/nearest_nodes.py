@@ -32,7 +32,6 @@ class Lack(Struct, frozen=True):
 
     Attributes:
         plugin: The plugin; PreFilter plugins that excluded the node together are joined by commas.
-        reasons: Its reasons.
         is_resolvable: Whether removing pods may help.
         shortages: Missing amounts, if the plugin returns them.
         details: What exactly is missing, if the reasons do not contain it: for each request the problems of a device.
@@ -102,10 +101,6 @@ def near_misses(
     """Return the nodes with the fewest reasons against a pod.
 
     Args:
-        columns: The columns; not changed.
-        instance: The profile of the attempt.
-        found: The attempt, which rejected nodes.
-        limit: Maximum number of nodes.
         devices: What nodes lack for the claims of the pod; None for a pod without claims.
 
     Returns:

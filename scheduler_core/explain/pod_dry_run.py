@@ -66,7 +66,6 @@ class Examination(Struct):
     """Result of every step of an attempt; the fields of a step that was not reached have their defaults.
 
     Attributes:
-        pod: The pod.
         gate: Success, or the status of the PreEnqueue plugin that rejects the pod; no further step was run then.
         pre_filter: Success, or the status with which PreFilter rejects the pod; no node was evaluated then.
         pre_filter_nodes: The only nodes that PreFilter allows, which may not exist; None for all.
@@ -107,15 +106,7 @@ class Examination(Struct):
 
 
 class Examiner:
-    """Dry-runs attempts.
-
-    Args:
-        nodes: The columns.
-        gangs: All gangs.
-        selection: Searches nodes.
-        domains: Domains of gangs that require one.
-        clock: Time.
-    """
+    """Dry-runs attempts."""
 
     def __init__(
         self, nodes: NodeColumns, gangs: Gangs, selection: NodeSelection, domains: MemberDomains, clock: Clock
@@ -165,11 +156,6 @@ class Examiner:
 
     def examine_member(self, instance: FrameworkInstance, queued: QueuedPod, gang_context: GangContext) -> Examination:
         """Run PreFilter and Filter for one member of a gang, whose other members may be assumed on nodes.
-
-        Args:
-            instance: The profile.
-            queued: The member in the queue.
-            gang_context: Its gang.
 
         Returns:
             The result, without nodes outside the gang's domain.

@@ -69,13 +69,7 @@ class Unblocking(Struct, frozen=True):
 
 
 class UnblockingEvents:
-    """Finds unblocking events.
-
-    Args:
-        cache: The nodes and their pods.
-        selection: Searches nodes.
-        examiner: Makes attempts for dry runs.
-    """
+    """Finds unblocking events."""
 
     def __init__(self, cache: ClusterCache, selection: NodeSelection, examiner: Examiner) -> None:
         self._cache = cache
@@ -92,8 +86,6 @@ class UnblockingEvents:
         """Return the events that would requeue a rejected pod; nothing is changed.
 
         Args:
-            instance: The profile of the attempt.
-            found: The attempt that rejected the pod.
             misses: The nearest nodes; changes of other nodes are not proposed.
             devices: What nodes lack for the claims of the pod; None for a pod without claims.
 

@@ -95,7 +95,6 @@ def unmet_conditions(expression: str, facts: DeviceFacts) -> tuple[UnmetConditio
     """Return the parts of a selector that a device does not meet, in order.
 
     Args:
-        expression: The selector.
         facts: The device, which does not match.
 
     Returns:

@@ -35,11 +35,7 @@ FOREIGN_GANG_CONDITION = "bayplan.dev/ForeignGang"
 
 
 class GatedMembers:
-    """Reports gated pods; the log gets one line for each cause, not for each pod.
-
-    Args:
-        queue: The queue; the pods that it gates are reported.
-    """
+    """Reports gated pods; the log gets one line for each cause, not for each pod."""
 
     def __init__(self, queue: SchedulingQueue, clock: Clock, writer: ClusterWriter) -> None:
         self._queue = queue

@@ -191,11 +191,7 @@ class GangRejection:
     clock: Clock
 
     def reject(self, entry: QueuedGang, request: PlacementRequest, failure: GangFailure, rejection: Rejection) -> str:
-        """Handle one gang, and return the result for the metrics.
-
-        Args:
-            request: The gang, of which no member is assumed.
-        """
+        """Handle one gang, and return the result for the metrics."""
         gang, instance = request.gang, request.instance
         for attempt, reason in (each for tried in rejection.tries for each in tried.failed):
             self.report.scheduling_ended(attempt, ERROR if reason.is_error else UNSCHEDULABLE)

@@ -169,9 +169,6 @@ class GangPreemption:
     ) -> tuple[GangFailure, GangEviction | None]:
         """Plan the preemption for a rejected gang.
 
-        Args:
-            gang: The gang, of which no member is assumed.
-
         Returns:
             The failure to report, with the members' nominated nodes; and the argument of :func:`evict`, which is called
             after the report, None for no eviction.

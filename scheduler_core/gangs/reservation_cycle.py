@@ -52,9 +52,6 @@ class Reserving:
     def reserve(self, request: PlacementRequest, failure: GangFailure) -> GangFailure:
         """Reserve capacity for a gang that has failed for too long, or check its reservation.
 
-        Args:
-            request: The gang, of which no member is assumed.
-
         Returns:
             The failure, whose message also reports the reservation, or that the search for it was given up.
         """

@@ -74,9 +74,6 @@ class GangReservations:
     def blocking(self, group: GroupKey | None, pod: PodInfo) -> list[tuple[GroupKey, NDArray[np.intp]]]:
         """Return the gangs whose reservations block nodes for a pod.
 
-        Args:
-            group: The gang of the pod; None for none.
-
         Returns:
             Other gangs whose reservation has at least the priority of the pod or its group, each with the rows where
             the pod does not fit beside the gang, intp[k] ascending, k > 0.

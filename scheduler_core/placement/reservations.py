@@ -101,7 +101,6 @@ class Reservation:
     """A plan whose nodes are reserved.
 
     Args:
-        group_uid: UID of the PodGroup.
         priority: Priority of the gang; pods of higher priority are not blocked.
 
     Attributes:

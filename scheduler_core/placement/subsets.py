@@ -140,11 +140,7 @@ def _placement_scores(
 
 
 def placement_score(count: int, most: int, share: int) -> int:
-    """Return the score of a domain.
-
-    Args:
-        count: Number of members in it.
-    """
+    """Return the score of a domain."""
     return count * _MOST_POINTS // max(1, most) + share
 
 

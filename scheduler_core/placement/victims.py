@@ -244,11 +244,7 @@ class VictimWorld(SearchWorld):
     def plan_as_reference(
         self, units: Sequence[DisruptionUnit], members: CycleWorld
     ) -> tuple[GangPlan | None, Rejection]:
-        """Remove units, place the members as a group cycle does, and reprieve the units that fit beside them.
-
-        Args:
-            members: Places the members; the profile has no extenders.
-        """
+        """Remove units, place the members as a group cycle does, and reprieve the units that fit beside them."""
         self.open(ANYWHERE)
         for unit in units:
             self.steps.spend(sum(map(steps_of_removal, unit.pods)))
@@ -522,11 +518,7 @@ class EvictableRoom:
         self._slots: NDArray[np.int64] = np.where(nodes.alive, np.clip(left, 0, most), 0)
 
     def is_enough(self, rows: NDArray[np.intp], *, for_each: bool) -> bool:
-        """Return whether the quorum may be feasible on some rows.
-
-        Args:
-            for_each: Whether to look also at each member on its own.
-        """
+        """Return whether the quorum may be feasible on some rows."""
         if not self._counts_resources:
             return True
         room, slots = self._slots[rows], self._slots[rows]

@@ -19,7 +19,6 @@ class TimeBudget:
 
     Args:
         share: Share of the time, above 0 and at most 1.
-        now: The clock, in seconds.
     """
 
     def __init__(self, share: float, now: Callable[[], float]) -> None:
