@@ -105,10 +105,13 @@ async def test_another_scheduler_binds_a_member_after_the_barrier(cluster: Rig) 
     assert cluster.context.cache.columns.pod_count.sum() == 3
 
 
-async def test_members_at_the_barrier_have_nominated_nodes(cluster: Rig) -> None:
-    """While others wait at Permit, one at the barrier has a nomination until the gang is released."""
+@pytest.mark.parametrize(
+    "is_last", [pytest.param(False, id="before others wait at Permit"), pytest.param(True, id="after that")]
+)
+async def test_members_at_the_barrier_have_nominated_nodes(cluster: Rig, *, is_last: bool) -> None:
+    """While others wait at Permit, one that arrives at the barrier has a nomination until the gang is released."""
     pods = gang()
-    cluster.add(*pods)
+    cluster.add(*(reversed(pods) if is_last else pods))
     nominated: dict[str, list[str | None]] = {}
     async with cluster.running():
         await cluster.until(lambda: len(cluster.context.waiting) == 2)

@@ -231,6 +231,17 @@ def test_min_resources(requested: dict[str, int], message: str) -> None:
     )
 
 
+@pytest.mark.parametrize(("succeeded", "is_admitted"), [(0, False), (1, True)])
+def test_min_resources_after_a_member_succeeded(succeeded: int, is_admitted: bool) -> None:
+    """The whole minResources need not be free again: a part of them was used by the members that have ended."""
+    stage = CoschedulingStage()
+    stage.handle.nodes.add_node(node("n", allocatable={"cpu": 1, "memory": "1Gi", "pods": 10}))
+    group = stage.group(min_resources={"cpu": 2000})
+    group.succeeded = succeeded
+    members = [stage.member(group, name) for name in ("a", "b")]
+    assert stage.plugin.pre_filter(CycleState(), members[0], stage.handle.nodes).status.is_success is is_admitted
+
+
 def test_every_member_needs_a_pod_slot() -> None:
     """The free pod slots of the nodes must suffice for the quorum."""
     stage = CoschedulingStage()
