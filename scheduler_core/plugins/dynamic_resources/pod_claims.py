@@ -12,7 +12,7 @@ v0.37.1, ``resourceclaim/resourceclaim.go``; KEP-5004 and KEP-5007.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import numpy as np
 from msgspec import Struct
@@ -377,7 +377,7 @@ def is_past_binding_timeout(claim: ResourceClaim, timeout_seconds: float, now: d
     allocation = claim.status.allocation
     if allocation is None or allocation.allocation_timestamp is None or not has_binding_conditions(claim):
         return False
-    return allocation.allocation_timestamp + timedelta(seconds=timeout_seconds) < now
+    return (now - allocation.allocation_timestamp).total_seconds() > timeout_seconds
 
 
 def _results(claim: ResourceClaim) -> Sequence[DeviceRequestResult]:

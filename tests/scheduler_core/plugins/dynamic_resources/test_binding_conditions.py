@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
@@ -91,3 +91,13 @@ def test_timeout(conditions: dict[str, object], stamped: bool, seconds: int, is_
     dated = replace(allocation, allocation_timestamp=ALLOCATED if stamped else None)
     subject = replace(subject, status=replace(subject.status, allocation=dated))
     assert is_past_binding_timeout(subject, 60.0, ALLOCATED + timedelta(seconds=seconds)) is is_late
+
+
+def test_timeout_after_the_last_representable_date() -> None:
+    """An allocation at the end of the year 9999 is not late, and raises nothing."""
+    subject = allocated_claim(CONDITIONAL)
+    allocation = subject.status.allocation
+    assert allocation is not None
+    dated = replace(allocation, allocation_timestamp=datetime.max.replace(tzinfo=UTC))
+    subject = replace(subject, status=replace(subject.status, allocation=dated))
+    assert not is_past_binding_timeout(subject, 60.0, ALLOCATED)
