@@ -6,6 +6,7 @@ limit. Under pytest-xdist, every worker has its own control plane.
 
 import logging
 import os
+import random
 import sys
 import uuid
 from collections.abc import Iterator
@@ -41,6 +42,7 @@ _SELECTION = pytest.StashKey[Selection]()
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options that `make nightly` and CI use."""
     parser.addoption("--nightly", action="store_true", help="also run the tests marked nightly")
+    parser.addoption("--order", metavar="SEED", type=int, help="run modules, and the tests of each, in a random order")
     parser.addoption(
         "--changed-from",
         metavar="COMMIT",
@@ -91,7 +93,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if deselected:
         config.hook.pytest_deselected(items=deselected)
         items[:] = run
+    seed = config.getoption("--order")
+    if seed is not None:
+        _shuffle(items, seed)
     items.sort(key=lambda item: item.get_closest_marker("cluster") is None)
+
+
+def _shuffle(items: list[pytest.Item], seed: int) -> None:
+    """Shuffle modules and the tests of each module, which share fixtures."""
+    random.Random(seed).shuffle(items)
+    modules = {path: position for position, path in enumerate(dict.fromkeys(item.path for item in items))}
+    items.sort(key=lambda item: modules[item.path])
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -17,11 +17,8 @@ import yaml
 from bayplan.cli import bayplan
 from click.testing import CliRunner
 
-from hack.controlplane.launcher import ControlPlane
-from hack.controlplane.schedulers import install_crds
-from tests.support.explain_command import ExplainCommand
+from tests.support.explain_command import ExplainCommand, explained
 from tests.support.manifests import Manifest
-from tests.support.operator_process import OperatorProcess
 
 pytestmark = pytest.mark.cluster
 
@@ -88,20 +85,12 @@ def is_at_rest(explain: ExplainCommand) -> bool:
 @pytest.fixture(scope="module")
 def explain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExplainCommand]:
     """Start a separate control plane with an operator that has attempted every pod."""
-    log = tmp_path_factory.mktemp("explain") / "operator.log"
-    with ControlPlane() as plane:
-        install_crds(plane)
-        for manifest in OBJECTS:
-            plane.kubectl("create", "-f", "-", input=json.dumps(manifest))
-        with OperatorProcess(plane.kubeconfig, log) as operator:
-            operator.start()
-            explain = ExplainCommand(plane, operator)
-            explain.wait("first", "condition=PodScheduled")
-            for pod in ("second", "claimant"):
-                explain.wait(pod, "jsonpath={.status.conditions[0].reason}=Unschedulable")
-            operator.until(lambda: is_at_rest(explain), "no pod is queued, and every event is written")
-            yield explain
-            operator.terminate()
+    with explained(OBJECTS, tmp_path_factory.mktemp("explain") / "operator.log") as explain:
+        explain.wait("first", "condition=PodScheduled")
+        for pod in ("second", "claimant"):
+            explain.wait(pod, "jsonpath={.status.conditions[0].reason}=Unschedulable")
+        explain.operator.until(lambda: is_at_rest(explain), "no pod is queued, and every event is written")
+        yield explain
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,8 @@ import pytest
 from bayplan.cli import bayplan
 from click.testing import CliRunner
 
-from hack.controlplane.launcher import ControlPlane
-from hack.controlplane.schedulers import install_crds
-from tests.support.explain_command import ExplainCommand
+from tests.support.explain_command import ExplainCommand, explained
 from tests.support.manifests import Manifest
-from tests.support.operator_process import OperatorProcess
 
 pytestmark = pytest.mark.cluster
 
@@ -52,17 +49,9 @@ OBJECTS = [
 @pytest.fixture(scope="module")
 def explain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExplainCommand]:
     """Start a separate control plane with an operator whose attempt to schedule the gang has failed."""
-    log = tmp_path_factory.mktemp("explain") / "operator.log"
-    with ControlPlane() as plane:
-        install_crds(plane)
-        for manifest in OBJECTS:
-            plane.kubectl("create", "-f", "-", input=json.dumps(manifest))
-        with OperatorProcess(plane.kubeconfig, log) as operator:
-            operator.start()
-            explain = ExplainCommand(plane, operator)
-            explain.wait("train-2", "jsonpath={.status.conditions[0].reason}=Unschedulable")
-            yield explain
-            operator.terminate()
+    with explained(OBJECTS, tmp_path_factory.mktemp("explain") / "operator.log") as explain:
+        explain.wait("train-2", "jsonpath={.status.conditions[0].reason}=Unschedulable")
+        yield explain
 
 
 @pytest.mark.parametrize("target", ["podgroup/train", "train-1"])

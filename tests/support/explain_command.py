@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from bayplan.cli import bayplan
 from click.testing import CliRunner
 
 from hack.controlplane.launcher import ControlPlane
+from hack.controlplane.schedulers import install_crds
+from tests.support.manifests import Manifest
 from tests.support.operator_process import OperatorProcess
 
 
@@ -43,3 +48,16 @@ class ExplainCommand:
         assert result.exit_code == 0, result.stderr
         document: dict[str, Any] = json.loads(result.stdout)
         return document
+
+
+@contextmanager
+def explained(objects: Iterable[Manifest], log: Path) -> Iterator[ExplainCommand]:
+    """Run a separate control plane with these objects, and an operator."""
+    with ControlPlane() as plane:
+        install_crds(plane)
+        for manifest in objects:
+            plane.kubectl("create", "-f", "-", input=json.dumps(manifest))
+        with OperatorProcess(plane.kubeconfig, log) as operator:
+            operator.start()
+            yield ExplainCommand(plane, operator)
+            operator.terminate()

@@ -8,6 +8,32 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from hypothesis import strategies as st
+
+from scheduler_core.model.node import Node
+from scheduler_core.model.pod import Pod
+from tests.support.builders import node, pod
+
+GPU = "nvidia.com/gpu"
+UNITS = {"cpu": 1000, "memory": 1, "ephemeral-storage": 1, GPU: 1}
+"""Resources of the random clusters, with the factor from an amount to its unit in scores."""
+
+_AMOUNTS = st.dictionaries(st.sampled_from(list(UNITS)), st.integers(0, 12))
+
+
+@st.composite
+def scored_clusters(draw: st.DrawFn, least_cpu: int = 0) -> tuple[list[Node], list[Pod], Pod]:
+    """Draw nodes, pods on them, and an incoming pod that requests at least *least_cpu* CPUs."""
+    nodes = [node(f"n{row}", allocatable=draw(_AMOUNTS)) for row in range(draw(st.integers(1, 4)))]
+    placed = [
+        pod(f"p{number}", requests=draw(_AMOUNTS), node_name=draw(st.sampled_from(nodes)).metadata.name)
+        for number in range(draw(st.integers(0, 5)))
+    ]
+    requests = draw(_AMOUNTS)
+    if least_cpu:
+        requests["cpu"] = max(requests.get("cpu", 0), least_cpu)
+    return nodes, placed, pod("incoming", requests=requests)
+
 
 @dataclass(frozen=True)
 class OneNode:

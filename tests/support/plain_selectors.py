@@ -5,8 +5,18 @@ It does not import the implementation under test.
 
 from collections.abc import Iterable, Mapping
 
-from scheduler_core.model.affinity import LabelSelector, PodAffinityTerm
+from hypothesis import strategies as st
+
+from scheduler_core.model.affinity import LabelSelector, PodAffinityTerm, Requirement
 from scheduler_core.model.pod import Pod
+
+POD_LABELS = st.dictionaries(st.sampled_from(["app", "tier"]), st.sampled_from(["x", "y"]))
+EXPRESSIONS = st.builds(
+    lambda key, operator, values: Requirement(key, operator, tuple(values) if "In" in operator else ()),
+    st.sampled_from(["app", "tier"]),
+    st.sampled_from(["In", "NotIn", "Exists", "DoesNotExist"]),
+    st.lists(st.sampled_from(["x", "y"]), min_size=1, max_size=2),
+)
 
 Labels = Mapping[str, str]
 

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 import pytest
 from bayplan.cli import bayplan
-from bayplan.explanation.gang_model import GangExplanation, GangVerdict, MemberCounts
-from bayplan.explanation.pod_model import Explanation, Verdict
+from bayplan.explanation.gang_model import GangExplanation
+from bayplan.explanation.pod_model import Explanation
 from bayplan.kube.readiness import Readiness
 from bayplan.serving.debug_endpoints import ExplainEndpoint
 from bayplan.serving.deferred_server import ServedCertificate
@@ -18,24 +18,8 @@ from bayplan.settings.operator_settings import ServingSettings
 from click.testing import CliRunner, Result
 
 from scheduler_core.model.pod_group import GroupSource
+from tests.support.explanations import EXPLANATION, GANG
 from tests.support.threaded_server import serve_in_thread
-
-EXPLANATION = Explanation(
-    namespace="shop",
-    name="web",
-    scheduler_name="spread",
-    verdict=Verdict.PLACED,
-    headline="pod shop/web is scheduled to node n",
-)
-
-GANG = GangExplanation(
-    namespace="shop",
-    name="train",
-    api="bayplan.dev",
-    verdict=GangVerdict.PLACED,
-    headline="gang shop/train is scheduled",
-    members=MemberCounts(2, 0, 0, 2, 0, 0, 2, 0),
-)
 
 
 def explain_pod(namespace: str, name: str) -> Explanation | None:

@@ -8,9 +8,9 @@ from typing import Any
 
 import aiohttp
 import pytest
-from bayplan.explanation.gang_model import GangExplanation, GangVerdict, MemberCounts
+from bayplan.explanation.gang_model import GangExplanation
 from bayplan.explanation.gang_rendering import read_gang_explanation
-from bayplan.explanation.pod_model import Explanation, Verdict
+from bayplan.explanation.pod_model import Explanation
 from bayplan.explanation.pod_rendering import read_explanation
 from bayplan.kube.readiness import Readiness
 from bayplan.serving.debug_endpoints import ExplainEndpoint
@@ -22,25 +22,10 @@ from prometheus_client import CollectorRegistry
 
 from scheduler_core.errors import QuantityError
 from scheduler_core.model.pod_group import GroupSource
+from tests.support.explanations import EXPLANATION, GANG
 
 USAGE = "specify a pod or a PodGroup: ?namespace=NAMESPACE&pod=NAME, or &podgroup=NAME instead of the pod"
 LOOPBACK = "127.0.0.1"
-EXPLANATION = Explanation(
-    namespace="shop",
-    name="web",
-    scheduler_name="spread",
-    verdict=Verdict.PLACED,
-    headline="pod shop/web is already scheduled to node n",
-)
-
-GANG = GangExplanation(
-    namespace="ml",
-    name="train",
-    api="bayplan.dev",
-    verdict=GangVerdict.PLACED,
-    headline="gang ml/train is scheduled",
-    members=MemberCounts(2, 0, 0, 2, 0, 0, 2, 0),
-)
 
 
 def explain_pod(namespace: str, name: str) -> Explanation | None:
@@ -52,7 +37,7 @@ def explain_pod(namespace: str, name: str) -> Explanation | None:
 
 def explain_gang_of_one_api(namespace: str, name: str, source: GroupSource | None) -> GangExplanation | None:
     """Return the explanation of one gang of one API."""
-    return GANG if (namespace, name) == ("ml", "train") and source in (None, GroupSource.BAYPLAN) else None
+    return GANG if (namespace, name) == ("shop", "train") and source in (None, GroupSource.BAYPLAN) else None
 
 
 @pytest.fixture
@@ -97,7 +82,7 @@ async def test_an_explanation_of_a_pod(server: HealthServer) -> None:
 )
 async def test_an_explanation_of_a_gang(server: HealthServer, api: dict[str, str]) -> None:
     """The response decodes to the explanation of the gang, with or without its API in the request."""
-    status, body = await request(server, namespace="ml", podgroup="train", **api)
+    status, body = await request(server, namespace="shop", podgroup="train", **api)
     assert (status, read_gang_explanation(body)) == (200, GANG)
 
 
@@ -107,7 +92,7 @@ async def test_a_suspended_cycle_rejects_requests(readiness: Readiness) -> None:
     server = HealthServer(Listener((LOOPBACK, 0)), readiness, CollectorRegistry(), endpoint.routes)
     await server.start()
     try:
-        status, body = await request(server, namespace="ml", podgroup="train")
+        status, body = await request(server, namespace="shop", podgroup="train")
     finally:
         await server.stop()
     assert (status, error_in(body)) == (
@@ -127,21 +112,21 @@ async def test_a_suspended_cycle_rejects_requests(readiness: Readiness) -> None:
             "pod shop/gone not found; check the namespace and the name",
             id="missing pod",
         ),
-        pytest.param({"namespace": "ml", "podgroup": "train", "pod": "web"}, 400, USAGE, id="pod and gang"),
+        pytest.param({"namespace": "shop", "podgroup": "train", "pod": "web"}, 400, USAGE, id="pod and gang"),
         pytest.param(
-            {"namespace": "ml", "podgroup": "gone"},
+            {"namespace": "shop", "podgroup": "gone"},
             404,
-            "PodGroup ml/gone not found; check the namespace and the name",
+            "PodGroup shop/gone not found; check the namespace and the name",
             id="missing gang",
         ),
         pytest.param(
-            {"namespace": "ml", "podgroup": "train", "api": "scheduling.k8s.io"},
+            {"namespace": "shop", "podgroup": "train", "api": "scheduling.k8s.io"},
             404,
-            "PodGroup ml/train not found; check the namespace and the name",
+            "PodGroup shop/train not found; check the namespace and the name",
             id="missing gang of the API",
         ),
         pytest.param(
-            {"namespace": "ml", "podgroup": "train", "api": "volcano.sh"},
+            {"namespace": "shop", "podgroup": "train", "api": "volcano.sh"},
             400,
             'api: unsupported value "volcano.sh": supported values: bayplan.dev, scheduling.x-k8s.io, '
             "scheduling.k8s.io",

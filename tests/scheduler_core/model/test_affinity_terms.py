@@ -26,7 +26,7 @@ from scheduler_core.model.selectors import (
     equality_matcher,
 )
 from tests.support.builders import pod
-from tests.support.plain_selectors import carried_term_matches, plain_selects
+from tests.support.plain_selectors import EXPRESSIONS, POD_LABELS, carried_term_matches, plain_selects
 
 WEB = LabelSelector(match_labels={"app": "web"})
 BROKEN = PodAffinityTerm("zone", LabelSelector(match_expressions=(Requirement("a", "Near"),)))
@@ -122,21 +122,14 @@ def test_an_invalid_term_is_a_problem(affinity: Affinity, readable: AffinityTerm
     )
 
 
-_LABELS = st.dictionaries(st.sampled_from(["app", "tier"]), st.sampled_from(["x", "y"]))
-_EXPRESSIONS = st.builds(
-    lambda key, operator, values: Requirement(key, operator, tuple(values) if "In" in operator else ()),
-    st.sampled_from(["app", "tier"]),
-    st.sampled_from(["In", "NotIn", "Exists", "DoesNotExist"]),
-    st.lists(st.sampled_from(["x", "y"]), min_size=1, max_size=2),
-)
-_SELECTORS = st.none() | st.builds(LabelSelector, _LABELS, st.lists(_EXPRESSIONS, max_size=2).map(tuple))
+_SELECTORS = st.none() | st.builds(LabelSelector, POD_LABELS, st.lists(EXPRESSIONS, max_size=2).map(tuple))
 _NAMESPACES = st.sampled_from(["own", "m", "n"])
 _TERMS = st.builds(
     PodAffinityTerm, st.just("zone"), _SELECTORS, st.lists(_NAMESPACES, max_size=2).map(tuple), _SELECTORS
 )
 
 
-@given(term=_TERMS, namespace=_NAMESPACES, labels=_LABELS, known=st.dictionaries(_NAMESPACES, _LABELS))
+@given(term=_TERMS, namespace=_NAMESPACES, labels=POD_LABELS, known=st.dictionaries(_NAMESPACES, POD_LABELS))
 def test_a_term_equals_the_plain_form(
     term: PodAffinityTerm, namespace: str, labels: dict[str, str], known: dict[str, dict[str, str]]
 ) -> None:
@@ -147,7 +140,7 @@ def test_a_term_equals_the_plain_form(
     assert found is carried_term_matches(term, owner, other, known)
 
 
-@given(one=_SELECTORS, other=_SELECTORS, labels=_LABELS)
+@given(one=_SELECTORS, other=_SELECTORS, labels=POD_LABELS)
 def test_both_selectors(one: LabelSelector | None, other: LabelSelector | None, labels: dict[str, str]) -> None:
     """all_of() matches labels that both selectors match."""
     joined = all_of((compile_label_selector(one), compile_label_selector(other)))

@@ -10,7 +10,6 @@ from scheduler_core.model.affinity import (
     LabelSelector,
     PodAffinity,
     PodAffinityTerm,
-    Requirement,
     WeightedPodAffinityTerm,
 )
 from scheduler_core.model.pod import Pod
@@ -21,18 +20,12 @@ from tests.support.builders import node, pod
 from tests.support.columns import columns
 from tests.support.handles import FakeHandle
 from tests.support.plain_pod_affinity import PlainCluster, plain_normalized, plain_rejection, plain_score
+from tests.support.plain_selectors import EXPRESSIONS, POD_LABELS
 
 _CODES = {"": 0, "affinity": 3, "anti-affinity": 2, "existing": 1}
 _NAMESPACES = st.sampled_from(["default", "m", "n"])
-_POD_LABELS = st.dictionaries(st.sampled_from(["app", "tier"]), st.sampled_from(["x", "y"]))
 _NODE_LABELS = st.dictionaries(st.sampled_from(["zone", "host"]), st.sampled_from(["", "1", "2"]))
-_EXPRESSIONS = st.builds(
-    lambda key, operator, values: Requirement(key, operator, tuple(values) if "In" in operator else ()),
-    st.sampled_from(["app", "tier"]),
-    st.sampled_from(["In", "NotIn", "Exists", "DoesNotExist"]),
-    st.lists(st.sampled_from(["x", "y"]), min_size=1, max_size=2),
-)
-_SELECTORS = st.none() | st.builds(LabelSelector, _POD_LABELS, st.lists(_EXPRESSIONS, max_size=1).map(tuple))
+_SELECTORS = st.none() | st.builds(LabelSelector, POD_LABELS, st.lists(EXPRESSIONS, max_size=1).map(tuple))
 _TERMS = st.builds(
     PodAffinityTerm,
     st.sampled_from(["zone", "host", "rack"]),
@@ -45,9 +38,9 @@ _POD_AFFINITIES = st.none() | st.builds(
     PodAffinity, st.lists(_TERMS, max_size=2).map(tuple), st.lists(_WEIGHTED, max_size=2).map(tuple)
 )
 _AFFINITIES = st.builds(Affinity, st.none(), _POD_AFFINITIES, _POD_AFFINITIES)
-_PODS = st.tuples(_NAMESPACES, _POD_LABELS, _AFFINITIES)
+_PODS = st.tuples(_NAMESPACES, POD_LABELS, _AFFINITIES)
 _NODES = st.lists(_NODE_LABELS, min_size=1, max_size=4)
-_KNOWN_NAMESPACES = st.dictionaries(_NAMESPACES, _POD_LABELS)
+_KNOWN_NAMESPACES = st.dictionaries(_NAMESPACES, POD_LABELS)
 
 _PodParts = tuple[str, dict[str, str], Affinity]
 

@@ -13,14 +13,12 @@ from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.plugins.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
 from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns
-from tests.support.builders import container, node, pod
+from tests.support.builders import node, pod
 from tests.support.columns import columns
 from tests.support.devices import allocated_claim, device, device_class, slice_of
 from tests.support.handles import FakeHandle
-from tests.support.plain_scores import OneNode, plain_balanced
+from tests.support.plain_scores import GPU, UNITS, OneNode, plain_balanced, scored_clusters
 from tests.support.plugin_calls import scores_of
-
-GPU = "nvidia.com/gpu"
 
 
 def _plugin(nodes: NodeColumns, *resources: str) -> NodeResourcesBalancedAllocation:
@@ -123,36 +121,20 @@ def test_removed_nodes_do_not_change_scores() -> None:
     assert (after[0], after[2]) == (before[0], before[2])
 
 
-_RESOURCES = {"cpu": 1000, "memory": 1, "ephemeral-storage": 1, GPU: 1}
-_AMOUNTS = st.dictionaries(st.sampled_from(list(_RESOURCES)), st.integers(0, 12))
-
-
-@st.composite
-def _clusters(draw: st.DrawFn) -> tuple[list[Node], list[Pod], Pod]:
-    nodes = [node(f"n{row}", allocatable=draw(_AMOUNTS)) for row in range(draw(st.integers(1, 4)))]
-    placed = [
-        pod(f"p{number}", requests=draw(_AMOUNTS), node_name=draw(st.sampled_from(nodes)).metadata.name)
-        for number in range(draw(st.integers(0, 5)))
-    ]
-    requests = {"cpu": draw(st.integers(1, 12)), **draw(_AMOUNTS)}
-    requests["cpu"] = max(requests["cpu"], 1)
-    return nodes, placed, pod("incoming", containers=[container(requests=requests)])
-
-
-@given(_clusters(), st.lists(st.sampled_from(["memory", "ephemeral-storage", GPU]), unique=True))
+@given(scored_clusters(least_cpu=1), st.lists(st.sampled_from(["memory", "ephemeral-storage", GPU]), unique=True))
 def test_equals_the_form_for_one_node(cluster: tuple[list[Node], list[Pod], Pod], others: list[str]) -> None:
     """Scores of all rows equal the formula for single nodes."""
     nodes, placed, incoming = cluster
 
     def requested(one: Pod, name: str) -> int:
-        return int(one.spec.containers[0].resources.requests.get(name, 0)) * _RESOURCES[name]
+        return int(one.spec.containers[0].resources.requests.get(name, 0)) * UNITS[name]
 
     def plain(here: Node) -> int:
         on_it = [each for each in placed if each.spec.node_name == here.metadata.name]
         return plain_balanced(
             [
                 OneNode(
-                    int(here.status.allocatable.get(name, 0)) * _RESOURCES[name],
+                    int(here.status.allocatable.get(name, 0)) * UNITS[name],
                     sum(requested(each, name) for each in on_it),
                     requested(incoming, name),
                 )

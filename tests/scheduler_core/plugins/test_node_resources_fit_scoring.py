@@ -17,10 +17,9 @@ from tests.support.builders import container, node, pod
 from tests.support.columns import columns
 from tests.support.devices import allocated_claim, device, device_class, slice_of
 from tests.support.handles import FakeHandle
-from tests.support.plain_scores import OneNode, plain_least, plain_most, plain_ratio
+from tests.support.plain_scores import GPU, UNITS, OneNode, plain_least, plain_most, plain_ratio, scored_clusters
 from tests.support.plugin_calls import scores_of
 
-GPU = "nvidia.com/gpu"
 RATIO = {"shape": [{"utilization": 0, "score": 0}, {"utilization": 100, "score": 10}]}
 
 
@@ -129,32 +128,18 @@ def test_removed_nodes_do_not_change_scores() -> None:
     assert (scores[0], scores[2]) == (85, 85)
 
 
-_RESOURCES = {"cpu": 1000, "memory": 1, "ephemeral-storage": 1, GPU: 1}
-_AMOUNTS = st.dictionaries(st.sampled_from(list(_RESOURCES)), st.integers(0, 12))
-
-
-@st.composite
-def _clusters(draw: st.DrawFn) -> tuple[list[Node], list[Pod], Pod]:
-    nodes = [node(f"n{row}", allocatable=draw(_AMOUNTS)) for row in range(draw(st.integers(1, 4)))]
-    placed = [
-        pod(f"p{number}", requests=draw(_AMOUNTS), node_name=draw(st.sampled_from(nodes)).metadata.name)
-        for number in range(draw(st.integers(0, 5)))
-    ]
-    return nodes, placed, pod("incoming", requests=draw(_AMOUNTS))
-
-
 def _plain_use(here: Node, placed: list[Pod], incoming: Pod, weights: dict[str, int]) -> list[OneNode]:
     """Return the capacity, use and request of each scored resource on one node."""
     defaults = {"cpu": 100, "memory": 200 * 2**20}
 
     def requested(one: Pod, name: str) -> int:
         requests = one.spec.containers[0].resources.requests
-        return int(requests[name]) * _RESOURCES[name] if name in requests else defaults.get(name, 0)
+        return int(requests[name]) * UNITS[name] if name in requests else defaults.get(name, 0)
 
     on_it = [each for each in placed if each.spec.node_name == here.metadata.name]
     return [
         OneNode(
-            int(here.status.allocatable.get(name, 0)) * _RESOURCES[name],
+            int(here.status.allocatable.get(name, 0)) * UNITS[name],
             sum(requested(each, name) for each in on_it),
             requested(incoming, name),
             weight,
@@ -164,7 +149,7 @@ def _plain_use(here: Node, placed: list[Pod], incoming: Pod, weights: dict[str, 
     ]
 
 
-@given(_clusters(), st.dictionaries(st.sampled_from(list(_RESOURCES)), st.integers(1, 100), min_size=1))
+@given(scored_clusters(), st.dictionaries(st.sampled_from(list(UNITS)), st.integers(1, 100), min_size=1))
 def test_equals_the_form_for_one_node(cluster: tuple[list[Node], list[Pod], Pod], weights: dict[str, int]) -> None:
     """Scores of all strategies equal the formulas for single nodes."""
     nodes, placed, incoming = cluster
