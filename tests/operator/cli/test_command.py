@@ -105,5 +105,5 @@ def test_exit_codes_differ() -> None:
 def test_every_setting_has_a_flag() -> None:
     """Every setting has a flag, except groups of settings; leader election is enabled by a flag of its own."""
     flags = {str(parameter.name) for parameter in run.params}
-    assert set(Settings.model_fields) - flags == {"leader_election", "tracing"}
+    assert set(Settings.model_fields) - flags == {"leader_election", "tracing", "webhook"}
     assert "leader_elect" in flags
