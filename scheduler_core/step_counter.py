@@ -117,9 +117,13 @@ class StepCounter:
         if self.limit != NO_LIMIT:
             yield
             return
+        before = self.spent, self._left
         self.spent, self._left, self.is_dry = 0, self.slice_steps, True
         self.limit = self.attempt_steps if in_slices else self.dry_run_steps
         try:
             yield
         finally:
             self.is_dry, self.limit = False, NO_LIMIT
+            if not in_slices:
+                # It took no part of a slice of the scheduling loop, whose next slice must end as without it.
+                self.spent, self._left = before
