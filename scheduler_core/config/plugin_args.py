@@ -14,8 +14,15 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, Field
 
-from scheduler_core.config.config_model import INT32_MAX, INT64_MAX, ConfigModel, RuleProblem
-from scheduler_core.config.duration import Duration, DurationField, seconds
+from scheduler_core.config.config_model import (
+    INT32_MAX,
+    INT64_MAX,
+    ConfigModel,
+    Duration,
+    DurationField,
+    RuleProblem,
+    seconds,
+)
 from scheduler_core.config.validation import (
     field_path,
     label_value_problems,

@@ -16,8 +16,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from scheduler_core.config.config_model import INT32_MAX, INT64_MAX, ConfigModel, RuleProblem
-from scheduler_core.config.duration import DurationField, seconds
+from scheduler_core.config.config_model import INT32_MAX, INT64_MAX, ConfigModel, DurationField, RuleProblem, seconds
 from scheduler_core.config.plugin_set_types import PluginConfig, Plugins, repeated_plugin_config
 from scheduler_core.config.validation import extended_resource_problems
 

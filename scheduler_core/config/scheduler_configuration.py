@@ -10,8 +10,15 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from scheduler_core.config.config_model import INT32_MAX, INT64_MAX, ConfigModel, RuleProblem
-from scheduler_core.config.duration import Duration, DurationField, seconds
+from scheduler_core.config.config_model import (
+    INT32_MAX,
+    INT64_MAX,
+    ConfigModel,
+    Duration,
+    DurationField,
+    RuleProblem,
+    seconds,
+)
 from scheduler_core.config.plugin_args import API_VERSION, in_tree_args_problems
 from scheduler_core.config.plugin_set_types import (
     POD_GROUP_POINTS,

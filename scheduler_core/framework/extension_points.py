@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from scheduler_core.errors import PluginError
 from scheduler_core.framework.cycle_state import CycleState
-from scheduler_core.framework.node_view import NodeView
+from scheduler_core.framework.object_reads import NodeView
 from scheduler_core.framework.plugin import Normalization, Plugin, PodReads, Reads, Reuse
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import SUCCESS, Status

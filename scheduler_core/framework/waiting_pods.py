@@ -18,7 +18,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from scheduler_core.config.duration import seconds as duration_of
+from scheduler_core.config.config_model import seconds as duration_of
 from scheduler_core.framework.status import SUCCESS, Status, error, unschedulable
 from scheduler_core.ports import Clock, Timer
 from scheduler_core.snapshot.pod_info import PodInfo

@@ -28,8 +28,7 @@ from scheduler_core.framework.extension_points import (
 from scheduler_core.framework.handle import Handle
 from scheduler_core.framework.plugin import always
 from scheduler_core.framework.status import SKIP, SUCCESS, Status
-from scheduler_core.kernels.cached_resource_scores import CachedBalance
-from scheduler_core.kernels.resource_scores import balanced_allocation, balanced_allocation_row
+from scheduler_core.kernels.resource_scores import CachedBalance, balanced_allocation, balanced_allocation_row
 from scheduler_core.plugins.resource_scoring import (
     Demand,
     DeviceUses,

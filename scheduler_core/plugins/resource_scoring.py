@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 from scheduler_core.devices.allocator import ClassCounts, class_expressions
 from scheduler_core.devices.selector_cache import Expressions
 from scheduler_core.framework.extension_points import Scores
-from scheduler_core.kernels.cached_resource_scores import CachedScores
-from scheduler_core.kernels.resource_scores import ResourceUse, RowUse
+from scheduler_core.kernels.resource_scores import CachedScores, ResourceUse, RowUse
 from scheduler_core.model.devices import DeviceClass
 from scheduler_core.model.pod_requests import is_scalar_resource
 from scheduler_core.snapshot.interning import CPU_COLUMN, MEMORY_COLUMN

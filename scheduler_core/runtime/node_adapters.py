@@ -23,7 +23,7 @@ from scheduler_core.framework.extension_points import (
     ScorePlugin,
     Scores,
 )
-from scheduler_core.framework.node_view import NodeView
+from scheduler_core.framework.object_reads import NodeView
 from scheduler_core.framework.status import Code, Status, error
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo

@@ -27,7 +27,6 @@ from scheduler_core.change_log import ChangeLog
 from scheduler_core.errors import CacheError, PodTooDemandingError
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
-from scheduler_core.model.pod_constraint_limit import MAX_DEMANDS, demand_count, limited_volumes
 from scheduler_core.model.pod_requests import LARGEST_CAPACITY, LARGEST_REQUEST, PODS, in_units, nano, whole_units
 from scheduler_core.model.pod_volumes import NO_VOLUMES
 from scheduler_core.model.taints import Taint
@@ -45,7 +44,14 @@ from scheduler_core.snapshot.interning import (
     ResourceNames,
     SnapshotBounds,
 )
-from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo, ScalarResources
+from scheduler_core.snapshot.pod_info import (
+    MAX_DEMANDS,
+    NO_ROW,
+    PodInfo,
+    ScalarResources,
+    demand_count,
+    limited_volumes,
+)
 
 
 class ExactSums:

@@ -12,7 +12,7 @@ import pytest
 
 from hack.controlplane.api_client import ApiClient, ApiRefusalError
 from hack.controlplane.launcher import ControlPlane
-from scheduler_core.model.pod_constraint_limit import MAX_DEMANDS
+from scheduler_core.snapshot.pod_info import MAX_DEMANDS
 from tests.security.hostile_manifests import Document, HostileManifests
 from tests.support.live_world import LiveWorld, live_world
 from tests.support.operator_process import OperatorProcess

@@ -13,8 +13,7 @@ from msgspec import Struct
 
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import NodeFilterPlugin
-from scheduler_core.framework.node_view import NodeView
-from scheduler_core.framework.object_reads import ObjectKind, ObjectReads, annotations_of
+from scheduler_core.framework.object_reads import NodeView, ObjectKind, ObjectReads, annotations_of
 from scheduler_core.framework.status import SUCCESS, Status
 from scheduler_core.in_tree import in_tree_registry
 from scheduler_core.model.meta import ObjectMeta

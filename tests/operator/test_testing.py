@@ -23,7 +23,7 @@ from scheduler_core.framework.extension_points import (
     ScorePlugin,
     Scores,
 )
-from scheduler_core.framework.node_view import NodeView
+from scheduler_core.framework.object_reads import NodeView
 from scheduler_core.framework.plugin import Plugin, always
 from scheduler_core.framework.status import SUCCESS, Status, unschedulable
 from scheduler_core.plugins.inter_pod_affinity import InterPodAffinity

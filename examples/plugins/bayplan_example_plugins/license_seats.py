@@ -14,7 +14,7 @@ from scheduler_core.config.config_model import ConfigModel
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, EventRegistration, Hint, Resource, hint_on
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import NodeFilterPlugin, PodReads, Reuse
-from scheduler_core.framework.node_view import NodeView
+from scheduler_core.framework.object_reads import NodeView
 from scheduler_core.framework.status import SUCCESS, Status, unresolvable, unschedulable
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod

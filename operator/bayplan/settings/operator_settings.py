@@ -19,8 +19,7 @@ from bayplan.kube.leader_election import ElectionOptions, address_problem
 from bayplan.settings.feature_gates import gate_problems
 from bayplan.settings.profile_selection import MAX_LENGTH, ProfileSelection
 from bayplan.texts import yaml_documents
-from scheduler_core.config.config_model import INT32_MAX, INT64_MAX, ConfigModel, RuleProblem
-from scheduler_core.config.duration import parse_duration
+from scheduler_core.config.config_model import INT32_MAX, INT64_MAX, ConfigModel, RuleProblem, parse_duration
 from scheduler_core.config.profile_config import backoff_problems
 from scheduler_core.config.validation import validate
 from scheduler_core.errors import ConfigError, Problem

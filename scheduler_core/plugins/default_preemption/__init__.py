@@ -1,8 +1,8 @@
 """DefaultPreemption: an infeasible pod preempts pods of lower priority.
 
-The steps are in modules: ``eligibility`` (which pods may preempt), ``candidate_nodes`` and ``victims_on_node`` (the
-nodes where preemption helps, and their victims) and ``eviction`` (deleting the victims). The node is chosen here.
-Whether the pod would fit is decided by the filters of the profile.
+The steps are in modules: ``candidate_nodes`` (which pods may preempt, the nodes where preemption helps, and their
+victims) and ``eviction`` (deleting the victims). The node is chosen here. Whether the pod would fit is decided by the
+filters of the profile.
 
 If a group is disrupted as a whole, its other members are evicted with a victim, wherever they run: they count in the
 choice of the node, extenders do not see them, and no member is a victim if one of them may not be. Members on other
@@ -42,14 +42,17 @@ from scheduler_core.framework.status import SUCCESS, Code, Status, error, unreso
 from scheduler_core.model.pod import Pod
 from scheduler_core.plugins.default_preemption.candidate_nodes import (
     DryRunResult,
+    Trial,
     VictimSets,
     Walk,
+    awaits_victims,
     dry_run,
+    importance_at,
     least_harmful,
+    rows_to_try,
+    why_not_eligible,
 )
-from scheduler_core.plugins.default_preemption.eligibility import awaits_victims, rows_to_try, why_not_eligible
 from scheduler_core.plugins.default_preemption.eviction import Evictions, to_be_evicted
-from scheduler_core.plugins.default_preemption.victims_on_node import Trial, importance_at
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
 

@@ -1,26 +1,222 @@
-"""Candidate nodes of a preemption, each with its victims (a dry run), and the least harmful of them.
+"""Dry run of a preemption: which pods may preempt, candidate nodes with their victims, and the least harmful of them.
+
+All pods of lower priority are removed from a node, then each is restored if the pod still fits: first those that a
+PodDisruptionBudget protects, in both groups the most important pods first. Many nodes are tried at once if they do not
+affect each other; that has the same result as one after another and costs one run of the filters for all of them.
 
 Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/preemption/preemption.go`` (``findCandidates``,
-``DryRunPreemption``, ``pickOneNodeForPreemption``). kube-scheduler tries nodes in parallel and in random order. Here
-the order follows from the nodes' names and a seed, and nodes are tried one after another, or many at once if the
-filters are local to rows.
+``DryRunPreemption``, ``pickOneNodeForPreemption``), ``plugins/defaultpreemption/default_preemption.go``
+(``PodEligibleToPreemptOthers``, ``SelectVictimsOnNode``, ``FilterVictimsWithPDBViolation``) and ``util/utils.go``
+(``MoreImportantPod``). kube-scheduler tries nodes in parallel and in random order; here the order follows from the
+nodes' names and a seed. Pods of equal priority and start time are restored in the order in which the scheduler saw
+them; in kube-scheduler in any order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import chain
 
+import msgspec
 import numpy as np
-from msgspec import Struct, field
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from scheduler_core.errors import AttemptLimitError, PluginError
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.extension_points import PreemptionCandidate
-from scheduler_core.framework.handle import Handle
+from scheduler_core.framework.gang_preemptor import NO_TERMS, VictimTerms
+from scheduler_core.framework.group_view import split_by_budgets
+from scheduler_core.framework.handle import DryRun, Handle, SimulatedRemoval
 from scheduler_core.framework.status import Code, Status, error, unresolvable
-from scheduler_core.plugins.default_preemption.victims_on_node import RowOutcome, Trial
+from scheduler_core.model.pod import Pod
+from scheduler_core.snapshot.node_columns import NodeColumns
+from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
+
+DISRUPTION_TARGET = "DisruptionTarget"
+PREEMPTION_BY_SCHEDULER = "PreemptionByScheduler"
+
+_NEVER = "Never"
+_NOT_BY_POLICY = "not eligible due to preemptionPolicy=Never."
+_NOT_WHILE_VICTIMS_END = "not eligible due to a terminating pod on the nominated node."
+
+
+def why_not_eligible(pod: PodInfo, nodes: NodeColumns, diagnosis: Diagnosis, nominated: str) -> str:
+    """Return why ``pod`` may not preempt now; "" if it may.
+
+    A pod whose victims still terminate waits for them, unless its nominated node can no longer become feasible.
+
+    Args:
+        nominated: Its nominated node as the nominator has it, which the pod's status may not show yet; "" for none.
+    """
+    if pod.pod.spec.preemption_policy == _NEVER:
+        return _NOT_BY_POLICY
+    nominated = nominated or pod.pod.status.nominated_node_name
+    if not nominated:
+        return ""
+    row = nodes.row_of(nominated)
+    if row == NO_ROW or _code_of(row, diagnosis) is Code.UNSCHEDULABLE_AND_UNRESOLVABLE:
+        return ""
+    return _NOT_WHILE_VICTIMS_END if awaits_victims(pod.priority, nodes, row) else ""
+
+
+def awaits_victims(priority: int, nodes: NodeColumns, row: int) -> bool:
+    """Return whether preempted pods below a priority still terminate on a row."""
+    return any(
+        info.priority < priority and (info.is_cancelled or is_ending_by_preemption(info.pod))
+        for info in nodes.pods[row].values()
+    )
+
+
+def _code_of(row: int, diagnosis: Diagnosis) -> Code:
+    if not diagnosis.pre_filter.is_success:
+        return diagnosis.pre_filter.code
+    return diagnosis.status_of(row).code
+
+
+def rows_to_try(diagnosis: Diagnosis, nodes: NodeColumns) -> NDArray[np.intp]:
+    """Return the rows where preemption may help, intp[k], ascending."""
+    if diagnosis.pre_filter.is_success:
+        return diagnosis.rows_with(Code.UNSCHEDULABLE)
+    if diagnosis.pre_filter.code is Code.UNSCHEDULABLE:
+        return np.flatnonzero(nodes.alive)
+    return np.empty(0, dtype=np.intp)
+
+
+def lower_priority_pods(pod: PodInfo, nodes: NodeColumns, row: int) -> list[PodInfo]:
+    """Return the pods of a row that ``pod`` may preempt."""
+    priority = pod.priority
+    return [running for running in nodes.pods[row].values() if running.priority < priority]
+
+
+def is_ending_by_preemption(pod: Pod) -> bool:
+    """Return whether a pod is being deleted because a scheduler preempted it."""
+    if pod.metadata.deletion_timestamp is None:
+        return False
+    for condition in pod.status.conditions:
+        if condition.type == DISRUPTION_TARGET:
+            return condition.status == "True" and condition.reason == PREEMPTION_BY_SCHEDULER
+    return False
+
+
+Importance = tuple[int, datetime]
+ImportanceOf = Callable[[PodInfo], Importance]
+
+
+def importance_at(now: datetime) -> ImportanceOf:
+    """Return the sort key of pods, most important first: priority, then start time; ``now`` for pods without one."""
+
+    def importance(info: PodInfo) -> Importance:
+        return -info.priority, info.pod.status.start_time or now
+
+    return importance
+
+
+@dataclass(slots=True)
+class RowOutcome:
+    """Result for one row.
+
+    Attributes:
+        verdict: 0 if the pod fits without ``victims``; else why it does not fit without all pods of lower priority.
+        victims: Pods to evict, most important first.
+        pdb_violations: How many of them violate a PodDisruptionBudget.
+    """
+
+    row: int
+    verdict: int = 0
+    victims: list[PodInfo] = field(default_factory=list)
+    pdb_violations: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A preemption to try: a pod on nodes, with disruption budgets and pods that must stay."""
+
+    pod: PodInfo
+    nodes: NodeColumns
+    importance: ImportanceOf
+    terms: VictimTerms = NO_TERMS
+
+    def select(self, dry_run: DryRun, rows: Sequence[int]) -> list[RowOutcome]:
+        """Find the victims on rows.
+
+        Args:
+            dry_run: The dry run; removed pods stay removed.
+            rows: Rows with at least one pod of lower priority; more than one only if the dry run is local to rows.
+
+        Returns:
+            The outcomes in the order of ``rows``.
+
+        Raises:
+            PluginError: A plugin raised, or returned a value that its extension point does not allow.
+        """
+        removal: SimulatedRemoval | None = dry_run.by_sums(rows) if dry_run.is_row_local else None
+        if removal is None:
+            removal = dry_run
+        outcomes = [RowOutcome(row) for row in rows]
+        leaving = [self._leaving(row) for row in rows]
+        removal.remove(*chain.from_iterable(leaving))
+        _filter_outcomes(removal, outcomes)
+        has_budgets = len(self.nodes.disruption_budgets) > 0
+        reprieves = [
+            _Reprieve(outcome, *self._in_order(pods, has_budgets=has_budgets))
+            for outcome, pods in zip(outcomes, leaving, strict=True)
+            if not outcome.verdict
+        ]
+        _reprieve(removal, reprieves)
+        for reprieve in reprieves:
+            if reprieve.protected and len(reprieve.order) > reprieve.protected:
+                reprieve.outcome.victims.sort(key=self.importance)
+        return outcomes
+
+    def _leaving(self, row: int) -> list[PodInfo]:
+        lower, protected = lower_priority_pods(self.pod, self.nodes, row), self.terms.protected
+        return [info for info in lower if info.uid not in protected] if protected else lower
+
+    def _in_order(self, pods: list[PodInfo], *, has_budgets: bool) -> tuple[list[PodInfo], int]:
+        """Return pods in the order in which they are restored, and how many of them, the first, violate a budget."""
+        if len(pods) > 1:
+            pods = sorted(pods, key=self.importance)
+        if not has_budgets:
+            return pods, 0
+        violating, others = split_by_budgets(pods, self.nodes.disruption_budgets, self.terms.leaving)
+        return violating + others, len(violating)
+
+
+@dataclass(slots=True)
+class _Reprieve:
+    """Pods in the order in which they are restored; the first ``protected`` violate a budget."""
+
+    outcome: RowOutcome
+    order: list[PodInfo]
+    protected: int
+
+
+def _filter_outcomes(dry_run: SimulatedRemoval, outcomes: Sequence[RowOutcome]) -> None:
+    rows = np.array([outcome.row for outcome in outcomes], dtype=np.intp)
+    order = rows.argsort()
+    verdicts = np.empty(len(rows), dtype=np.int32)
+    verdicts[order] = dry_run.run_filters(rows[order])
+    for outcome, verdict in zip(outcomes, verdicts.tolist(), strict=True):
+        outcome.verdict = verdict
+
+
+def _reprieve(dry_run: SimulatedRemoval, reprieves: Sequence[_Reprieve]) -> None:
+    """Restore the k-th pod of each row, for all k, and remove it again if the preemptor does not fit then."""
+    for turn in range(max((len(reprieve.order) for reprieve in reprieves), default=0)):
+        trying = [reprieve for reprieve in reprieves if len(reprieve.order) > turn]
+        dry_run.restore(*(reprieve.order[turn] for reprieve in trying))
+        _filter_outcomes(dry_run, [reprieve.outcome for reprieve in trying])
+        leaving = [reprieve for reprieve in trying if reprieve.outcome.verdict]
+        dry_run.remove(*(reprieve.order[turn] for reprieve in leaving))
+        for reprieve in leaving:
+            reprieve.outcome.victims.append(reprieve.order[turn])
+            reprieve.outcome.pdb_violations += turn < reprieve.protected
+            reprieve.outcome.verdict = 0
+
 
 _NO_VICTIMS = unresolvable("No preemption victims found for incoming pod")
 _NOT_HELPFUL = "Preemption is not helpful for scheduling"
@@ -37,7 +233,7 @@ class DryRunResult(Struct):
     """
 
     candidates: tuple[PreemptionCandidate, ...] = ()
-    failures: dict[Status, int] = field(default_factory=dict)
+    failures: dict[Status, int] = msgspec.field(default_factory=dict)
     is_row_local: bool = False
 
     def fail(self, status: Status, count: int = 1) -> None:

@@ -28,7 +28,7 @@ from scheduler_core.framework.gang_preemptor import GangEviction
 from scheduler_core.framework.handle import Handle
 from scheduler_core.framework.ongoing_preemptions import Preemption, Preemptor, holder_of, pod_preemptor
 from scheduler_core.model.pod import PodCondition
-from scheduler_core.plugins.default_preemption.eligibility import DISRUPTION_TARGET, PREEMPTION_BY_SCHEDULER
+from scheduler_core.plugins.default_preemption.candidate_nodes import DISRUPTION_TARGET, PREEMPTION_BY_SCHEDULER
 from scheduler_core.ports import Event, ObjectReference, PodDeletion, PodStatusPatch
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 

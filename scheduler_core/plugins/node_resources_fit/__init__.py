@@ -39,8 +39,10 @@ from scheduler_core.framework.extension_points import (
 from scheduler_core.framework.handle import Handle
 from scheduler_core.framework.plugin import NodeChange, always
 from scheduler_core.framework.status import SUCCESS, Status
-from scheduler_core.kernels.cached_resource_scores import CachedCapacityRatio, CachedLeastAllocated, CachedMostAllocated
 from scheduler_core.kernels.resource_scores import (
+    CachedCapacityRatio,
+    CachedLeastAllocated,
+    CachedMostAllocated,
     ResourceUse,
     RowUse,
     least_allocated,

@@ -19,7 +19,7 @@ from scheduler_core.framework.extension_points import (
     PreFilterPlugin,
     PreFilterResult,
 )
-from scheduler_core.framework.node_view import NodeView
+from scheduler_core.framework.object_reads import NodeView
 from scheduler_core.framework.status import SKIP, SUCCESS, Status, error, unresolvable, unschedulable
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo

@@ -37,7 +37,7 @@ from scheduler_core.framework.extension_points import (
     ScorePlugin,
     Scores,
 )
-from scheduler_core.framework.node_view import NodeView
+from scheduler_core.framework.object_reads import NodeView
 from scheduler_core.framework.status import Status, unschedulable
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import Pod

@@ -14,7 +14,7 @@ from scheduler_core.framework import registry
 from scheduler_core.framework.cluster_events import EventRegistration
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import NodeFilterPlugin, PermitPlugin, PermitResult
-from scheduler_core.framework.node_view import NodeView
+from scheduler_core.framework.object_reads import NodeView
 from scheduler_core.framework.status import SUCCESS, Code, Status
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler_core.config.duration import Duration, format_duration, parse_duration, seconds
+from scheduler_core.config.config_model import Duration, format_duration, parse_duration, seconds
 from scheduler_core.errors import ConfigError
 
 VALID = [

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from scheduler_core.config.duration import seconds
+from scheduler_core.config.config_model import seconds
 from scheduler_core.config.profile_config import Extender, ProfileConfig
 from scheduler_core.config.validation import validate
 from tests.support.problems import problems_in

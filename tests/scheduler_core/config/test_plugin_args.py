@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from scheduler_core.config.duration import seconds
+from scheduler_core.config.config_model import seconds
 from scheduler_core.config.plugin_args import (
     IN_TREE_ARGS,
     BalancedResourceSpec,

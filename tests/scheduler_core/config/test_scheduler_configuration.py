@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from scheduler_core.config.duration import seconds
+from scheduler_core.config.config_model import seconds
 from scheduler_core.config.scheduler_configuration import KubeSchedulerConfiguration, parse_configuration
 from tests.support.problems import paths_in, problems_in
 

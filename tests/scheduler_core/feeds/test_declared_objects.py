@@ -13,8 +13,7 @@ from scheduler_core.errors import PluginError
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, EventRegistration, Resource
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import NodeFilterPlugin
-from scheduler_core.framework.node_view import NodeView
-from scheduler_core.framework.object_reads import ObjectKind, ObjectReads, StatusField, annotations_of
+from scheduler_core.framework.object_reads import NodeView, ObjectKind, ObjectReads, StatusField, annotations_of
 from scheduler_core.framework.status import SUCCESS, Status, unschedulable
 from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.node import Node

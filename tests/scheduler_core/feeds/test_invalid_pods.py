@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from scheduler_core.model.pod import Pod, PodCondition
-from scheduler_core.model.pod_constraint_limit import MAX_DEMANDS
+from scheduler_core.snapshot.pod_info import MAX_DEMANDS
 from tests.support.builders import PodFields, node, pod
 from tests.support.scheduling import Rig, profile, rig
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scheduler_core.framework.node_view import NodeView
+from scheduler_core.framework.object_reads import NodeView
 from tests.support.builders import node, pod
 from tests.support.columns import columns
 

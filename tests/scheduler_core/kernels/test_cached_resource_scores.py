@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from scheduler_core.kernels.cached_resource_scores import (
+from scheduler_core.kernels.resource_scores import (
     LARGEST_CAPACITY,
     LARGEST_SHARE,
     CachedBalance,
@@ -16,15 +16,13 @@ from scheduler_core.kernels.cached_resource_scores import (
     CachedLeastAllocated,
     CachedMostAllocated,
     CachedScores,
-    rounded_up_factor,
-    rounded_up_factors,
-)
-from scheduler_core.kernels.resource_scores import (
     ResourceUse,
     balanced_allocation,
     least_allocated,
     most_allocated,
     requested_to_capacity_ratio,
+    rounded_up_factor,
+    rounded_up_factors,
     scores_by_percentage,
 )
 

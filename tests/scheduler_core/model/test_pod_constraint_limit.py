@@ -26,8 +26,8 @@ from scheduler_core.model.pod import (
     TopologySpreadConstraint,
     Volume,
 )
-from scheduler_core.model.pod_constraint_limit import MAX_DEMANDS, demand_count
 from scheduler_core.snapshot.node_columns import NodeColumns
+from scheduler_core.snapshot.pod_info import MAX_DEMANDS, demand_count
 from tests.support.builders import node, pod
 
 EXISTS = Requirement("zone", "Exists")

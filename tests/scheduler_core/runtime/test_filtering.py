@@ -11,7 +11,7 @@ import pytest
 from scheduler_core.errors import PluginError, UndecidedRowsError
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import NodeFilterPlugin, Plugin, PreFilterPlugin, PreFilterResult
-from scheduler_core.framework.node_view import NodeView
+from scheduler_core.framework.object_reads import NodeView
 from scheduler_core.framework.status import SUCCESS, Status, unschedulable
 from scheduler_core.runtime.filtering import decode_verdict, run_filters, run_pre_filters
 from scheduler_core.runtime.framework_instance import FrameworkInstance

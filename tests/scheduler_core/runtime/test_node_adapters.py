@@ -22,7 +22,7 @@ from scheduler_core.framework.extension_points import (
     Scores,
 )
 from scheduler_core.framework.handle import Handle
-from scheduler_core.framework.node_view import NodeView
+from scheduler_core.framework.object_reads import NodeView
 from scheduler_core.framework.status import SUCCESS, Code, Status, unresolvable, unschedulable
 from scheduler_core.runtime.node_adapters import NodeFilterAdapter, NodeScoreAdapter, filter_runner, score_runner
 from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns, Rows

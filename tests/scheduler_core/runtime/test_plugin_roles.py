@@ -11,7 +11,7 @@ import scheduler_core
 from scheduler_core.config.plugin_set_types import Plugins
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import NodeFilterPlugin, PermitPlugin, PermitResult
-from scheduler_core.framework.node_view import NodeView
+from scheduler_core.framework.object_reads import NodeView
 from scheduler_core.framework.plugin import NodeChange
 from scheduler_core.framework.status import SUCCESS, Status
 from scheduler_core.in_tree import default_plugins, in_tree_registry

@@ -21,7 +21,7 @@ from scheduler_core.framework.extension_points import (
     Reads,
     Reuse,
 )
-from scheduler_core.framework.node_view import NodeView
+from scheduler_core.framework.object_reads import NodeView
 from scheduler_core.framework.plugin import always
 from scheduler_core.framework.status import SUCCESS, Status, error, unschedulable
 from scheduler_core.scheduler import SchedulerOptions
