@@ -21,7 +21,7 @@ from scheduler_core.errors import ConfigError
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
-from scheduler_core.queueing.gang_registry import Gangs
+from scheduler_core.queueing import gang_registry
 from tests.support.builders import node, pod
 from tests.support.gangs import settle
 from tests.support.scheduling import rig
@@ -161,6 +161,6 @@ async def test_a_lenient_decoder_violates_the_law(version: str, spec: Spec) -> N
 
 async def test_ungated_members_of_a_rejected_group_violate_the_law(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the gate for members of rejected groups, members are bound as single pods."""
-    monkeypatch.setattr(Gangs, "key_of", lambda *_: None)
+    monkeypatch.setattr(gang_registry, "group_key_of", lambda *_: None)
     scheduler = StartingScheduler("v1beta1")
     assert await bound_with(scheduler, with_field((), "unknown"), list(STEPS)) != set()
