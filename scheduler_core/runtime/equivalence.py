@@ -481,12 +481,14 @@ class PodClasses:
         untimed: Pods that would have had their plugins timed, and had their class's results reused.
     """
 
-    __slots__ = ("_bounds", "_classes", "_seen", "untimed")
+    __slots__ = ("_bounds", "_classes", "_every_time", "_reusability", "_seen", "untimed")
 
     def __init__(self, bounds: ReuseBounds) -> None:
         self._bounds = bounds
         self._classes: dict[bytes, PodClass] = {}
         self._seen: tuple[dict[bytes, None], ...] = tuple({} for _ in LOOSENESS)
+        self._reusability: dict[int, _Reusability] = {}
+        self._every_time: dict[frozenset[str], EveryTime] = {}
         self.untimed = 0
 
     def lookup(self, instance: FrameworkInstance, info: PodInfo, nodes: NodeColumns) -> PodClass | None:
@@ -536,9 +538,30 @@ class PodClasses:
                 del seen[key]
                 while len(self._classes) >= max(1, self._bounds.classes):
                     self._drop_oldest()
-                self._classes[key] = _class_of_cycle(instance, info, state, nodes, LOOSENESS[looseness])
+                self._classes[key] = self._class_of_cycle(instance, info, state, nodes, looseness)
                 return
             self._see(seen, key)
+
+    def _class_of_cycle(
+        self, instance: FrameworkInstance, info: PodInfo, state: CycleState, nodes: NodeColumns, looseness: int
+    ) -> PodClass:
+        known = self._reusability.get(looseness)
+        if known is None:
+            known = self._reusability[looseness] = _Reusability.of(instance, LOOSENESS[looseness])
+        names = (known.filters - state.skip_filter) | (known.scores - state.skip_score)
+        checks = []
+        for plugin, is_checked in known.preparing:
+            check = plugin.reuse_check(info, nodes) if is_checked and plugin.name not in names else None
+            if check is None:
+                names |= {plugin.name}
+            elif check is not always:
+                checks.append(check)
+        every_time = self._every_time.get(names)
+        if every_time is None:
+            if len(self._every_time) >= self._bounds.classes:
+                self._every_time.clear()
+            every_time = self._every_time[names] = EveryTime.of(instance, names)
+        return PodClass(copy.copy(info), state.clone(without=names), every_time, tuple(checks))
 
     def stored(self) -> Sequence[PodClass]:
         """Return all classes, the least recently used first."""
@@ -566,36 +589,38 @@ class PodClasses:
         return self._classes.pop(next(iter(self._classes)))
 
 
-def _class_of_cycle(
-    instance: FrameworkInstance, info: PodInfo, state: CycleState, nodes: NodeColumns, varying: PodReads
-) -> PodClass:
-    unreusable = PodReads.IDENTITY | varying
-    names = {
-        runner.name
-        for runner in instance.filters
-        if runner.name not in state.skip_filter and not _is_reusable(_reuse(runner), _reuse(runner).filter, unreusable)
-    }
-    names |= {
-        scorer.name
-        for scorer, _ in instance.scores
-        if scorer.name not in state.skip_score
-        and (
-            scorer.normalization is Normalization.OWN
-            or not _is_reusable(_reuse(scorer), _reuse(scorer).score, unreusable)
+class _Reusability(Struct, frozen=True):
+    """Plugins of a revision whose results cannot be reused whatever the pod is, for one looseness of class keys.
+
+    Attributes:
+        preparing: The PreFilter and PreScore plugins, each with whether its reuse check decides.
+    """
+
+    filters: frozenset[str]
+    scores: frozenset[str]
+    preparing: tuple[tuple[Plugin, bool], ...]
+
+    @classmethod
+    def of(cls, instance: FrameworkInstance, varying: PodReads) -> _Reusability:
+        unreusable = PodReads.IDENTITY | varying
+        scorers = [scorer for scorer, _ in instance.scores]
+        return cls(
+            frozenset(
+                each.name
+                for each in instance.filters
+                if not _is_reusable(_reuse(each), _reuse(each).filter, unreusable)
+            ),
+            frozenset(
+                each.name
+                for each in scorers
+                if each.normalization is Normalization.OWN
+                or not _is_reusable(_reuse(each), _reuse(each).score, unreusable)
+            ),
+            tuple(
+                (plugin, not plugin.reuse.pod & unreusable)
+                for plugin in _distinct((*instance.pre_filter, *instance.pre_score))
+            ),
         )
-    }
-    checks = []
-    for plugin in _distinct((*instance.pre_filter, *instance.pre_score)):
-        check = None
-        if plugin.name not in names and not plugin.reuse.pod & unreusable:
-            check = plugin.reuse_check(info, nodes)
-        if check is None:
-            names.add(plugin.name)
-        elif check is not always:
-            checks.append(check)
-    every_time = EveryTime.of(instance, frozenset(names))
-    prepared = state.clone(without=every_time.names)
-    return PodClass(copy.copy(info), prepared, every_time, tuple(checks))
 
 
 def filter_class(instance: FrameworkInstance, info: PodInfo) -> object:
