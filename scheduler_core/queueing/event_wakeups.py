@@ -22,7 +22,7 @@ from msgspec.msgpack import Encoder
 from scheduler_core.framework.cluster_events import ClusterEvent
 from scheduler_core.framework.queued_pod import Place, QueuedGang, QueuedPod
 from scheduler_core.model.node import Node
-from scheduler_core.model.pod import Pod
+from scheduler_core.model.pod import Pod, PodSpec
 from scheduler_core.queueing.gates_and_hints import Interest, QueueingRules, Requeue
 from scheduler_core.queueing.moves_and_backoff import Moves
 from scheduler_core.snapshot.pod_info import PodInfo
@@ -370,6 +370,15 @@ class EventWakeups:
         self._first += count
 
 
+def _size(spec: PodSpec) -> int:
+    """Return the encoded size of a spec, in bytes."""
+    try:
+        return len(_encode(spec))
+    except OverflowError:
+        # A number may have any size, and the encoding has 64 bits for it.
+        return len(repr(spec))
+
+
 def cost_of_hints(pod: QueuedPod) -> int:
     """Return the cost of the hints for a waiting pod or gang, in calls of a hint for an ordinary pod."""
     if type(pod) is QueuedGang:
@@ -380,7 +389,7 @@ def cost_of_hints(pod: QueuedPod) -> int:
 def _cost_of(info: PodInfo) -> int:
     cost = info.hint_cost
     if not cost:
-        cost = info.hint_cost = 1 + len(_encode(info.pod.spec)) // _BYTES_OF_CALL
+        cost = info.hint_cost = 1 + _size(info.pod.spec) // _BYTES_OF_CALL
     if cost > 1 and not info.is_findable:
         # The first call compiles what the next ones read.
         return cost * _FIRST_CALL
@@ -390,7 +399,7 @@ def _cost_of(info: PodInfo) -> int:
 def _cost_of_object(changed: object | None) -> int:
     """Return the cost that an object adds; hints read lists of pods and nodes."""
     if isinstance(changed, Pod):
-        return len(_encode(changed.spec)) // _BYTES_OF_CALL
+        return _size(changed.spec) // _BYTES_OF_CALL
     if isinstance(changed, Node):
         return (len(changed.spec.taints) + len(changed.status.allocatable)) // _ITEMS_OF_CALL
     return 0

@@ -278,7 +278,12 @@ def test_pytest_collects_the_selection(repository: _Repository, options: list[st
     repository.commit()
     repository.git("branch", "--force", "main")
     repository.write("tests/laws/test_nulls.py", "def test_one() -> None: pass\n")
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "operator")])}
+    # Bytecode would be new files of the repository, which has no .gitignore.
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "operator")]),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "--collect-only", "--quiet", *options],
         cwd=repository.path,

@@ -50,7 +50,7 @@ _ROOTS = frozenset(
         "scheduler.py:Scheduler._flush",
         "scheduler.py:Scheduler._settle",
         "queueing/moves_and_backoff.py:Moves._end_backoffs",
-        "runtime/reserve_and_permit.py:_TimeOut.__call__",
+        "framework/waiting_pods.py:_TimeOut.__call__",
         "gangs/reservation_lifecycle.py:GangReservations._due",
         "gangs/gated_member_reports.py:GatedMembers._report_some",
         "plugins/coscheduling.py:Coscheduling._backoff_over",

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from threading import RLock
 
 from bayplan.settings.operator_settings import LogFormat, LogLevel
 from bayplan.texts.printable import printable_json, printable_record
@@ -41,6 +42,8 @@ class FloodFilter(logging.Filter):
         self._most = most
         self._window_seconds = window_seconds
         self._sources: dict[tuple[str, int], _Source] = {}
+        # Reentrant, because the handler may log while it emits a summary.
+        self._lock = RLock()
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether to write a line; first sum up the windows that are over.
@@ -48,6 +51,11 @@ class FloodFilter(logging.Filter):
         Args:
             record: A line. Lines below WARNING always pass: they are few unless debug logging is on.
         """
+        # kopf logs in a thread of its own.
+        with self._lock:
+            return self._passes(record)
+
+    def _passes(self, record: logging.LogRecord) -> bool:
         now = record.created
         for place, source in [item for item in self._sources.items() if now - item[1].began >= self._window_seconds]:
             del self._sources[place]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from bayplan.process.log_output import FloodFilter
@@ -59,3 +61,21 @@ def test_info_and_traceback_lines_pass(level: int, exc: bool) -> None:
     for _ in range(9):
         lines.log(0.0, "a line", level=level, exc=exc)
     assert len(lines.written) == 9
+
+
+def test_threads_log_at_the_same_time() -> None:
+    """Lines of new places in four threads, as their windows end, are filtered without an error."""
+    lines = Lines()
+
+    def log(thread: int) -> None:
+        for number in range(3000):
+            lines.log(number / 100, "text", line=3000 * thread + number)
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            list(threads.map(log, range(4)))
+    finally:
+        sys.setswitchinterval(before)
+    assert len(lines.written) == 12000
