@@ -94,18 +94,14 @@ class StepCounter:
         try:
             yield
         finally:
-            self.end_attempt()
+            self.limit = NO_LIMIT
 
     def begin_attempt(self, pods: int = 1) -> None:
-        """Bound a live attempt until :meth:`end_attempt`; the arguments are those of :meth:`live_attempt`."""
+        """Bound a live attempt as :meth:`live_attempt` does, until ``limit`` is set to :data:`NO_LIMIT`."""
         limit = self.attempt_steps
         if pods > 1:
             limit += (pods - 1) * (limit // _MEMBERS_PER_ATTEMPT)
         self.spent, self.limit, self._left = 0, limit, self.slice_steps
-
-    def end_attempt(self) -> None:
-        """Count the steps of no attempt from now on."""
-        self.limit = NO_LIMIT
 
     @contextmanager
     def dry_run(self, *, in_slices: bool = False) -> Iterator[None]:
