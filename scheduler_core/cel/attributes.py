@@ -46,7 +46,6 @@ class Attribute:
     is_device: bool = False
 
     def qualified(self, qualifier: Qualifier) -> Attribute:
-        """Return the attribute with one more qualifier."""
         if self.choices:
             return replace(self, choices=tuple([choice.qualified(qualifier) for choice in self.choices]))
         return replace(self, qualifiers=(*self.qualifiers, qualifier))

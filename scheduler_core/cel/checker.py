@@ -68,7 +68,6 @@ _LITERALS: dict[type, Type] = {
 
 
 def check(tree: ast.Node, problems: Problems) -> Type:
-    """Check *tree*, write types and overloads into it, and return its type."""
     checker = _Checker(problems)
     checker.check(tree)
     for node in ast.descendants(tree):
@@ -97,7 +96,6 @@ class _Checker:
         self._variables = 0
 
     def check(self, node: ast.Node) -> Type:
-        """Check a node and return its type."""
         # A node that occurs twice is checked once, else nested optMap calls would take exponential time.
         if node.type is not None:
             return node.type

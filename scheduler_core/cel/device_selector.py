@@ -161,11 +161,9 @@ class DeviceSelector(_Expression):
     __slots__ = ()
 
     def matches(self, facts: DeviceFacts, steps: StepCounter | None = None) -> bool:
-        """Return whether the device matches."""
         return self.matches_with_cost(facts, steps)[0]
 
     def matches_with_cost(self, facts: DeviceFacts, steps: StepCounter | None = None) -> tuple[bool, int]:
-        """Return whether the device matches, and the cost of the evaluation."""
         try:
             result, cost = self._evaluate(facts, steps)
         except SelectorRuntimeError as error:
@@ -188,7 +186,6 @@ class DerivedExpression(_Expression):
         return self.value_with_cost(facts, steps)[0]
 
     def value_with_cost(self, facts: DeviceFacts, steps: StepCounter | None = None) -> tuple[AttributeValue, int]:
-        """Return the value for a device, and the cost of the evaluation."""
         result, cost = self._evaluate(facts, steps)
         if type(result) is tuple:
             return self._list(result, facts), cost

@@ -49,7 +49,6 @@ class _Plan:
 
     @property
     def base(self) -> Attribute:
-        """The attribute, or one that starts with the value."""
         return self.attribute if self.attribute is not None else Attribute(self.run)
 
 
@@ -70,7 +69,6 @@ class _Planner:
         self._plans: dict[int, _Plan] = {}
 
     def plan(self, node: ast.Node) -> _Plan:
-        """Return the plan of a node."""
         known = self._plans.get(id(node))
         if known is None:
             known = self._plans[id(node)] = self._new_plan(node)

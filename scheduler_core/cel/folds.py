@@ -45,7 +45,6 @@ class Slots:
         self._open: list[tuple[str, int]] = []
 
     def open(self, name: str) -> int:
-        """Return a new slot for *name*."""
         self._open.append((name, self.count))
         self.count += 1
         return self.count - 1
@@ -102,7 +101,6 @@ class Fold:
 
 
 def plan_fold(fold: Fold) -> Run:
-    """Return a function that evaluates a comprehension."""
     accumulator, result = fold.accumulator, fold.result
 
     def evaluate(frame: Frame) -> Any:

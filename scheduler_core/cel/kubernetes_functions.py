@@ -248,8 +248,6 @@ def _signed(number: int) -> int:
 
 
 def parses(run: Implementation) -> Implementation:
-    """Return an implementation that returns whether *run* accepts its arguments."""
-
     def accepts(*args: Any) -> bool:
         try:
             run(*args)

@@ -43,7 +43,6 @@ _COMPARISON_WORK = 8
 
 
 def no_overload(name: str, receiver: Any) -> EvaluationError:
-    """Return the error of an operator that the type of *receiver* does not support."""
     if type(receiver) in _RECEIVERS:
         return EvaluationError("no such overload")
     return EvaluationError(f"no such overload: {name}")
@@ -54,7 +53,6 @@ def _mismatch() -> EvaluationError:
 
 
 def _unsupported(name: str, left: Any, kinds: frozenset[type] = _NUMBERS) -> EvaluationError:
-    """Return the error of an operator of two operands of one of *kinds*."""
     return _mismatch() if type(left) in kinds else no_overload(name, left)
 
 
@@ -119,7 +117,6 @@ def _equal_maps(left: Mapping, right: Any, frame: Frame) -> bool:
 
 
 def contains(elements: tuple[Any, ...], value: Any, frame: Frame) -> bool:
-    """Return whether a list contains *value*."""
     frame.add_work(len(elements) * _COMPARISON_WORK)
     for element in elements:
         try:

@@ -111,12 +111,10 @@ def _allocated(elements: float) -> int:
 
 
 def equality_cost(left: Any, right: Any) -> int:
-    """Return the cost of ``==``."""
     return 1 if isinstance(left, KUBERNETES_TYPES) else inequality_cost(left, right)
 
 
 def inequality_cost(left: Any, right: Any) -> int:
-    """Return the cost of ``!=``."""
     return ceil(min(_inner_size(left), _inner_size(right)) * TRAVERSAL)
 
 
@@ -189,7 +187,6 @@ def validation(args: Sequence[Any], _result: Any) -> int:
 
 
 def result_list(_args: Sequence[Any], result: Any) -> int:
-    """Return the cost of a list that is the result."""
     return _allocated(_size(result))
 
 

@@ -520,6 +520,5 @@ def _balanced(function: str, terms: list[ast.Node], offsets: list[int], low: int
 
 
 def _above(node: ast.Node, parts: list[ast.Node]) -> ast.Node:
-    """Return *node* at the level of its deepest part."""
     node.depth = max([part.depth for part in parts], default=0)
     return node

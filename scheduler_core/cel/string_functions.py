@@ -105,7 +105,6 @@ def _matches(text: Any, pattern: Any, frame: Frame) -> bool:
 
 
 def _searched(text: Any, pattern: str, frame: Frame) -> Any:
-    """Return the compiled pattern of a search in *text*."""
     _count_compilation(pattern, frame)
     if type(text) is not str:
         raise EvaluationError("no such overload")

@@ -120,7 +120,6 @@ class Comprehension(Node):
 
 
 def children(node: Node) -> list[Node]:
-    """Return the nodes directly below *node*."""
     if type(node) is Call:
         return node.operands
     if type(node) is Select:

@@ -44,7 +44,6 @@ class Type:
         return self._hash
 
     def __str__(self) -> str:
-        """Return the type as errors of the type checker show it."""
         if self.kind in _DISPLAY_NAMES:
             return _DISPLAY_NAMES[self.kind]
         return f"{self.name}({', '.join(map(str, self.params))})" if self.params else self.name
@@ -87,17 +86,14 @@ QUANTITY = _BY_NAME["Quantity"]
 
 
 def list_of(element: Type) -> Type:
-    """Return the type of lists of *element*."""
     return Type("list", "list", (element,))
 
 
 def map_of(key: Type, value: Type) -> Type:
-    """Return the type of maps from *key* to *value*."""
     return Type("map", "map", (key, value))
 
 
 def optional_of(value: Type) -> Type:
-    """Return the type of optional values of *value*."""
     return Type("opaque", "optional_type", (value,))
 
 
@@ -143,17 +139,14 @@ _STRUCTURAL = frozenset({"opaque", "list", "map"})
 
 
 def is_dyn(kind: Type) -> bool:
-    """Return whether the type is dynamic."""
     return kind.kind in _DYNAMIC
 
 
 def is_dyn_or_error(kind: Type) -> bool:
-    """Return whether the type is dynamic or the result of an error."""
     return kind.kind in _DYNAMIC_OR_ERROR
 
 
 def unwrap_optional(kind: Type) -> tuple[Type, bool]:
-    """Return the type in an optional type, and whether it is one."""
     return (kind.params[0], True) if kind.name == "optional_type" and kind.kind == "opaque" else (kind, False)
 
 
@@ -219,7 +212,6 @@ def _absent(known: Substitutions, param: Type, within: Type) -> bool:
 
 
 def most_general(one: Type, two: Type) -> Type:
-    """Return the more general of two types that agree."""
     return one if _less_specific(one, two) else two
 
 

@@ -81,11 +81,9 @@ class Mapping:
             return MISSING
 
     def contains(self, key: Any) -> bool:
-        """Return whether the map has *key*."""
         return Mapping.find(self, key) is not MISSING
 
     def insert(self, key: Any, value: Any) -> None:
-        """Set the value of *key*."""
         self.entries[_BOOL_KEYS[key] if type(key) is bool else key] = value
 
     def remove(self, key: Any) -> None:
@@ -93,7 +91,6 @@ class Mapping:
         self.entries.pop(_BOOL_KEYS[key] if type(key) is bool else key, None)
 
     def iterate(self) -> Iterator[Any]:
-        """Iterate over the keys."""
         for key in self.entries:
             yield key.value if type(key) is _BoolKey else key
 
@@ -127,7 +124,6 @@ class Semver:
 
     @property
     def text(self) -> str:
-        """The version as text, in its normal form."""
         text = f"{self.major}.{self.minor}.{self.patch}"
         if self.prerelease:
             text += "-" + ".".join(map(str, self.prerelease))
@@ -168,7 +164,6 @@ class IpAddress:
 
     @property
     def cel_size(self) -> int:
-        """Bytes of the address."""
         return self.address.max_prefixlen // 8
 
 
@@ -233,7 +228,6 @@ _TYPE_NAMES = {kind: names[0] for kind, names in _NAMES.items()}
 
 
 def type_name(value: Any) -> str:
-    """Return CEL's name of the type of *value*."""
     return _TYPE_NAMES[type(value)]
 
 

@@ -149,7 +149,6 @@ class Duration:
 
     @property
     def seconds(self) -> float:
-        """The duration in seconds."""
         return self.nanoseconds / 1_000_000_000
 
     def __str__(self) -> str:
@@ -158,7 +157,6 @@ class Duration:
 
 
 def seconds(value: float) -> Duration:
-    """Return a duration of ``value`` seconds, rounded to a nanosecond."""
     return Duration(round(value * 1_000_000_000))
 
 

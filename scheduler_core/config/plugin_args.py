@@ -57,7 +57,6 @@ class NodeSelector(ConfigModel):
     node_selector_terms: tuple[NodeSelectorTerm, ...] = Field(default=(), strict=False)
 
     def rule_problems(self) -> Iterator[RuleProblem]:
-        """Check all requirements."""
         for index, term in enumerate(self.node_selector_terms):
             yield from _below(("nodeSelectorTerms", index), _term_problems(term))
 
@@ -453,7 +452,6 @@ class DynamicResourcesArgs(ConfigModel):
 
     @property
     def is_best_fit(self) -> bool:
-        """Whether the smallest device is taken."""
         return self.device_selection == "BestFit"
 
     def rule_problems(self) -> Iterator[RuleProblem]:

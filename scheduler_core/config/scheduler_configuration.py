@@ -122,7 +122,6 @@ class KubeSchedulerProfile(ConfigModel):
     plugin_config: tuple[PluginConfig, ...] = Field(default=(), strict=False)
 
     def rule_problems(self) -> Iterator[RuleProblem]:
-        """Check that no plugin is configured twice."""
         yield from repeated_plugin_config(self.plugin_config)
 
 

@@ -225,7 +225,6 @@ def _field_names(model: type[BaseModel], location: Location) -> list[str]:
 
 
 def _model_within(annotation: object) -> type[BaseModel] | None:
-    """Return the model in a type, a list of it or an optional of it."""
     if isinstance(annotation, type):
         return annotation if issubclass(annotation, BaseModel) else None
     return next((found for part in typing.get_args(annotation) if (found := _model_within(part))), None)

@@ -153,7 +153,6 @@ class NodeAllocation:
 
     @property
     def size(self) -> Size:
-        """Size of all devices, for best fit."""
         return self.solution.size
 
     def results(self, new_share_id: Callable[[], str]) -> list[AllocationResult]:
@@ -485,7 +484,6 @@ _Matches = tuple[bool | None, ...]
 
 
 def class_expressions(device_class: DeviceClass) -> Expressions:
-    """Return the selectors of a class."""
     return tuple(each.cel.expression for each in device_class.spec.selectors if each.cel is not None)
 
 

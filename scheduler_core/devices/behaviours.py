@@ -83,7 +83,6 @@ class Assessment:
 
     @property
     def key(self) -> Hashable:
-        """Key that is equal for equal assessments."""
         consumed = None
         if self.consumed is not None:
             consumed = tuple((name, amount.nano, amount.form) for name, amount in self.consumed.items())
@@ -193,7 +192,6 @@ class BehaviourTable:
         return tuple(sorted(found))
 
     def row(self, view: PoolView) -> BehaviourRow:
-        """Return the behaviours of the devices of a pool."""
         found = self._by_shape.get(view.shape.number)
         if found is None:
             if len(self._by_shape) >= self._bounds.shapes:
@@ -381,7 +379,6 @@ class DeviceKnowledge:
         self._tables: OrderedDict[Hashable, BehaviourTable] = OrderedDict()
 
     def table(self, plans: Sequence[ClaimPlan]) -> BehaviourTable:
-        """Return the behaviours towards a plan."""
         key = plan_key(plans)
         found = self._tables.get(key)
         if found is None:

@@ -32,7 +32,6 @@ class DerivationError(Exception):
         self._failure = failure
 
     def message(self, device: str) -> str:
-        """Return the message for a device, ``driver/pool/device``."""
         return self._failure.message(self._attribute, device)
 
 
@@ -170,7 +169,6 @@ class SetConstraint(AttributeConstraint):
 
 
 def new_constraint(constraint: DeviceConstraint, values: AttributeValues) -> AttributeConstraint:
-    """Return the state of a constraint before any device is taken."""
     return SetConstraint(constraint, values) if values.are_sets else AttributeConstraint(constraint, values)
 
 
@@ -233,7 +231,6 @@ class AttributePatterns:
         return _LIST if value is None else index.setdefault(value, len(index))
 
     def values(self, devices: Iterable[SelectedFacts]) -> PoolValues:
-        """Return the distinct values of each attribute, of these devices."""
         numbers = self.numbers()
         for facts in devices:
             self.of(facts, numbers)

@@ -193,7 +193,6 @@ class NodeDevices:
         self.usages = usages
 
     def behaviour(self, position: Position) -> Behaviour:
-        """Return the behaviour of a device."""
         return self.rows[position[0]].behaviours[position[1]]
 
     def positions(self) -> Iterator[Position]:
@@ -204,7 +203,6 @@ class NodeDevices:
                     yield (pool, device)
 
     def is_allocated(self, position: Position) -> bool:
-        """Return whether a device is allocated as a whole."""
         usage = self.usages[position[0]]
         return usage is not None and self.pools[position[0]].names.names[position[1]] in usage.dedicated
 
@@ -214,7 +212,6 @@ class NodeDevices:
         return targeted is None or targeted[position[1]]
 
     def device_name(self, position: Position) -> str:
-        """Return ``driver/pool/device``."""
         return self.pools[position[0]].device_name(position[1])
 
     def select(self, terms: RequestTerms, position: Position) -> Assessment | None:
@@ -253,7 +250,6 @@ class SearchState:
         return not holders and not self.node.is_allocated(position)
 
     def fits_capacity(self, assessment: Assessment, position: Position) -> bool:
-        """Return whether the remaining capacity of a device suffices for a request."""
         consumed = assessment.consumed
         if consumed is None:
             return False
@@ -339,7 +335,6 @@ class SearchState:
         return True
 
     def undo(self, claim: int) -> None:
-        """Undo the last device taken for a claim."""
         last = self.taken[claim].pop()
         pool, device = last.position
         record = self.node.pools[pool].records[device]

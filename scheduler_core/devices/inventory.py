@@ -58,7 +58,6 @@ class _Pool:
         self.has_network_slices = False
 
     def change(self, name: str, replacement: PooledSlice | None) -> None:
-        """Put or remove a slice."""
         if replacement is None:
             self.slices.pop(name, None)
         else:
@@ -111,7 +110,6 @@ class DeviceInventory:
         self._shape_numbers = count()
 
     def put_slice(self, resource_slice: ResourceSlice) -> None:
-        """Add or replace a slice."""
         self._replace(resource_slice.metadata.name, self._pooled(resource_slice))
 
     def remove_slice(self, name: str) -> None:
@@ -120,7 +118,6 @@ class DeviceInventory:
             self._replace(name, None)
 
     def put_taint_rule(self, rule: DeviceTaintRule) -> None:
-        """Add or replace a taint rule."""
         if self.features.device_taint_rules:
             previous = self._rules.get(rule.metadata.name)
             self._rules[rule.metadata.name] = rule
@@ -188,7 +185,6 @@ class DeviceInventory:
         return None if found is None else found.pool_key
 
     def slices(self) -> tuple[PooledSlice, ...]:
-        """Return all slices, in no particular order."""
         return tuple(self._slices.values())
 
     def targeting(self, name: str, labels: Mapping[str, str]) -> Iterator[tuple[PooledSlice, tuple[bool, ...] | None]]:

@@ -130,7 +130,6 @@ class PooledSlice:
         return targeted if any(targeted) else False
 
     def node_target(self, device: int) -> NodeTarget:
-        """Return the nodes from which a device is reachable."""
         return self.target if self.device_targets is None else self.device_targets[device]
 
 
@@ -179,7 +178,6 @@ class PoolView:
 
     @property
     def name(self) -> str:
-        """``driver/pool``."""
         return f"{self.key[0]}/{self.key[1]}"
 
     @property
@@ -188,11 +186,9 @@ class PoolView:
         return any(one.has_binding_conditions for one in self.slices)
 
     def device_name(self, position: int) -> str:
-        """Return ``driver/pool/device`` of a device."""
         return f"{self.name}/{self.names.names[position]}"
 
     def node_target(self, position: int) -> NodeTarget:
-        """Return the nodes from which a device is reachable."""
         number = bisect_right(self.starts, position) - 1
         return self.slices[number].node_target(position - self.starts[number])
 
@@ -316,7 +312,6 @@ class PoolUsage:
         return bool(self.dedicated or self.shares)
 
     def uses(self, device: str) -> bool:
-        """Return whether a device is in use, as a whole or by shares."""
         return device in self.dedicated or device in self.shares
 
     def pattern(self, names: DeviceNames) -> Hashable:
@@ -388,7 +383,6 @@ class AllocatedDevices:
         self._claims: dict[str, _ClaimUse] = {}
 
     def put_claim(self, claim: ResourceClaim) -> None:
-        """Record the stored allocation of a claim, or that it has none."""
         self._set(claim.metadata.uid, stored=claim.status.allocation)
 
     def remove_claim(self, uid: str) -> None:

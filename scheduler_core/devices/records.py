@@ -62,7 +62,6 @@ class Amount:
 
     @classmethod
     def parse(cls, quantity: Quantity) -> Amount:
-        """Parse a quantity."""
         return cls(nano(quantity), notation(quantity))
 
 
@@ -199,7 +198,6 @@ class DeviceRecord:
 
     @property
     def has_compatibility_groups(self) -> bool:
-        """Whether the device has groups in a set of counters."""
         return any(groups for _, groups in self.compatibility_groups)
 
     @classmethod
@@ -213,7 +211,6 @@ class DeviceRecord:
         shareable: bool,
         skip_node_operations: tuple[str, ...],
     ) -> DeviceRecord:
-        """Return the record of a device, with the numbers of the record and of its body."""
         counters: dict[CounterKey, int] = {}
         for consumption in device.consumes_counters:
             for name, counter in consumption.counters.items():
@@ -322,7 +319,6 @@ class RecordInterner:
 
 
 def requested_amounts(requirements: CapacityRequirements | None) -> dict[str, Amount]:
-    """Return the requested amounts by name of the capacity."""
     return {} if requirements is None else {name: Amount.parse(one) for name, one in requirements.requests.items()}
 
 

@@ -77,11 +77,9 @@ class RequestTerms:
         return (self.class_selectors, self.selectors, amounts, self.tolerations, self.attributes, derived)
 
     def is_named_in(self, names: Sequence[str]) -> bool:
-        """Return whether a constraint or configuration names the request, or its alternative."""
         return _is_named(names, self.name, self.parent)
 
     def tolerates(self, taint: DeviceTaint) -> bool:
-        """Return whether a toleration of the request matches ``taint``."""
         return any(each.tolerates(taint) for each in self.tolerations)
 
 

@@ -56,7 +56,6 @@ class BestFit:
         return (position for _, _, position in sorted(zip(ranks, range(len(positions)), positions, strict=True)))
 
     def total(self, node: NodeDevices, taken: Iterable[TakenDevice]) -> Size:
-        """Return the sum of the sizes of devices."""
         named: dict[str, int] = {}
         whole: dict[str, int] = {}
         for one in taken:
@@ -161,7 +160,6 @@ class _Candidates:
         self.error: AllocationError | None = None
 
     def has(self, index: int) -> bool:
-        """Return whether there is a candidate of this index."""
         while len(self.found) <= index and not self.is_complete:
             self._extend()
         return len(self.found) > index
@@ -349,7 +347,6 @@ class Search:
             device, previous = device + 1, frame
 
     def _positions(self, terms: RequestTerms) -> Iterator[Position]:
-        """Return the devices in the order in which a request tries them."""
         node = self._state.node
         if self._best_fit is not None:
             self._counter.spend(1 + sum(len(row.behaviours) for row in node.rows))
@@ -469,7 +466,6 @@ def _least(request: RequestPlan) -> int:
 
 
 def _covers(constraint: DeviceConstraint, request: RequestPlan) -> bool:
-    """Return whether a constraint covers a request with all its alternatives."""
     names = constraint.requests
     return not names or all(terms.is_named_in(names) for terms in request.terms)
 

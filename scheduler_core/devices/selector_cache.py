@@ -53,7 +53,6 @@ class SizedCache(Generic[K, V]):
         self.stored_bytes = 0
 
     def __len__(self) -> int:
-        """Return the number of entries."""
         return len(self._entries)
 
     def get(self, key: K) -> V | None:
@@ -107,7 +106,6 @@ class Verdict(Struct, gc=False, frozen=True):
 
     @property
     def is_error(self) -> bool:
-        """Whether the expression failed."""
         return bool(self.compile_error or self.runtime_error)
 
     def error_text(self, owner: str, device: str) -> str:
@@ -264,7 +262,6 @@ class DerivationFailure(Struct, gc=False, frozen=True):
     is_compile_error: bool
 
     def message(self, attribute: str, device: str) -> str:
-        """Return the message of the scheduling attempt."""
         if self.is_compile_error:
             return f"compile derived attribute {attribute} failed: {self.text}"
         return f"evaluate derived attribute {attribute} on device {device} failed: {self.text}"

@@ -161,7 +161,6 @@ class ObjectFeed(Generic[T]):
 
     def _hold(self, shown: T, reason: str) -> None:
         """Keep pods from being scheduled by an object that cannot be read: without it, they wait for it."""
-        del reason
         self._index.remove(shown)
 
     def _release(self, shown: T) -> None:
@@ -239,7 +238,6 @@ class DeviceFeed(ObjectFeed[DeviceObject]):
         self._held: set[str] = set()
 
     def _hold(self, shown: DeviceObject, reason: str) -> None:
-        del reason
         self._held.add(_source(shown))
         self._devices.hold(_source(shown), shown)
 
@@ -309,7 +307,6 @@ class DeclaredFeed:
         self._queue.on_event(self._kind.event(Action.ADD), None, shown)
 
     def updated(self, old: DeclaredObject, shown: DeclaredObject) -> None:
-        """Handle an updated object."""
         self._report(self._updated, old, shown)
 
     def _updated(self, old: DeclaredObject, shown: DeclaredObject) -> None:
@@ -317,7 +314,6 @@ class DeclaredFeed:
         self._queue.on_event(self._kind.event(Action.UPDATE_OTHER), old, shown)
 
     def deleted(self, gone: DeclaredObject) -> None:
-        """Handle a deleted object."""
         self._report(self._deleted, gone)
 
     def _deleted(self, gone: DeclaredObject) -> None:
@@ -392,7 +388,6 @@ class WorkloadFeed:
             self._added(shown)
 
     def deleted(self, gone: PodSurrounding) -> None:
-        """Handle a deleted object."""
         self._report(self._deleted, gone)
 
     def _deleted(self, gone: PodSurrounding) -> None:

@@ -93,7 +93,6 @@ def _differ(old: Quantities, new: Quantities) -> bool:
 
 
 def pod_events(old: Pod, new: Pod) -> list[ClusterEvent]:
-    """Return the events of an updated pod."""
     actions: list[Action] = []
     if old.metadata.labels != new.metadata.labels:
         actions.append(Action.UPDATE_POD_LABEL)
@@ -115,7 +114,6 @@ def pod_events(old: Pod, new: Pod) -> list[ClusterEvent]:
 
 
 def _claims(pod: Pod) -> tuple[object, object]:
-    """Return the claims that were created for a pod."""
     return pod.status.resource_claim_statuses, pod.status.extended_resource_claim_status
 
 
@@ -165,7 +163,6 @@ class EventHandling:
         self._observe = {event: metrics.events_backlog.of(event).observe for event in _EVENTS}
 
     def take(self, event: str, handle: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
-        """Handle a change."""
         started = self._now()
         if self._suspension.is_on:
             self.report(handle, *args, **kwargs)
@@ -220,14 +217,12 @@ class PodAndNodeFeed:
         self._take(event, self._guarded, self._pod_added, pod)
 
     def pod_updated(self, old: Pod, pod: Pod) -> None:
-        """Handle an updated pod."""
         event = "UnscheduledPodUpdate"
         if pod.spec.node_name:
             event = "AssignedPodUpdate" if old.spec.node_name else "AssignedPodAdd"
         self._take(event, self._guarded, partial(self._pod_updated, old), pod)
 
     def pod_deleted(self, pod: Pod) -> None:
-        """Handle a pod that was deleted or has ended."""
         event = "AssignedPodDelete" if pod.spec.node_name else "UnscheduledPodDelete"
         self._take(event, self._pod_gone, pod)
 
@@ -369,7 +364,6 @@ class PodAndNodeFeed:
             self._queue.add(self._cache.columns.compile_pod(pod))
 
     def _pod_placed(self, pod: Pod) -> None:
-        """Handle a pod that has a node from now on."""
         uid, queue, node_name = pod.metadata.uid, self._queue, pod.spec.node_name
         held = self._cache.placed.get(uid)
         is_new_there = held is None or held.info.node_name != node_name
@@ -531,7 +525,6 @@ class PodAndNodeFeed:
         self._holds.hold(node.metadata.name, _source_of_node(node), f"node(s) could not be decoded: {reason}")
 
     def node_updated(self, old: Node, node: Node) -> None:
-        """Handle an updated node."""
         self._take("NodeUpdate", self._node_updated, old, node)
 
     def _node_updated(self, old: Node, node: Node) -> None:
@@ -551,7 +544,6 @@ class PodAndNodeFeed:
         self._room.node_changed(node.metadata.name)
 
     def node_deleted(self, node: Node) -> None:
-        """Handle a deleted node."""
         self._take("NodeDelete", self._node_deleted, node)
 
     def _node_deleted(self, node: Node) -> None:

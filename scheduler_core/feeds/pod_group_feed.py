@@ -64,7 +64,6 @@ class GroupFeed:
         self._queue.gangs.ignore(source)
 
     def group_changed(self, group: PodGroup | CompositePodGroup) -> None:
-        """Handle a created or updated group."""
         if isinstance(group, CompositePodGroup):
             self._report(self._composite_changed, group)
         else:

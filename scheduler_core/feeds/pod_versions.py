@@ -90,7 +90,6 @@ class InvalidPods:
         return len(self.by_uid)
 
     def add(self, pod: Pod, problem: str) -> None:
-        """Add an invalid waiting pod and report it."""
         uid = pod.metadata.uid
         known = self.by_uid.get(uid)
         if known is not None and (known.problem, known.pod.spec) == (problem, pod.spec):

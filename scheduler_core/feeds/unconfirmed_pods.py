@@ -77,7 +77,6 @@ class UnconfirmedPods:
 
 
 def _overdue(cache: ClusterCache, gangs: Gangs, before: float) -> Iterator[list[PodInfo]]:
-    """Pods to be read, those of one gang together."""
     seen: set[str] = set()
     for info in cache.overdue(before):
         if info.uid in seen:

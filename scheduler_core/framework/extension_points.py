@@ -166,7 +166,6 @@ class FilterPlugin(Plugin):
 
     def decode(self, state: CycleState, pod: PodInfo, code: int) -> Status:
         """Return the status for ``code``, which this plugin returned in the same attempt."""
-        del state, pod
         if not 0 < code <= len(self.reasons):
             raise PluginError(
                 self.name, "filter", f"returned code {code}; its reasons have {len(self.reasons)} statuses"
@@ -175,12 +174,10 @@ class FilterPlugin(Plugin):
 
     def shortages(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, row: int) -> tuple[Shortage, ...]:
         """Return the insufficient resources of a rejected row; () (the default) if the reason is complete."""
-        del state, pod, nodes, row
         return ()
 
     def details(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, row: int) -> tuple[str, ...]:
         """Return what exactly a rejected row lacks, for explanations; () (the default) if the reason is complete."""
-        del state, pod, nodes, row
         return ()
 
 
@@ -266,14 +263,12 @@ class PostFilterPlugin(Plugin):
         self, state: CycleState, pod: PodInfo, diagnosis: Diagnosis, extenders: PreemptionExtenders
     ) -> PostFilterResult:
         """Run :meth:`post_filter` in a profile with extenders; the default ignores them. No other cycle runs now."""
-        del extenders
         return self.post_filter(state, pod, self.handle.nodes, diagnosis)
 
     def preview(
         self, state: CycleState, pod: PodInfo, nodes: NodeColumns, diagnosis: Diagnosis
     ) -> PostFilterPreview | None:
         """Return what :meth:`post_filter` would do, without doing it; None (the default) if that is not known."""
-        del state, pod, nodes, diagnosis
         return None
 
 
@@ -300,7 +295,6 @@ class ScorePlugin(Plugin):
 
     def normalize(self, state: CycleState, pod: PodInfo, raw: Scores) -> Scores:
         """Map the raw scores of all feasible rows to 0..100; called only with Normalization.OWN."""
-        del state, pod
         return raw
 
 
@@ -315,7 +309,6 @@ class NodeScorePlugin(Plugin):
 
     def normalize(self, state: CycleState, pod: PodInfo, raw: Mapping[str, int]) -> Mapping[str, int]:
         """Map raw scores by node name to 0..100; called only with Normalization.OWN."""
-        del state, pod
         return raw
 
 
@@ -362,7 +355,6 @@ class PreBindPlugin(Plugin):
 
     def pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
         """Return Success if ``pre_bind`` has work to do, else Skip. Must be fast and change nothing."""
-        del state, pod, node_name
         return SUCCESS
 
     @abstractmethod

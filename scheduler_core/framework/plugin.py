@@ -134,7 +134,6 @@ class Plugin(ABC):
             A cheap check that is true while both would return and prepare the same; :func:`always` where that follows
             from the pod. None (the default): both are called for every pod.
         """
-        del pod, nodes
         return None
 
     def events_to_register(self) -> Sequence[EventRegistration]:
@@ -151,7 +150,6 @@ class Plugin(ABC):
             The objects as they would be stored, by name, in plain JSON types; None (the default) if the plugin has
             nothing to write for the pod on any node.
         """
-        del state, pod, node_name
         return None
 
     def close(self) -> None:  # noqa: B027 - most plugins hold nothing

@@ -53,13 +53,11 @@ class DomainTable:
 
     @classmethod
     def of_rows(cls, amounts: NDArray[np.integer], ids: DomainIds, domains: int) -> DomainTable:
-        """Return a table of the sums of amounts per row."""
         counts = domain_sums(amounts, ids, domains)
         counts[-1] = 0
         return cls(ids, counts)
 
     def clone(self) -> DomainTable:
-        """Return an independent table with the same counts."""
         self._is_shared = True
         return DomainTable(self.ids, self.counts, is_shared=True)
 

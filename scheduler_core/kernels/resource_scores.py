@@ -573,7 +573,6 @@ class CachedBalance(CachedScores):
     __slots__ = ("_capacity", "_offsets", "_used")
 
     def __init__(self) -> None:
-        """Create an empty cache."""
         super().__init__(2**63 - 1, _LARGEST_BALANCED)
         self._capacity = self._used = self._scratch
         self._offsets: Integers = np.empty(0, dtype=np.int64)

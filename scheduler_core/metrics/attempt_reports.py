@@ -60,7 +60,6 @@ class AttemptHistory:
         self._repeated: dict[Hashable, deque[EndedAttempt]] = {}
 
     def scheduled(self, subject: Hashable, attempt: EndedAttempt) -> None:
-        """Add the attempt by which a pod was bound."""
         if subject in self._repeated:
             self.add(subject, attempt)
             return
@@ -119,7 +118,6 @@ def log_unschedulable(queued: QueuedPod, log_fields: Callable[[], dict[str, str]
 
 
 def log_gang(gang: str, profile: str, result: str, message: str) -> None:
-    """Log an attempt of a gang."""
     if DECISIONS.isEnabledFor(logging.DEBUG):
         extra = {"podgroup": gang, "profile": profile, "result": result}
         DECISIONS.debug("gang %s of profile %s: %s", gang, profile, message, extra=extra)
@@ -183,7 +181,6 @@ class SlowCycles:
 
 
 def _described(recorder: CycleRecorder) -> str:
-    """Return the time of each stage, and of each of its plugins."""
     seconds_of: dict[str, float] = {}
     for stage in recorder.stages():
         seconds_of[stage.name] = seconds_of.get(stage.name, 0.0) + stage.ended - stage.started

@@ -61,7 +61,6 @@ class CycleRecorder:
         self.leave = leave
 
     def start(self) -> None:
-        """Discard everything and record the start of a cycle."""
         self._marks.clear()
         self.times[:] = (self.now(),)
         self.left[:] = (CYCLE_STARTED,)
@@ -129,7 +128,6 @@ class RecorderPool:
         self._spare: list[CycleRecorder] = []
 
     def take(self) -> CycleRecorder:
-        """Return the recorder of a cycle that starts now."""
         recorder = self._spare.pop() if self._spare else CycleRecorder(self._now)
         recorder.start()
         return recorder

@@ -49,13 +49,11 @@ class Histogram:
         self.total = 0.0
 
     def observe(self, value: float) -> None:
-        """Add one observation."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 
     @property
     def count(self) -> int:
-        """Number of observations."""
         return sum(self.counts)
 
 
@@ -92,11 +90,9 @@ class Backlog:
         self.observe: Callable[[float], None] = self._waiting.append
 
     def __bool__(self) -> bool:
-        """Return whether there are observations."""
         return bool(self._waiting)
 
     def settle(self, histogram: Histogram) -> None:
-        """Add the observations to a histogram and clear the backlog."""
         if self._waiting:
             values = np.array(self._waiting)
             observe_many((histogram,), np.zeros(len(values), dtype=np.intp), values)
@@ -112,14 +108,12 @@ class Backlogs(Generic[K]):
         self._backlogs: dict[K, Backlog] = {}
 
     def of(self, label: K) -> Backlog:
-        """Return the backlog of a label."""
         found = self._backlogs.get(label)
         if found is None:
             found = self._backlogs[label] = Backlog()
         return found
 
     def settle(self) -> None:
-        """Add the observations of all labels to their histograms."""
         for label, backlog in self._backlogs.items():
             if backlog:
                 histogram = self._histograms.get(label)

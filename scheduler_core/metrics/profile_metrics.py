@@ -52,12 +52,10 @@ class StageDurations:
         self._times = array("d")
 
     def add(self, recorder: CycleRecorder) -> None:
-        """Add a finished cycle to the backlog."""
         self._left.fromlist(recorder.left)
         self._times.fromlist(recorder.times)
 
     def settle(self) -> None:
-        """Count the backlog."""
         if self._left:
             left, times = np.array(self._left, dtype=np.intp), np.array(self._times)
             ends = np.flatnonzero(left != CYCLE_STARTED)
@@ -107,7 +105,6 @@ class ProfileMetrics:
         self.reuse_errors: dict[str, int] = {}
 
     def settle(self) -> None:
-        """Count all backlogs."""
         self.stages.settle()
         self.scheduled.settle(self.attempts[SCHEDULED])
         for backlog, histogram in zip(self.gates, self.stages.histograms[CycleStage.PRE_ENQUEUE], strict=True):
@@ -155,7 +152,6 @@ class ProfileRecord:
     last_lost_bind: LostBind | None = None
 
     def count_error(self, message: str, at: datetime) -> None:
-        """Count an error, which becomes the last one."""
         self.errors += 1
         self.last_error, self.last_error_at = message, at
 
@@ -195,14 +191,12 @@ class DeviceMetrics:
         self.claim_creations[status] = self.claim_creations.get(status, 0) + 1
 
     def allocation_written(self, profile: str, *, has_failed: bool) -> None:
-        """Count the write of a new allocation."""
         key = (profile, _ERROR if has_failed else _SUCCESS)
         self.allocations[key] = self.allocations.get(key, 0) + 1
 
     def binding_waited(
         self, profile: str, claims: Iterable[ResourceClaim], outcome: BindingOutcome, seconds: float
     ) -> None:
-        """Count a wait for binding conditions."""
         for claim in claims:
             allocation = claim.status.allocation
             for result in () if allocation is None else allocation.devices.results:

@@ -127,7 +127,6 @@ class SchedulerMetrics:
     # -- cycles -------------------------------------------------------------------------------------------------
 
     def plugins_ran(self, recorder: CycleRecorder) -> None:
-        """Count the plugins of a sampled cycle."""
         for stage, plugin, code, seconds in recorder.plugins():
             _observe(self.plugins, (stage, plugin, code), PLUGIN_BOUNDS, seconds)
 
@@ -141,13 +140,11 @@ class SchedulerMetrics:
         self.profiles[profile].groups[result].observe(seconds)
 
     def pod_bound(self, attempts: int, seconds: float) -> None:
-        """Count a pod that was bound."""
         self._attempts.observe(attempts)
         backlog = self._sli_of[attempts] if attempts < _MANY_ATTEMPTS else self._sli_of_many
         backlog.observe(seconds)
 
     def permit_waited(self, code: Code, seconds: float) -> None:
-        """Count a wait at Permit."""
         _observe(self.permit_waits, code, ATTEMPT_BOUNDS, seconds)
 
     def preemption_ended(self, seconds: float, *, has_failed: bool) -> None:
@@ -167,17 +164,14 @@ class TimedPreemptions(PreemptionsUnderWay):
         self._clock = clock
 
     def attempted(self) -> None:
-        """Count an attempt to preempt."""
         self._metrics.preemption_attempts += 1
 
     def begin(self, preemption: Preemption) -> None:
-        """Add a preemption."""
         super().begin(preemption)
         self._started[preemption] = self._clock.now()
         self._metrics.victims.observe(preemption.victim_count)
 
     def end(self, preemption: Preemption) -> None:
-        """Remove a preemption and count its duration."""
         super().end(preemption)
         started = self._started.pop(preemption, None)
         if started is not None:
@@ -214,7 +208,6 @@ class QueueMetrics:
         self._hints = metrics.hints_backlog
 
     def timed(self, registrations: Registrations, event: str) -> Registrations:
-        """Return registrations whose hints are timed."""
         return {
             plugin: tuple(self._timed(plugin, event, entry) for entry in entries)
             for plugin, entries in registrations.items()

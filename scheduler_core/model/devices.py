@@ -141,7 +141,6 @@ class DeviceTaint(Struct, gc=False, frozen=True, omit_defaults=True, rename="cam
 
     @property
     def prevents_allocation(self) -> bool:
-        """Whether requests need a toleration."""
         return self.effect in (NO_SCHEDULE, NO_EXECUTE)
 
 
@@ -199,7 +198,6 @@ class Device(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
 
     @property
     def has_compatibility_groups(self) -> bool:
-        """Whether a consumption of counters has compatibility groups."""
         return any(consumption.compatibility_groups for consumption in self.consumes_counters)
 
 
@@ -237,7 +235,6 @@ class ResourceSlice(Struct, gc=False, frozen=True, rename="camel"):
 
     @property
     def pool_key(self) -> tuple[str, str]:
-        """Driver and name of the pool."""
         return (self.spec.driver, self.spec.pool.name)
 
 
@@ -312,7 +309,6 @@ class DeviceTaintRule(Struct, gc=False, frozen=True, rename="camel"):
     spec: DeviceTaintRuleSpec = DeviceTaintRuleSpec()
 
     def matches(self, driver: str, pool: str, device: str) -> bool:
-        """Return whether the rule taints the device."""
         selector = self.spec.device_selector
         return (
             selector is not None
@@ -534,7 +530,6 @@ class AllocatedDeviceStatus(Struct, gc=False, frozen=True, omit_defaults=True, r
 
     @property
     def conditions(self) -> tuple[DeviceCondition, ...]:
-        """The conditions of the device."""
         return self.condition_list or ()
 
 
@@ -561,7 +556,6 @@ class ResourceClaim(Struct, gc=False, frozen=True, rename="camel"):
 
     @property
     def key(self) -> str:
-        """``namespace/name``."""
         return f"{self.metadata.namespace}/{self.metadata.name}"
 
     def restored(self, content: dict[str, Any]) -> ResourceClaim:

@@ -24,7 +24,6 @@ class NodeSpec(Struct, gc=False, frozen=True, rename="camel"):
 
     @property
     def disables_resize_preemption(self) -> bool:
-        """Whether any owner has disabled preemption for deferred resizes."""
         policy = self.pod_preemption_policy
         return policy is not None and bool(policy.disable_resize_preemption)
 
@@ -37,7 +36,6 @@ class ContainerImage(Struct, gc=False, frozen=True, rename={"name_list": "names"
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All names of the image."""
         return self.name_list or ()
 
 

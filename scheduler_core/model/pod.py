@@ -306,7 +306,6 @@ class Pod(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
 
     @property
     def key(self) -> str:
-        """``namespace/name``."""
         return f"{self.metadata.namespace}/{self.metadata.name}"
 
     @property

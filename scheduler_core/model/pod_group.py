@@ -35,7 +35,6 @@ class GroupSource(StrEnum):
 
     @property
     def kind(self) -> str:
-        """Kind of its objects."""
         return "CompositePodGroup" if self is GroupSource.COMPOSITE else "PodGroup"
 
     @property
@@ -45,12 +44,10 @@ class GroupSource(StrEnum):
 
     @property
     def plural(self) -> str:
-        """Plural of its resource."""
         return f"{self.kind.lower()}s"
 
     @property
     def api_group(self) -> str:
-        """API group of its resource."""
         return (GroupSource.NATIVE if self is GroupSource.COMPOSITE else self).value
 
 
@@ -89,7 +86,6 @@ class GroupKey(NamedTuple):
     name: str
 
     def __str__(self) -> str:
-        """Return ``namespace/name``."""
         return f"{self.namespace}/{self.name}"
 
 
@@ -179,7 +175,6 @@ class PodGroup:
 
     @property
     def api_version(self) -> str:
-        """API group and version of the object."""
         return f"{self.key.source.api_group}/{self.version or NEWEST_VERSIONS[self.key.source]}"
 
     @property
@@ -314,7 +309,6 @@ class GroupMarks(Struct, gc=False, frozen=True, omit_defaults=True):
     bayplan: str = msgspec.field(default="", name="bayplan.dev/pod-group")
 
     def named(self) -> dict[str, str]:
-        """Return the annotations that are set."""
         names = zip(self.__struct_encode_fields__, self.__struct_fields__, strict=True)
         return {key: value for key, name in names if (value := getattr(self, name))}
 

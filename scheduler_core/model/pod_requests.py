@@ -332,7 +332,6 @@ def _requested(container: Container) -> Quantities:
 
 
 def _statuses(pod: Pod) -> dict[str, ContainerStatus]:
-    """Return the status of each container, by name."""
     status = pod.status
     return {entry.name: entry for entry in (*status.init_container_statuses, *status.container_statuses)}
 

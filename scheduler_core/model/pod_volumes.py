@@ -272,7 +272,6 @@ NO_VOLUMES = PodVolumes()
 
 
 def pod_volumes(pod: Pod) -> PodVolumes:
-    """Return the volumes of a pod."""
     claims: list[ClaimReference] = []
     disks: list[DiskUse] = []
     inline: list[InlineVolume] = []

@@ -126,11 +126,9 @@ class LabelMatcher(Struct, gc=False, frozen=True):
 
     @property
     def is_everything(self) -> bool:
-        """Whether it matches all labels."""
         return not (self.requirements or self.nothing)
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Return whether an object with ``labels`` matches."""
         if self.nothing:
             return False
         for requirement in self.requirements:  # noqa: SIM110 - a generator costs as much as the whole match
@@ -149,7 +147,6 @@ def equality_matcher(labels: Mapping[str, str]) -> LabelMatcher:
 
 
 def all_of(matchers: Iterable[LabelMatcher]) -> LabelMatcher:
-    """Return a matcher of the objects that all match."""
     requirements: set[LabelRequirement] = set()
     for matcher in matchers:
         if matcher.nothing:
@@ -244,7 +241,6 @@ class NodeTerm(Struct, gc=False, frozen=True):
     problems: tuple[str, ...] = ()
 
     def matches(self, labels: Mapping[str, str], name: str) -> bool:
-        """Return whether a node called ``name`` with ``labels`` matches all conditions."""
         return (
             not self.problems
             and all(requirement.admits(labels.get(requirement.key)) for requirement in self.labels)
@@ -302,11 +298,9 @@ class NodeMatcher(Struct, gc=False, frozen=True):
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """All problems of all terms."""
         return tuple(problem for term in self.terms for problem in term.problems)
 
     def matches(self, labels: Mapping[str, str], name: str) -> bool:
-        """Return whether a node called ``name`` with ``labels`` matches."""
         return any(term.matches(labels, name) for term in self.terms)
 
 
@@ -378,11 +372,9 @@ class RequiredNodeAffinity(Struct, gc=False, frozen=True):
 
     @property
     def is_everything(self) -> bool:
-        """Whether the pod has no requirements."""
         return not self.node_selector and self.affinity is None
 
     def matches(self, labels: Mapping[str, str], name: str) -> bool:
-        """Return whether a node called ``name`` with ``labels`` matches."""
         if not all(requirement.admits(labels.get(requirement.key)) for requirement in self.node_selector):
             return False
         return self.affinity is None or self.affinity.matches(labels, name)
@@ -453,7 +445,6 @@ class AffinityTerms(Struct, gc=False, frozen=True):
 
     @property
     def is_empty(self) -> bool:
-        """Whether the pod has no terms."""
         return not (self.required or self.required_anti or self.preferred or self.preferred_anti or self.problem)
 
 
@@ -461,7 +452,6 @@ NO_TERMS = AffinityTerms()
 
 
 def affinity_terms(pod: Pod) -> AffinityTerms:
-    """Return the compiled terms of a pod."""
     affinity = pod.spec.affinity
     if affinity is None or (affinity.pod_affinity is None and affinity.pod_anti_affinity is None):
         return NO_TERMS

@@ -122,11 +122,9 @@ class PersistentVolume(Struct, gc=False, frozen=True, rename="camel"):
 
     @property
     def mode(self) -> str:
-        """Filesystem or Block."""
         return self.spec.volume_mode or _FILESYSTEM
 
     def is_reserved_for(self, claim: PersistentVolumeClaim) -> bool:
-        """Return whether the volume is bound to or reserved for the claim."""
         pointer = self.spec.claim_ref
         if pointer is None:
             return False
@@ -157,7 +155,6 @@ class PersistentVolumeClaim(Struct, gc=False, frozen=True, rename="camel"):
 
     @property
     def key(self) -> str:
-        """``namespace/name``."""
         return f"{self.metadata.namespace}/{self.metadata.name}"
 
     @property
@@ -167,7 +164,6 @@ class PersistentVolumeClaim(Struct, gc=False, frozen=True, rename="camel"):
 
     @property
     def mode(self) -> str:
-        """Filesystem or Block."""
         return self.spec.volume_mode or _FILESYSTEM
 
     @property
@@ -223,7 +219,6 @@ class CsiNodeSpec(Struct, gc=False, frozen=True, rename={"driver_list": "drivers
 
     @property
     def drivers(self) -> tuple[CsiNodeDriver, ...]:
-        """The drivers on the node."""
         return self.driver_list or ()
 
 

@@ -34,7 +34,6 @@ class Toleration(Struct, gc=False, frozen=True, rename="camel"):
     effect: str = ""
 
     def tolerates(self, taint: Taint) -> bool:
-        """Return whether this toleration matches ``taint``."""
         if self.effect and self.effect != taint.effect:
             return False
         if self.key and self.key != taint.key:
@@ -59,7 +58,6 @@ class TolerationIndex:
                 self._exists.add((each.key, each.effect))
 
     def tolerates(self, taint: Taint) -> bool:
-        """Return whether any of the tolerations matches ``taint``, as :func:`tolerated` does."""
         exists, equal, value = self._exists, self._equal, taint.value
         return any(
             (key, effect) in exists or (key, effect, value) in equal
@@ -69,5 +67,4 @@ class TolerationIndex:
 
 
 def tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
-    """Return whether any of ``tolerations`` matches ``taint``."""
     return any(toleration.tolerates(taint) for toleration in tolerations)

@@ -118,7 +118,6 @@ class Records:
         return record
 
     def is_backed_off(self, key: GroupKey) -> bool:
-        """Return whether a group is backing off."""
         record = self._records.get(key)
         return record is not None and record.backed_off_until > self._handle.clock.now()
 
@@ -161,7 +160,6 @@ class Records:
             record.timer.cancel()
 
     def close(self) -> None:
-        """Remove all records and cancel the timers."""
         for key in list(self._records):
             self.placed(key)
 
@@ -221,7 +219,6 @@ def members_with_node(view: GroupView, waiting: WaitingPods, exclude: str = "") 
 
 
 def is_ungated(member: Pod) -> bool:
-    """Return whether no scheduling gate holds a member."""
     return bool(member.spec.node_name) or not member.spec.scheduling_gates
 
 
@@ -240,7 +237,6 @@ class GroupHints:
         self._groups = groups
 
     def registrations(self) -> Sequence[EventRegistration]:
-        """Return the events with their hints."""
         return (
             EventRegistration(_SIBLING_CAME, self.after_sibling),
             EventRegistration(_GROUP_CHANGED, self.after_group_change),
@@ -250,7 +246,6 @@ class GroupHints:
 
     def after_sibling(self, pod: Pod, old: object | None, new: object | None) -> Hint:
         """Queue if the pod completes the group of ``pod``, or is ``pod`` itself."""
-        del old
         own = self._groups.group_of(pod)
         if not isinstance(new, Pod) or new.metadata.uid == pod.metadata.uid or own is None:
             return Hint.QUEUE
@@ -261,7 +256,6 @@ class GroupHints:
 
     def after_group_change(self, pod: Pod, old: object | None, new: object | None) -> Hint:
         """Queue if it is the group of ``pod``."""
-        del old
         own = self._groups.group_of(pod)
         if own is None or not isinstance(new, PodGroup):
             return Hint.QUEUE
@@ -269,7 +263,6 @@ class GroupHints:
 
     def after_more_room(self, pod: Pod, old: object | None, new: object | None) -> Hint:
         """Queue if the group of ``pod`` has ``minResources``."""
-        del old, new
         own = self._groups.group_of(pod)
         if own is None:
             return Hint.QUEUE
@@ -311,7 +304,6 @@ class Coscheduling(QueueSortPlugin, PreEnqueuePlugin, PreFilterPlugin, PostFilte
         return self._hints.registrations()
 
     def close(self) -> None:
-        """Cancel the timers of backoffs."""
         self._records.close()
 
     # -- the order of the queue ---------------------------------------------------------------------------------
@@ -350,7 +342,6 @@ class Coscheduling(QueueSortPlugin, PreEnqueuePlugin, PreFilterPlugin, PostFilte
         return SUCCESS
 
     def preview_gate(self, pod: PodInfo) -> Status:
-        """Return what ``pre_enqueue`` would return."""
         view = self._groups.group_of(pod.pod)
         return SUCCESS if view is None else admission(view, self.handle.waiting_pods, self._records)
 
@@ -383,7 +374,6 @@ class Coscheduling(QueueSortPlugin, PreEnqueuePlugin, PreFilterPlugin, PostFilte
         self, state: CycleState, pod: PodInfo, nodes: NodeColumns, diagnosis: Diagnosis
     ) -> PostFilterResult:
         """Reject the whole group, unless only few members are missing."""
-        del state, nodes, diagnosis
         view, result = self._result(pod)
         if view is not None and view.group is not None:
             self._reject_group(view, view.group, pod)
@@ -392,8 +382,6 @@ class Coscheduling(QueueSortPlugin, PreEnqueuePlugin, PreFilterPlugin, PostFilte
     def preview(
         self, state: CycleState, pod: PodInfo, nodes: NodeColumns, diagnosis: Diagnosis
     ) -> PostFilterPreview | None:
-        """Return what ``post_filter`` would return."""
-        del state, nodes, diagnosis
         return PostFilterPreview(self._result(pod)[1])
 
     def _result(self, pod: PodInfo) -> tuple[GroupView | None, PostFilterResult]:
@@ -454,7 +442,6 @@ class Coscheduling(QueueSortPlugin, PreEnqueuePlugin, PreFilterPlugin, PostFilte
 
     def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
         """Record that the check of ``minResources`` need not be repeated; reserve nothing but the node."""
-        del node_name
         until = state.get(_HAS_ROOM_UNTIL)
         view = None if until is None else self._groups.group_of(pod.pod)
         if view is not None and until is not None:
@@ -463,7 +450,6 @@ class Coscheduling(QueueSortPlugin, PreEnqueuePlugin, PreFilterPlugin, PostFilte
 
     def permit(self, state: CycleState, pod: PodInfo, node_name: str) -> PermitResult:
         """Make a member wait until the quorum has nodes; then allow all waiting members."""
-        del node_name
         view = self._groups.group_of(pod.pod)
         if view is None:
             return PermitResult()
@@ -490,7 +476,6 @@ class Coscheduling(QueueSortPlugin, PreEnqueuePlugin, PreFilterPlugin, PostFilte
 
     def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
         """Reject the waiting members after one lost its node, unless the quorum is met without it."""
-        del state, node_name
         view = self._groups.group_of(pod.pod)
         if view is None:
             return

@@ -22,7 +22,6 @@ class DefaultBinder(BindPlugin):
     name = "DefaultBinder"
 
     def events_to_register(self) -> tuple[EventRegistration, ...]:
-        """Return no events: the plugin rejects no pod."""
         return ()
 
     async def bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:

@@ -56,17 +56,14 @@ class DeferredPodScheduling(PreFilterPlugin, FilterPlugin, PermitPlugin):
 
     def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
         """Return a check that always holds, because PreFilter depends on the pod alone."""
-        del pod, nodes
         return always
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
         """Skip pods other than those whose resize is deferred."""
-        del state, nodes
         return CONTINUE if pod.pod.has_deferred_resize else PreFilterResult(SKIP)
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
         """Reject rows of other nodes, and that of the pod's node if its policy disables preemption."""
-        del state
         if not pod.pod.has_deferred_resize:
             return None
         home = nodes.row_of(pod.pod.spec.node_name)
@@ -78,7 +75,6 @@ class DeferredPodScheduling(PreFilterPlugin, FilterPlugin, PermitPlugin):
 
     def permit(self, state: CycleState, pod: PodInfo, node_name: str) -> PermitResult:
         """Reject a pod whose resize fits: the kubelet carries it out."""
-        del state, node_name
         return PermitResult(_FITS if pod.pod.has_deferred_resize else SUCCESS)
 
 
@@ -96,7 +92,6 @@ def after_policy_change(pod: Pod, old: Node | None, new: Node | None) -> Hint:
 @hint_on(Node)
 def after_node_addition(pod: Pod, old: Node | None, new: Node | None) -> Hint:
     """Queue if the node is the pod's and does not disable preemption."""
-    del old
     if new is None:
         return Hint.QUEUE
     if not pod.has_deferred_resize or new.metadata.name != pod.spec.node_name:

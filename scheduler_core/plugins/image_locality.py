@@ -46,7 +46,6 @@ class ImageLocality(ScorePlugin):
     normalization = Normalization.NONE
 
     def events_to_register(self) -> tuple[EventRegistration, ...]:
-        """Return no events: the plugin rejects no pod."""
         return ()
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Scores:
@@ -55,7 +54,6 @@ class ImageLocality(ScorePlugin):
         Returns:
             int64 per row, 0 to 100.
         """
-        del state
         sums = None
         names = tuple(_images(pod.pod))
         highest = _HIGHEST_SUM_PER_IMAGE * len(names)

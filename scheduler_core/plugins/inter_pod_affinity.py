@@ -102,11 +102,9 @@ class RequiredAffinity:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no term of the pod or of other pods applies."""
         return not (self.existing or self.anti_terms) and self.affinity_query is None
 
     def clone(self) -> RequiredAffinity:
-        """Return a copy for a dry run."""
         copy = object.__new__(RequiredAffinity)
         copy.affinity_query = self.affinity_query
         copy.anti_terms = self.anti_terms
@@ -117,7 +115,6 @@ class RequiredAffinity:
         return copy
 
     def count(self, pod: PodInfo, other: PodInfo, where: tuple[NodeColumns, int], sign: int) -> None:
-        """Add another pod to the counts, or subtract it."""
         nodes, row = where
         own, meta = pod.pod.metadata, other.pod.metadata
         own_namespace = nodes.namespaces.get(own.namespace) or {}
@@ -225,7 +222,6 @@ _PartOfOthers = tuple[str, int, TermCounts]
 
 
 def has_preferences(pod: PodInfo) -> bool:
-    """Return whether a pod has preferred terms."""
     return bool(pod.terms.preferred or pod.terms.preferred_anti)
 
 
@@ -409,25 +405,21 @@ class InterPodAffinity(PreFilterPlugin, PreFilterExtensions, FilterPlugin, PreSc
         return CONTINUE
 
     def add_pod(self, state: CycleState, pod: PodInfo, added: PodInfo, nodes: NodeColumns, row: int) -> Status:
-        """Add ``added`` to the counts."""
         state.read(REQUIRED).count(pod, added, (nodes, row), 1)
         return SUCCESS
 
     def remove_pod(self, state: CycleState, pod: PodInfo, removed: PodInfo, nodes: NodeColumns, row: int) -> Status:
-        """Subtract ``removed`` from the counts."""
         state.read(REQUIRED).count(pod, removed, (nodes, row), -1)
         return SUCCESS
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
         """Reject rows whose domains lack required pods, or contain pods that anti-affinity excludes."""
-        del pod, nodes
         return state.read(REQUIRED).codes(rows)
 
     # -- scoring ------------------------------------------------------------------------------------------------
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Status:
         """Sum the weights per domain; return Skip if there are none."""
-        del rows
         if self._args.ignore_preferred_terms_of_existing_pods and not has_preferences(pod):
             return SKIP
         if pod.terms.problem:
@@ -442,11 +434,9 @@ class InterPodAffinity(PreFilterPlugin, PreFilterExtensions, FilterPlugin, PreSc
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Scores:
         """Return the sum of the weights of the row's domains, int64 per row; may be negative."""
-        del pod
         count = nodes.size if isinstance(rows, slice) else len(rows)
         return summed_weights(state.read(WEIGHTS), count, rows)
 
     def normalize(self, state: CycleState, pod: PodInfo, raw: Scores) -> Scores:
         """Scale the scores between the lowest, 0, and the highest, 100."""
-        del state, pod
         return normalized(raw)

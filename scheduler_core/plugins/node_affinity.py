@@ -105,11 +105,9 @@ class NodeAffinity(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin):
 
     def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
         """Return a check that always holds: the results depend only on the pod's selector and affinity."""
-        del pod, nodes
         return always
 
     def events_to_register(self) -> Sequence[EventRegistration]:
-        """Return additions of nodes and changes of their labels."""
         node = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL)
         return (EventRegistration(node, self.after_node_change),)
 
@@ -133,7 +131,6 @@ class NodeAffinity(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin):
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
         """Compile the pod's required terms; restrict the nodes if every term names nodes."""
-        del nodes
         required = pod.node_affinity
         if required.is_everything and self._added is None:
             return _SKIPPED
@@ -168,7 +165,6 @@ class NodeAffinity(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin):
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Status:
         """Compile the preferred terms; return Skip if neither the pod nor the profile has any."""
-        del nodes, rows
         affinity = _node_affinity(pod.pod)
         terms = () if affinity is None else affinity.preferred
         if not terms and not self._has_added_preferred:

@@ -62,7 +62,6 @@ _NEEDED_BY: Mapping[str, Callable[[PodSpec], bool]] = {
 
 
 def required_features(pod: Pod) -> tuple[str, ...]:
-    """Return the features that a pod needs on its node."""
     return tuple(feature for feature, is_needed in _NEEDED_BY.items() if is_needed(pod.spec))
 
 
@@ -82,7 +81,6 @@ class NodeDeclaredFeatures(PreFilterPlugin, FilterPlugin):
 
     def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
         """Return a check that always holds: the results depend only on the needed features."""
-        del pod, nodes
         return always
 
     def events_to_register(self) -> Sequence[EventRegistration]:
@@ -92,13 +90,10 @@ class NodeDeclaredFeatures(PreFilterPlugin, FilterPlugin):
         return (EventRegistration(node, after_node_change), EventRegistration(pod, after_pod_update))
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
-        """Return Skip for a pod that needs no feature."""
-        del state, nodes
         return CONTINUE if required_features(pod.pod) else _SKIPPED
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
         """Reject rows without a needed feature; None if no feature is needed."""
-        del state
         features = required_features(pod.pod)
         if not features:
             return None
@@ -124,7 +119,6 @@ class NodeDeclaredFeatures(PreFilterPlugin, FilterPlugin):
 
 def after_node_change(pod: Pod, old: object | None, new: object | None) -> Hint:
     """Queue if the node was added, or its declared features changed."""
-    del pod
     if not isinstance(new, Node) or not isinstance(old, Node):
         return Hint.QUEUE
     return Hint.SKIP if old.status.declared_features == new.status.declared_features else Hint.QUEUE

@@ -38,18 +38,15 @@ class NodeName(PreFilterPlugin, FilterPlugin):
 
     def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
         """Return a check that always holds, because PreFilter depends on the pod alone."""
-        del pod, nodes
         return always
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
         """Return the named node; a pod without one may run on all nodes."""
-        del state, nodes
         name = pod.pod.spec.node_name
         return PreFilterResult(node_names=frozenset((name,))) if name else CONTINUE
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
         """Reject all rows except that of the named node; None if the pod names none."""
-        del state
         name = pod.pod.spec.node_name
         if not name:
             return None

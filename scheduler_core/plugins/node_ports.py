@@ -43,7 +43,6 @@ class NodePorts(PreFilterPlugin, FilterPlugin):
 
     def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
         """Return a check that always holds: the results depend only on the pod's host ports."""
-        del pod, nodes
         return always
 
     def events_to_register(self) -> Sequence[EventRegistration]:
@@ -55,12 +54,10 @@ class NodePorts(PreFilterPlugin, FilterPlugin):
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
         """Return Skip for a pod without host ports."""
-        del state, nodes
         return CONTINUE if pod.host_ports else _SKIPPED
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
         """Reject rows where a port is in use; None if there is none."""
-        del state
         taken_rows = nodes.host_ports.conflicting_rows(pod.host_ports)
         if not len(taken_rows):
             return None
@@ -71,7 +68,6 @@ class NodePorts(PreFilterPlugin, FilterPlugin):
 
 def after_pod_deletion(pod: Pod, old: object | None, new: object | None) -> Hint:
     """Queue if the deleted pod was scheduled or nominated to a node and shares a port with this one."""
-    del new
     if not isinstance(old, Pod):
         return Hint.QUEUE
     if not (old.spec.node_name or old.status.nominated_node_name):

@@ -55,7 +55,6 @@ class NodeResourcesBalancedAllocation(PreScorePlugin, ScorePlugin):
     normalization = Normalization.NONE
 
     def __init__(self, args: NodeResourcesBalancedAllocationArgs, handle: Handle) -> None:
-        """Store the resources to balance."""
         super().__init__(args, handle)
         self._resources = tuple(scored_resource(name) for name in args.balanced_resources())
         self._score_cache = ScoreCache(lambda _: CachedBalance())
@@ -73,12 +72,10 @@ class NodeResourcesBalancedAllocation(PreScorePlugin, ScorePlugin):
         return lambda: devices.classes_version == version
 
     def events_to_register(self) -> tuple[EventRegistration, ...]:
-        """Return no events: the plugin rejects no pod."""
         return ()
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Status:
         """Store the pod's requests; return Skip if it requests none of the resources."""
-        del nodes, rows
         demand = self._demand(pod)
         if not any(demand.amounts):
             return SKIP

@@ -54,17 +54,14 @@ class NodeUnschedulable(PreFilterPlugin, FilterPlugin):
 
     def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
         """Return a check that always holds, because PreFilter depends on the pod alone."""
-        del pod, nodes
         return always
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
         """Continue; the extension point is there so that a profile may name the plugin at it, as in kube-scheduler."""
-        del state, pod, nodes
         return CONTINUE
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
         """Reject cordoned rows; None if there are none in ``rows`` or the pod tolerates the cordon."""
-        del state
         cordoned = nodes.unschedulable[rows]
         if not cordoned.any() or tolerated(_CORDON, pod.pod.spec.tolerations):
             return None
@@ -74,7 +71,6 @@ class NodeUnschedulable(PreFilterPlugin, FilterPlugin):
 @hint_on(Node)
 def after_node_change(pod: Pod, old: Node | None, new: Node | None) -> Hint:
     """Queue if the node was added uncordoned, or was uncordoned."""
-    del pod
     was_closed = old is None or old.spec.unschedulable
     return Hint.QUEUE if new is None or (was_closed and not new.spec.unschedulable) else Hint.SKIP
 
@@ -82,7 +78,6 @@ def after_node_change(pod: Pod, old: Node | None, new: Node | None) -> Hint:
 @hint_on(Pod)
 def after_toleration_change(pod: Pod, old: Pod | None, new: Pod | None) -> Hint:
     """Queue if the update is of this pod and it tolerates a cordon now."""
-    del old
     if new is None:
         return Hint.QUEUE
     if new.metadata.uid != pod.metadata.uid:

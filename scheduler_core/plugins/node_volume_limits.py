@@ -39,7 +39,6 @@ from scheduler_core.snapshot.row_cache import NO_LIMIT, CsiNodeColumns
 
 
 def registrations() -> tuple[EventRegistration, ...]:
-    """Return the events with their hints."""
     return (
         EventRegistration(ClusterEvent(Resource.CSI_NODE, Action.ADD)),
         EventRegistration(ClusterEvent(Resource.CSI_NODE, Action.UPDATE), after_csi_node_update),
@@ -51,7 +50,6 @@ def registrations() -> tuple[EventRegistration, ...]:
 
 def after_csi_node_update(pod: Pod, old: object | None, new: object | None) -> Hint:
     """Queue if the limit of a driver was raised; no limit counts as 0, as in kube-scheduler."""
-    del pod
     if not isinstance(old, CsiNode) or not isinstance(new, CsiNode):
         return Hint.QUEUE
     before = {driver.name: driver.limit or 0 for driver in old.spec.drivers}
@@ -61,7 +59,6 @@ def after_csi_node_update(pod: Pod, old: object | None, new: object | None) -> H
 
 def after_pod_deletion(pod: Pod, old: object | None, new: object | None) -> Hint:
     """Queue if the pod was scheduled or nominated and had volumes that count."""
-    del pod, new
     if not isinstance(old, Pod):
         return Hint.QUEUE
     if not (old.spec.node_name or old.status.nominated_node_name):
@@ -72,7 +69,6 @@ def after_pod_deletion(pod: Pod, old: object | None, new: object | None) -> Hint
 
 def after_claim_creation(pod: Pod, old: object | None, new: object | None) -> Hint:
     """Queue if the pod uses the claim."""
-    del old
     if not isinstance(new, PersistentVolumeClaim):
         return Hint.QUEUE
     return Hint.QUEUE if new.key in {claim.key for claim in volumes_of(pod).claims} else Hint.SKIP
@@ -80,7 +76,6 @@ def after_claim_creation(pod: Pod, old: object | None, new: object | None) -> Hi
 
 def after_attachment_deletion(pod: Pod, old: object | None, new: object | None) -> Hint:
     """Queue if the pod has claims, or an in-tree volume of the attachment's driver."""
-    del new
     if not isinstance(old, VolumeAttachment):
         return Hint.QUEUE
     volumes = volumes_of(pod)
@@ -104,13 +99,11 @@ class NodeVolumeLimits(PreFilterPlugin, FilterPlugin):
     reuse = Reuse(pod=PodReads.NOTHING)
 
     def __init__(self, args: Any, handle: Handle) -> None:
-        """Store the args and the handle."""
         super().__init__(args, handle)
         self._csi_nodes: CsiNodeColumns | None = None
 
     def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
         """Return a check that always holds for a pod without claims and in-tree volumes, None for any other."""
-        del nodes
         return None if pod.volumes.claims or pod.volumes.drivers else always
 
     def events_to_register(self) -> Sequence[EventRegistration]:
@@ -119,7 +112,6 @@ class NodeVolumeLimits(PreFilterPlugin, FilterPlugin):
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
         """Return Skip for a pod without claims and in-tree volumes."""
-        del state, nodes
         return PreFilterResult() if pod.volumes.claims or pod.volumes.drivers else PreFilterResult(SKIP)
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
@@ -190,7 +182,6 @@ class NodeVolumeLimits(PreFilterPlugin, FilterPlugin):
             elif self._missing(nodes, driver, migrated=False) is not None and (present is None or not present[row]):
                 lacking = f"CSINode {name} does not list it" if csi_node is not None else f"there is no CSINode {name}"
                 found.append(f"driver {driver} is not installed on the node: {lacking}")
-        del pod
         return tuple(found)
 
     def _is_known(self, reference: ClaimReference, pod: PodInfo, nodes: NodeColumns) -> bool:

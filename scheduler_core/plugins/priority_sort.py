@@ -18,7 +18,6 @@ class PrioritySort(QueueSortPlugin):
     name = "PrioritySort"
 
     def events_to_register(self) -> tuple[EventRegistration, ...]:
-        """Return no events: the plugin rejects no pod."""
         return ()
 
     def sort_key(self, pod: QueuedPod) -> tuple[int, float, int]:

@@ -144,7 +144,6 @@ def row_uses(demand: Demand, nodes: NodeColumns, row: int) -> list[RowUse] | Non
 
 
 def is_served_by_devices(demand: Demand, nodes: NodeColumns) -> bool:
-    """Return whether a device class serves a scored resource that the pod requests."""
     if not nodes.devices.classes:
         return False
     resolve = nodes.devices.class_of_resource
@@ -168,7 +167,6 @@ class ScoreCache:
     __slots__ = ("_cached", "_formula", "_nodes")
 
     def __init__(self, formula: Formula) -> None:
-        """Create an empty cache."""
         self._formula = formula
         self._nodes: NodeColumns | None = None
         self._cached: dict[tuple[tuple[int, int], ...], _CachedFormula] = {}
@@ -245,7 +243,6 @@ class _CountedDevices:
         self.used: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
 
     def refresh(self, counts: ClassCounts, device_class: DeviceClass) -> None:
-        """Count the devices of stale rows."""
         nodes, stale = self._nodes, self._stale.take()
         rows: Iterable[int] = () if stale is None else stale
         if stale is None or self._stale.shared_changed:

@@ -34,7 +34,6 @@ class SchedulingGates(PreEnqueuePlugin):
 
 def after_gates_eliminated(pod: Pod, old: object | None, new: object | None) -> Hint:
     """Queue if the gates of this pod were removed."""
-    del old
     if isinstance(new, Pod) and new.metadata.uid != pod.metadata.uid:
         return Hint.SKIP
     return Hint.QUEUE

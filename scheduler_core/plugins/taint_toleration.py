@@ -151,7 +151,6 @@ class TaintToleration(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin
     def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
         """Return a check that holds while no new taint list occurs."""
         assigned, position = nodes.taint_sets.assigned, nodes.taint_sets.assigned.position
-        del pod
         return lambda: assigned.position == position
 
     def events_to_register(self) -> Sequence[EventRegistration]:
@@ -162,12 +161,10 @@ class TaintToleration(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
         """Continue; the extension point is there so that a profile may name the plugin at it, as in kube-scheduler."""
-        del state, pod, nodes
         return CONTINUE
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
         """Reject rows with an untolerated NoSchedule or NoExecute taint; None if no taint list has one."""
-        del state
         table = self._tables.table(pod.pod.spec.tolerations, nodes.taint_sets)
         if not table.rejects:
             return None
@@ -175,7 +172,6 @@ class TaintToleration(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Status:
         """Store the pod's table; never skips, because a pod without such taints scores 100 on all nodes."""
-        del rows
         state.write(_TABLE, self._tables.table(pod.pod.spec.tolerations, nodes.taint_sets))
         return SUCCESS
 
@@ -210,7 +206,6 @@ def after_node_change(pod: Pod, old: object | None, new: object | None) -> Hint:
 
 def after_toleration_change(pod: Pod, old: object | None, new: object | None) -> Hint:
     """Queue if the update is of this pod."""
-    del old
     if isinstance(new, Pod) and new.metadata.uid != pod.metadata.uid:
         return Hint.SKIP
     return Hint.QUEUE

@@ -44,7 +44,6 @@ class _OnePodClaims(Struct):
     uses: int
 
     def clone(self) -> _OnePodClaims:
-        """Return a copy for a dry run."""
         return _OnePodClaims(self.names, self.uses)
 
     def count(self, other: PodInfo, sign: int) -> None:
@@ -71,7 +70,6 @@ class VolumeRestrictions(PreFilterPlugin, PreFilterExtensions, FilterPlugin):
 
     def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
         """Return a check that always holds for a pod without disks and claims, None for any other."""
-        del nodes
         return None if pod.volumes.disks or pod.volumes.mounted else always
 
     def events_to_register(self) -> Sequence[EventRegistration]:
@@ -101,14 +99,10 @@ class VolumeRestrictions(PreFilterPlugin, PreFilterExtensions, FilterPlugin):
         return CONTINUE
 
     def add_pod(self, state: CycleState, pod: PodInfo, added: PodInfo, nodes: NodeColumns, row: int) -> Status:
-        """Add the claims of an added pod."""
-        del pod, nodes, row
         state.read(_STATE).count(added, 1)
         return SUCCESS
 
     def remove_pod(self, state: CycleState, pod: PodInfo, removed: PodInfo, nodes: NodeColumns, row: int) -> Status:
-        """Subtract the claims of a removed pod."""
-        del pod, nodes, row
         state.read(_STATE).count(removed, -1)
         return SUCCESS
 
@@ -130,7 +124,6 @@ class VolumeRestrictions(PreFilterPlugin, PreFilterExtensions, FilterPlugin):
 
 def after_pod_deletion(pod: Pod, old: object | None, new: object | None) -> Hint:
     """Queue if the deleted pod was in the same namespace and used a conflicting disk or the same claim."""
-    del new
     if not isinstance(old, Pod):
         return Hint.QUEUE
     if old.metadata.namespace != pod.metadata.namespace:
@@ -144,7 +137,6 @@ def after_pod_deletion(pod: Pod, old: object | None, new: object | None) -> Hint
 
 def after_claim_creation(pod: Pod, old: object | None, new: object | None) -> Hint:
     """Queue if the pod uses the claim."""
-    del old
     if not isinstance(new, PersistentVolumeClaim):
         return Hint.QUEUE
     if new.metadata.namespace != pod.metadata.namespace:

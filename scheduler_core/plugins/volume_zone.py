@@ -60,13 +60,11 @@ class VolumeZone(PreFilterPlugin, FilterPlugin):
     reuse = Reuse(pod=PodReads.NOTHING)
 
     def __init__(self, args: Any, handle: Handle) -> None:
-        """Store the args and the handle."""
         super().__init__(args, handle)
         self._matching: NodeMatching | None = None
 
     def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
         """Return a check that always holds for a pod without claims, None for any other."""
-        del nodes
         return None if pod.volumes.mounted else always
 
     def events_to_register(self) -> Sequence[EventRegistration]:
@@ -120,7 +118,6 @@ class VolumeZone(PreFilterPlugin, FilterPlugin):
 
     def decode(self, state: CycleState, pod: PodInfo, code: int) -> Status:
         """Return the only rejection, or that of PreFilter if PreFilter is not enabled."""
-        del state
         if code == _WRONG_ZONE:
             return _REJECTION
         return _places_of_pod(pod, self.handle.nodes.storage)[1]
@@ -188,7 +185,6 @@ def _places(volume: PersistentVolume) -> list[LabelRequirement]:
 
 def after_class_creation(pod: Pod, old: object | None, new: object | None) -> Hint:
     """Queue if the class binds claims when their first consumer is scheduled."""
-    del pod, old
     if not isinstance(new, StorageClass):
         return Hint.QUEUE
     return Hint.QUEUE if new.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER else Hint.SKIP
@@ -196,7 +192,6 @@ def after_class_creation(pod: Pod, old: object | None, new: object | None) -> Hi
 
 def after_claim_change(pod: Pod, old: object | None, new: object | None) -> Hint:
     """Queue if the pod uses the claim."""
-    del old
     if not isinstance(new, PersistentVolumeClaim):
         return Hint.QUEUE
     return Hint.QUEUE if new.key in {claim.key for claim in volumes_of(pod).mounted} else Hint.SKIP
@@ -204,7 +199,6 @@ def after_claim_change(pod: Pod, old: object | None, new: object | None) -> Hint
 
 def after_volume_change(pod: Pod, old: object | None, new: object | None) -> Hint:
     """Queue if the volume was added, or its zones or regions changed."""
-    del pod
     if not isinstance(new, PersistentVolume) or not isinstance(old, PersistentVolume):
         return Hint.QUEUE
     return Hint.SKIP if _places(old) == _places(new) else Hint.QUEUE

@@ -66,7 +66,6 @@ class InFlightEvents:
 
     @property
     def event_count(self) -> int:
-        """Number of recorded events."""
         return len(self._events)
 
     def counts(self) -> dict[str, int]:
@@ -77,7 +76,6 @@ class InFlightEvents:
         return dict(counts)
 
     def begin(self, uid: str) -> None:
-        """Record events for an attempt that begins."""
         # Removed first, so that the dict stays in the order in which attempts began.
         self.starts.pop(uid, None)
         self.starts[uid] = self._first + len(self._events)
@@ -223,7 +221,6 @@ class EventWakeups:
 
     @property
     def has_pending(self) -> bool:
-        """Whether events must still be evaluated."""
         return bool(self._behind)
 
     def requeue(self, pods: Sequence[QueuedPod], happened: WaitingEvent) -> None:

@@ -154,7 +154,6 @@ class GangEntries:
             self.review(gang)
 
     def note_parked(self, pod: QueuedPod) -> None:
-        """Record that no profile serves a pod of a gang."""
         gang = None if pod.group is None else self._gangs.get(pod.group)
         if gang is not None:
             gang.aside[pod.uid] = pod
@@ -200,7 +199,6 @@ class GangEntries:
         return True
 
     def remove_member(self, pod: QueuedPod) -> None:
-        """Remove a waiting member that was deleted or bound."""
         gang = None if pod.group is None else self._gangs.get(pod.group)
         if gang is None:
             return

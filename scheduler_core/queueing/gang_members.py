@@ -68,7 +68,6 @@ class _Members:
 
     @property
     def is_new(self) -> bool:
-        """Whether no member was ever bound."""
         return not (self.bound or self.failed or self.succeeded)
 
     def count_since(self, since: datetime | None) -> int:
@@ -208,7 +207,6 @@ class GangRun:
     def follow(
         self, members: Collection[Pod], min_member: int, recorded: GroupRun | None, *, is_complete: bool
     ) -> None:
-        """Follow the run from now on."""
         if self.is_followed:
             return
         state = self._state = self._infer(min_member, recorded, is_complete=is_complete)
@@ -353,7 +351,6 @@ class GangOutcome:
 
     @property
     def is_scheduled(self) -> bool:
-        """Whether the quorum was scheduled."""
         return self.reason == "Scheduled"
 
 
@@ -503,12 +500,10 @@ class Gang:
 
     @property
     def parts(self) -> tuple[Gang, ...]:
-        """The gangs with the members: itself, or the gangs of a tree."""
         return (self,)
 
     @property
     def is_tree(self) -> bool:
-        """Whether it is a tree of gangs."""
         return False
 
     @property
@@ -523,7 +518,6 @@ class Gang:
 
     @property
     def domain_labels(self) -> set[str]:
-        """Node labels of its topology constraint."""
         topology = None if self.group is None else self.group.topology
         return set() if topology is None else {topology.key, *topology.levels}
 
@@ -572,23 +566,19 @@ class Gang:
 
     @property
     def members(self) -> int:
-        """Number of members that are not being deleted."""
         return sum(pod.metadata.deletion_timestamp is None for pod in self.pods.values())
 
     @property
     def gated(self) -> int:
-        """Number of members with scheduling gates."""
         return sum(bool(pod.spec.scheduling_gates) and not pod.spec.node_name for pod in self.pods.values())
 
     @property
     def failed(self) -> int:
-        """Number of failed members of its run."""
         return sum(pod.status.phase == _FAILED and self.run.includes(pod) for pod in self.pods.values())
 
     # -- counting -----------------------------------------------------------------------------------------------
 
     def saw(self, pod: Pod) -> None:
-        """Record a created or updated member."""
         uid = pod.metadata.uid
         before, self.pods[uid] = self.pods.get(uid), pod
         self.run.saw(before, pod, self.pods.values(), 1 if self.group is None else self.group.min_member)
@@ -600,7 +590,6 @@ class Gang:
             self.placed.add(uid)
 
     def lost(self, uid: str) -> None:
-        """Remove a deleted member."""
         pod = self.pods.pop(uid, None)
         if pod is not None:
             self.run.lost(pod, is_last=not self.pods)

@@ -327,7 +327,6 @@ class Gangs:
         return gang
 
     def assumed(self, uid: str) -> None:
-        """Record an assumed member."""
         gang = self.of_uid(uid)
         if gang is not None:
             gang.placed.add(uid)
@@ -342,7 +341,6 @@ class Gangs:
         return gang
 
     def changed(self, gang: Gang) -> None:
-        """Call :attr:`on_change` for the gang, or for each gang of a tree."""
         for part in gang.parts:
             for callback in self.on_change:
                 callback(part)
@@ -355,7 +353,6 @@ class Gangs:
                 each(pod, text)
 
     def report_gated(self, pod: QueuedPod) -> None:
-        """Call :attr:`on_gated`."""
         for each in self.on_gated:
             each(pod)
 

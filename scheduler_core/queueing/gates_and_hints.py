@@ -100,7 +100,6 @@ class Interest:
 
 
 def _is_wildcard(event: ClusterEvent) -> bool:
-    """Return whether an event is the wildcard for all resources and all actions."""
     return event.resource is Resource.WILDCARD and event.action == EVERY_EVENT.action
 
 
@@ -167,7 +166,6 @@ class QueueingRules:
         return _first_closed(self.pre_enqueue, pod, is_preview=True)
 
     def interest(self, event: ClusterEvent) -> Interest:
-        """Return the registrations for an event."""
         found = self._by_event.get(event)
         if found is None:
             registrations = self.registrations
@@ -177,7 +175,6 @@ class QueueingRules:
         return found
 
     def interested(self, event: ClusterEvent) -> tuple[tuple[str, EventRegistration], ...]:
-        """Return the registrations that cover an event, with their plugins."""
         return self.interest(event).registrations
 
     def evaluate(self, pod: QueuedPod, event: ClusterEvent, old: object | None, new: object | None) -> Requeue:

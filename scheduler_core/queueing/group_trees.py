@@ -240,7 +240,6 @@ class GangTree(Gang):
         self.group, self.group_uid = root.as_unit, root.uid
 
     def attach(self, leaf: Gang) -> None:
-        """Add a gang."""
         key = leaf.key
         self.leaves[key] = leaf
         leaf.tree = self
@@ -256,7 +255,6 @@ class GangTree(Gang):
         self.leaf_changed(leaf)
 
     def detach(self, leaf: Gang) -> None:
-        """Remove a gang."""
         self.leaves.pop(leaf.key, None)
         leaf.tree = None
         leaf.was_rejected = self.was_rejected
@@ -383,7 +381,6 @@ class GangTree(Gang):
 
     @property
     def is_tree(self) -> bool:
-        """True."""
         return True
 
     @property
@@ -394,7 +391,6 @@ class GangTree(Gang):
 
     @property
     def parts(self) -> tuple[Gang, ...]:
-        """The gangs."""
         return tuple(self.leaves.values())
 
     @property
@@ -404,7 +400,6 @@ class GangTree(Gang):
 
     @property
     def succeeded(self) -> int:
-        """Number of succeeded members of all gangs."""
         return sum(leaf.succeeded for leaf in self.leaves.values())
 
     @property
@@ -454,7 +449,6 @@ class GangTree(Gang):
         return found
 
     def from_above(self) -> list[GroupKey]:
-        """Return the keys of all groups of the tree, each after the group above it."""
         found = [self.key]
         for key in found:
             if key not in self.leaves:
@@ -501,7 +495,6 @@ class GangTree(Gang):
 
     @property
     def domain_labels(self) -> set[str]:
-        """Node labels of the topology constraints of all groups of the tree."""
         if self._labels is None:
             groups = [each.topology for each in self._constrained()]
             groups += [leaf.group.topology for leaf in self.leaves.values() if leaf.group is not None]
@@ -550,7 +543,6 @@ class GroupForest:
         return self._parent_of.get(key)
 
     def above(self, leaf: Gang) -> list[CompositePodGroup]:
-        """Return the CompositePodGroups above a gang of a tree, the parent first."""
         found: dict[GroupKey, CompositePodGroup] = {}
         key = self._parent_of.get(leaf.key)
         while key is not None and key not in found and (composite := self._composites.get(key)) is not None:
@@ -615,7 +607,6 @@ class GroupForest:
         return end
 
     def leaves_below(self, key: GroupKey) -> list[Gang]:
-        """Return the known gangs below a CompositePodGroup."""
         found: list[Gang] = []
         seen: set[GroupKey] = set()
         left = [key]

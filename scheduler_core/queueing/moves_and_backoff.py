@@ -175,7 +175,6 @@ class Moves:
         self.nominator.withdraw(pod.uid)
 
     def reorder(self, pod: QueuedPod) -> None:
-        """Reorder a pod in its queue."""
         self._rank_again((pod,), is_active=pod.place is _ACTIVE)
 
     def _rank_again(self, pods: Iterable[QueuedPod], *, is_active: bool) -> None:
@@ -385,7 +384,6 @@ class Moves:
             self._timer = self._clock.call_later(_RETRY_SECONDS, self._end_backoffs)
 
     def close(self) -> None:
-        """Stop the timer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

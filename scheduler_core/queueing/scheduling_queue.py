@@ -94,11 +94,9 @@ class QueueReadings:
 
     @property
     def in_flight_count(self) -> int:
-        """Number of pods in flight."""
         return self._places.size(Place.IN_FLIGHT)
 
     def counts(self) -> dict[str, QueueCounts]:
-        """Return counts by profile."""
         counts = self._places.counts()
         for gang in self._gangs.units():
             if gang.waiting:
@@ -323,7 +321,6 @@ class SchedulingQueue:
         await self._ready.wait()
 
     def is_in_flight(self, uid: str) -> bool:
-        """Return whether a pod is in flight."""
         pod = self.find(uid)
         return pod is not None and pod.place is _IN_FLIGHT
 
@@ -553,5 +550,4 @@ class SchedulingQueue:
         self.wakeups.requeue(late, WaitingEvent(UNSCHEDULABLE_TIMEOUT, None, None, only=only))
 
     def close(self) -> None:
-        """Stop the timer."""
         self._moves.close()

@@ -259,7 +259,6 @@ class QueueCounts(Struct):
 
     @property
     def pending(self) -> int:
-        """Sum of all places."""
         return self.active + self.backoff + self.unschedulable + self.gated
 
 
@@ -330,7 +329,6 @@ class Places:
             self._counts[pod.profile][place] -= 1
 
     def begin_attempt(self, pod: QueuedPod) -> None:
-        """Mark a pod that is in no place as in flight."""
         self._in_flight[pod.uid] = pod
         pod.place = _IN_FLIGHT
 
@@ -398,7 +396,6 @@ class Places:
         return self.by_uid.get(uid)
 
     def size(self, place: Place) -> int:
-        """Return the number of pods in a place."""
         return len(self._stores[place])
 
     def pods(self, *places: Place) -> Iterator[QueuedPod]:

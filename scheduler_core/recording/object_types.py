@@ -111,7 +111,6 @@ class ObjectTypes:
 
 
 def _has_annotations(kind: type[Any]) -> bool:
-    """Return whether objects of a type have annotations."""
     return issubclass(get_type_hints(kind)["metadata"], AnnotatedMeta)
 
 

@@ -111,11 +111,9 @@ class RecordedWriter:
         self._record = record
 
     async def bind(self, binding: Binding) -> None:
-        """Bind a pod."""
         await self._record.answered(WRITER, lambda: self._writer.bind(binding))
 
     async def read_pod(self, namespace: str, name: str) -> Pod | None:
-        """Read a pod."""
         found: Pod | None = await self._record.answered(WRITER, lambda: self._writer.read_pod(namespace, name))
         return found
 
@@ -127,7 +125,6 @@ class RecordedWriter:
             self._writer.patch_pod_status(patch)
 
     def delete_pod(self, deletion: PodDeletion, done: Callable[[Exception | None], None]) -> None:
-        """Queue a deletion, which is a decision."""
         done = self._record.deletion(done)
         self._record.decided(entries.Evicted(f"{deletion.namespace}/{deletion.name}", deletion.uid))
         if self._writer is not None:
@@ -157,7 +154,6 @@ class RecordedPort:
         self._extender = extender
 
     async def close(self) -> None:
-        """Close a client, which is no input."""
         if self._port is not None:
             await cast("ExtenderClient", self._port).close()
 

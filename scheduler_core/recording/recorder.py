@@ -83,13 +83,11 @@ class PortNumbers:
         self._extenders = 0
 
     def next_call(self, port: str) -> str:
-        """Return the port with the number of a new call."""
         number = self._calls[port]
         self._calls[port] = number + 1
         return f"{port}{number}"
 
     def next_extender(self) -> str:
-        """Return the port of a new client of an extender."""
         self._extenders += 1
         return f"extender{self._extenders}."
 
@@ -126,7 +124,6 @@ class Recorder(Journal):
 
     @property
     def is_recording(self) -> bool:
-        """Whether entries are still written."""
         return self._sink is not None
 
     @property
@@ -153,7 +150,6 @@ class Recorder(Journal):
                 each.clear()
 
     def flush(self) -> None:
-        """Pass everything to the sink."""
         if self._sink is not None:
             self._write_readings()
             if self._buffer:
@@ -163,14 +159,12 @@ class Recorder(Journal):
                 self._sink = None
 
     def close(self) -> None:
-        """Flush, and record nothing more."""
         self.flush()
         self._sink = None
 
     # -- readings -----------------------------------------------------------------------------------------------
 
     def read_seconds(self, seconds: float) -> float:
-        """Record a reading of the clock."""
         if self._sink is not None:
             self._seconds.append(seconds)
             if len(self._seconds) == _MOST_READINGS:
@@ -180,14 +174,12 @@ class Recorder(Journal):
         return seconds
 
     def read_wall(self, wall: datetime) -> datetime:
-        """Record a reading of the date."""
         if self._sink is not None:
             since = wall - EPOCH
             self._microseconds.append((since.days * 86_400 + since.seconds) * _MICROSECONDS + since.microseconds)
         return wall
 
     def new_uid(self) -> str:
-        """Return a random UUID."""
         uid = str(uuid4())
         if self._sink is not None:
             self._uids.append(uid)
@@ -196,7 +188,6 @@ class Recorder(Journal):
     # -- order of what the core does -----------------------------------------------------------------------------
 
     def steps(self, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
-        """Return a coroutine that does the same work and records when it continues."""
         number, self._tasks = self._tasks, self._tasks + 1
         return RecordedWork(work, TaskSteps(number), self)
 
@@ -211,7 +202,6 @@ class Recorder(Journal):
             self._current, self._is_inside = None, False
 
     def timer(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Return a callback that records that its timer fires."""
         number, self._timers = self._timers, self._timers + 1
 
         def fired() -> None:
@@ -231,12 +221,10 @@ class Recorder(Journal):
     # -- feeds and ports -----------------------------------------------------------------------------------------
 
     def decided(self, decision: entries.Decision) -> None:
-        """Record a decision."""
         self.decisions += isinstance(decision, (entries.Placed, entries.Rejected))
         self.write(decision)
 
     def deletion(self, done: Callable[[Exception | None], None]) -> Callable[[Exception | None], None]:
-        """Return a callback of a deletion that records the outcome."""
         number = self.ports.next_call(WRITER)
 
         def recorded(outcome: Exception | None) -> None:
@@ -273,7 +261,6 @@ class Recorder(Journal):
     # -- journal ------------------------------------------------------------------------------------------------
 
     def begun(self) -> None:
-        """Record that the scheduling loop begins."""
         self.write(entries.Begun())
 
     def ended(self) -> None:
@@ -302,7 +289,6 @@ class Recorder(Journal):
         await self.paused(work)
 
     def suspending(self) -> None:
-        """Record that changes are deferred."""
         self.write(entries.Suspended())
 
     def resuming(self) -> None:
@@ -310,7 +296,6 @@ class Recorder(Journal):
         self.write(entries.Resumed())
 
     def building(self, config: ProfileConfig | None) -> None:
-        """Record that an instance of a profile is built."""
         self.is_building = config is not None
         if config is None:
             return
@@ -319,24 +304,19 @@ class Recorder(Journal):
         self.write(entries.Building(self._instances, text, config.revision()))
 
     def built(self, instance: FrameworkInstance) -> None:
-        """Keep the number of an instance that was built."""
         self._numbers[instance] = self._instances
 
     def activating(self, instances: Iterable[FrameworkInstance]) -> None:
-        """Record that instances become live together."""
         self.write(entries.Activating(tuple(self._numbers[each] for each in instances)))
 
     def withdrawing(self, name: str) -> None:
-        """Record that a profile is withdrawn."""
         self.write(entries.Withdrawing(name))
 
     def placed(self, attempt: Attempt) -> None:
-        """Record a placement."""
         self.decided(placement(attempt))
 
 
 def placement(attempt: Attempt) -> entries.Placed:
-    """Return the decision that an attempt made."""
     info, profile = attempt.info, attempt.instance.name
     return entries.Placed(info.key, info.uid, attempt.node_name, profile, attempt.queued.attempts)
 
@@ -349,7 +329,6 @@ class RecordedWork(TaskWork[T]):
         self._recorder = recorder
 
     def send(self, value: Any) -> Any:
-        """Continue."""
         return self._recorder.step(self._steps, self._work.send, value)
 
     def throw(self, *thrown: Any) -> Any:
@@ -365,7 +344,6 @@ class RecordedClock:
         self._recorder = recorder
 
     def now(self) -> float:
-        """Return monotonic seconds."""
         return self._recorder.read_seconds(self._clock.now())
 
     def wall(self) -> datetime:
@@ -373,11 +351,9 @@ class RecordedClock:
         return self._recorder.read_wall(self._clock.wall())
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
-        """Run ``callback`` after ``seconds``."""
         return self._clock.call_later(seconds, self._recorder.timer(callback))
 
     async def sleep(self, seconds: float) -> None:
-        """Wait for ``seconds``."""
         await self._clock.sleep(seconds)
 
 

@@ -125,11 +125,9 @@ class RecordedInput(Journal):
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more is compared."""
         return self.head is None or self.difference is not None
 
     def decided(self, decision: entries.Decision) -> None:
-        """Compare a decision with the next entry."""
         if self.is_over:
             return
         if self.head == decision or _is_equal(self.head, decision):
@@ -153,14 +151,12 @@ class RecordedInput(Journal):
         self.on_input()
 
     def differ(self, computed: entries.Entry | None) -> None:
-        """End the comparison with a difference."""
         if self.difference is None:
             self.difference = Difference(self.decisions, self.head, computed)
             self.on_input()
 
     async def answered(self, port: str, call: Callable[[], Any]) -> Any:
         """Wait for the recorded answer of a call, which is not made, and return it or raise its exception."""
-        del call
         number = self.ports.next_call(port)
         steps = self._current
         if steps is not None:
@@ -193,20 +189,17 @@ class RecordedInput(Journal):
     # -- clock --------------------------------------------------------------------------------------------------
 
     def now(self) -> float:
-        """Return the recorded reading of the clock."""
         if self._seconds:
             self.last_seconds = self._seconds.popleft()
         return self.last_seconds
 
     def wall(self) -> datetime:
-        """Return the recorded reading of the date."""
         if self._microseconds:
             self.last_wall = EPOCH + timedelta(microseconds=self._microseconds.popleft())
         return self.last_wall
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> ReplayedTimer:
         """Keep a callback until its timer is the next entry."""
-        del seconds
         number, self._timers = self._timers, self._timers + 1
         self.timers[number] = callback
         return ReplayedTimer(self.timers, number)
@@ -214,7 +207,6 @@ class RecordedInput(Journal):
     @types.coroutine
     def sleep(self, seconds: float) -> Generator[None, None, None]:
         """Let other tasks run; the recorded step of the task decides when it continues."""
-        del seconds
         yield
 
     # -- journal ------------------------------------------------------------------------------------------------
@@ -230,7 +222,6 @@ class RecordedInput(Journal):
         return steps.in_port or (is_next and not self.is_paused)
 
     def step(self, steps: TaskSteps, proceed: Callable[[], Any]) -> Any:
-        """Let a task continue."""
         self._current = steps
         if not steps.in_port:
             self.take()
@@ -240,7 +231,6 @@ class RecordedInput(Journal):
             self._current = None
 
     def new_uid(self) -> str:
-        """Return the recorded UUID."""
         return self._uids.popleft() if self._uids else ""
 
     def is_slice_over(self) -> bool:
@@ -301,8 +291,6 @@ class ReplayedWork(TaskWork[T]):
         self._thrown: tuple[Any, ...] = ()
 
     def send(self, value: Any) -> Any:
-        """Continue, or wait for the step."""
-        del value
         return self._proceed()
 
     def throw(self, *thrown: Any) -> Any:
@@ -329,7 +317,6 @@ class ReplayedTimer:
     number: int
 
     def cancel(self) -> None:
-        """Drop the callback."""
         self.timers.pop(self.number, None)
 
 
@@ -342,9 +329,7 @@ class ReplayedTiming:
         self.sleep = recorded.sleep
 
     def now(self) -> float:
-        """Return the last reading."""
         return self._recorded.last_seconds
 
     def wall(self) -> datetime:
-        """Return the last reading of the date."""
         return self._recorded.last_wall

@@ -92,11 +92,9 @@ class ComparisonRecord(Struct):
 
     @property
     def differed(self) -> int:
-        """Number of compared decisions that differed."""
         return self.compared - self.agreed
 
     def add(self, difference: ShadowDifference | None) -> None:
-        """Count a compared decision."""
         self.compared += 1
         if difference is None:
             self.agreed += 1

@@ -214,7 +214,6 @@ class ShadowLedger:
 
 
 def _measure(nodes: NodeColumns, kinds: Mapping[Requests, int], placed: Iterable[str]) -> StateFigures:
-    """Measure the present state of the columns."""
     alive = np.flatnonzero(nodes.alive)
     requested, allocatable = nodes.requested[:, alive], nodes.allocatable[:, alive]
     columns = {name: column for column in range(len(allocatable)) if (name := nodes.resources.keys[column])}

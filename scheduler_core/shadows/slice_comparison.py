@@ -52,7 +52,6 @@ class _Task(Struct):
 
     @property
     def seconds_left(self) -> float:
-        """Time of the budget that is left."""
         return self.shadow.budget.seconds - self.seconds
 
 

@@ -52,7 +52,6 @@ class TimeBudget:
         return int(seconds / each) or int(credit >= min(each, self._share * _FULL_SECONDS))
 
     def charge(self, seconds: float, decisions: int) -> None:
-        """Charge a time in which some decisions were made."""
         self._credit = self.seconds - seconds
         self.spent += seconds
         if decisions:

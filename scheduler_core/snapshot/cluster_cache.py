@@ -298,7 +298,6 @@ def _is_ending(pod: Pod) -> bool:
 
 
 def _same_labels_and_deletion(old: Pod, new: Pod) -> bool:
-    """Return whether labels and deletion are unchanged."""
     return _is_ending(old) == _is_ending(new) and old.metadata.labels == new.metadata.labels
 
 
@@ -325,7 +324,6 @@ class CacheDifference(Struct, frozen=True, order=True):
     what: str
 
     def __str__(self) -> str:
-        """Return kind, name and description."""
         return f"{self.kind} {self.name}: {self.what}"
 
 

@@ -90,7 +90,6 @@ class BoundedTables(Generic[K, V]):
         return None if found is None else found[1]
 
     def store(self, key: K, items: int, table: V) -> None:
-        """Store the table of a key, which lists ``items``."""
         replaced = self._tables.get(key)
         if replaced is not None:
             self._tables[key] = (replaced[0], table)
@@ -103,7 +102,6 @@ class BoundedTables(Generic[K, V]):
         self._listed += items
 
     def clear(self) -> None:
-        """Drop all tables."""
         self._tables.clear()
         self._listed = 0
 
@@ -202,7 +200,6 @@ class LoggedInterner(CountingInterner[K]):
         return number
 
     def clear(self) -> None:
-        """Release all numbers."""
         self._ids, self._counts, self._free, self.keys = {}, [], [], []
         self.assigned.append_all()
 
@@ -390,7 +387,6 @@ class LabelColumns:
         self._size = 0
 
     def resize(self, capacity: int, size: int) -> None:
-        """Set the capacity and size of the node columns."""
         self._capacity, self._size = capacity, size
         for column in self._columns.values():
             column.resize(capacity, size)
@@ -400,7 +396,6 @@ class LabelColumns:
         self._columns.clear()
 
     def assign(self, row: int, labels: Mapping[str, str]) -> None:
-        """Set the labels of a row in all columns."""
         for key, column in self._columns.items():
             column.assign(row, labels.get(key))
 

@@ -169,7 +169,6 @@ class HeldNodes:
         return self._codes.setdefault(text, len(self._codes) + 1)
 
     def text(self, code: int) -> str:
-        """Return the reason for a code."""
         return next((text for text, known in self._codes.items() if known == code), _OTHER)
 
 
@@ -560,7 +559,6 @@ class NodeColumns:
             raise
 
     def remove_pod(self, info: PodInfo) -> None:
-        """Remove a pod from the row that it is counted on."""
         row = info.row
         del self.pods[row][info.uid]
         info.row = NO_ROW

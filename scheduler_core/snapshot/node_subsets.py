@@ -26,11 +26,9 @@ class NodeSubsets:
         self._starts = np.searchsorted(numbers[self._ordered], np.arange(count + 1))
 
     def __len__(self) -> int:
-        """Return the number of subsets."""
         return self.count
 
     def __getitem__(self, number: int) -> NodeSubset:
-        """Return one subset."""
         return NodeSubset(self, number)
 
     def rows(self, number: int) -> NDArray[np.intp]:

@@ -100,7 +100,6 @@ class ColumnsOverlay:
         return rows
 
     def add(self, info: PodInfo, row: int) -> None:
-        """Add a pod that is on no row."""
         nodes, ports = self._nodes, info.host_ports
         # The undo comes first: revealing ports may raise.
         revealed: list[HostPort] = []

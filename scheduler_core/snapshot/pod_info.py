@@ -197,14 +197,12 @@ class PodInfo:
 
     @property
     def node_affinity(self) -> RequiredNodeAffinity:
-        """Its node selector and required node affinity."""
         if self._node_affinity is None:
             self._node_affinity = required_node_affinity(self.pod)
         return self._node_affinity
 
     @property
     def tolerations(self) -> TolerationIndex:
-        """Its tolerations."""
         if self._tolerations is None:
             self._tolerations = TolerationIndex(self.pod.spec.tolerations)
         return self._tolerations
@@ -368,7 +366,6 @@ class ScalarResources:
         return ColumnChange(tuple([column for column in freed if column is not None]), tuple(opened))
 
     def rows_with(self, name: str) -> Iterable[int]:
-        """Return the rows of the nodes that offer a resource."""
         return [row for row, names in self._offered.items() if name in names]
 
     def clear(self) -> None:
@@ -378,16 +375,13 @@ class ScalarResources:
         self.clear_pods()
 
     def clear_pods(self) -> None:
-        """Remove all pods."""
         self._users.clear()
 
     def add_pod(self, info: PodInfo) -> None:
-        """Add a pod that was added to a node."""
         for name in info.scalars:
             self._users.setdefault(name, {})[info.uid] = info
 
     def remove_pod(self, info: PodInfo) -> None:
-        """Remove a pod that was removed from a node."""
         for name in info.scalars:
             users = self._users[name]
             del users[info.uid]

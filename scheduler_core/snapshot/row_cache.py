@@ -30,7 +30,6 @@ class RowCache(ABC):
     __slots__ = ("_position", "_resources", "_size", "nodes")
 
     def __init__(self, nodes: NodeColumns) -> None:
-        """Create an empty cache."""
         self.nodes = nodes
         self._position = 0
         self._size = -1
@@ -133,7 +132,6 @@ class RowSums:
         return np.array(self._pod_count, dtype=np.int64)
 
     def add(self, pods: Iterable[tuple[int, PodInfo]]) -> None:
-        """Add pods, each with the index of its row in ``rows``."""
         requested, count = self._requested, self._pod_count
         for place, info in pods:
             for column, amount in info.accounted:
@@ -141,7 +139,6 @@ class RowSums:
             count[place] += 1
 
     def remove(self, pods: Iterable[tuple[int, PodInfo]]) -> None:
-        """Remove pods, given as for :meth:`add`."""
         requested, count = self._requested, self._pod_count
         for place, info in pods:
             for column, amount in info.accounted:

@@ -92,7 +92,6 @@ class DefaultPreemption(PreEnqueuePlugin, PostFilterPlugin, GangPreemptor):
         return _STILL_EVICTING if self._evictions.is_preempting(pod) else SUCCESS
 
     def preview_gate(self, pod: PodInfo) -> Status:
-        """Return what ``pre_enqueue`` would return."""
         return _STILL_EVICTING if self._evictions.would_hold(pod) else SUCCESS
 
     def events_to_register(self) -> Sequence[EventRegistration]:
@@ -127,7 +126,6 @@ class DefaultPreemption(PreEnqueuePlugin, PostFilterPlugin, GangPreemptor):
         return plan.result
 
     def preview(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, diagnosis: Diagnosis) -> PostFilterPreview:
-        """Return what the next preemption for this pod would do."""
         plan = self._plan(state, pod, nodes, diagnosis)
         if plan.chosen is None:
             return PostFilterPreview(plan.result, plan.candidates)
@@ -173,7 +171,6 @@ class DefaultPreemption(PreEnqueuePlugin, PostFilterPlugin, GangPreemptor):
         return _Plan(result, tuple(found), candidates, chosen)
 
     def _whole(self, candidate: PreemptionCandidate, units: DisruptionUnits) -> PreemptionCandidate:
-        """Return a candidate with all pods of its victims' units."""
         victims = units.whole(candidate.victims)
         if len(victims) == len(candidate.victims):
             return candidate
@@ -194,7 +191,6 @@ class DefaultPreemption(PreEnqueuePlugin, PostFilterPlugin, GangPreemptor):
         return MemberCandidates(found.candidates, found.is_row_local)
 
     def least_harmful(self, candidates: Sequence[PreemptionCandidate]) -> PreemptionCandidate:
-        """Return the best candidate, as for a pod."""
         return best_candidate(candidates, self.handle.clock.wall())
 
     def is_awaited(self, priority: int, row: int) -> bool:
@@ -202,7 +198,6 @@ class DefaultPreemption(PreEnqueuePlugin, PostFilterPlugin, GangPreemptor):
         return awaits_victims(priority, self.handle.nodes, row)
 
     def evict_for_gang(self, eviction: GangEviction) -> None:
-        """Evict the victims of a gang."""
         self._draws += 1
         self._evictions.start_for_gang(eviction)
 
@@ -228,7 +223,6 @@ def _with_prefix(status: Status) -> Status:
 
 def after_pod_deletion(pod: Pod, old: object | None, new: object | None) -> Hint:
     """Skip: the plugins that rejected the pod decide whether the deletion helps."""
-    del pod, old, new
     return Hint.SKIP
 
 

@@ -87,7 +87,6 @@ def rows_to_try(diagnosis: Diagnosis, nodes: NodeColumns) -> NDArray[np.intp]:
 
 
 def lower_priority_pods(pod: PodInfo, nodes: NodeColumns, row: int) -> list[PodInfo]:
-    """Return the pods of a row that ``pod`` may preempt."""
     priority = pod.priority
     return [running for running in nodes.pods[row].values() if running.priority < priority]
 
@@ -237,7 +236,6 @@ class DryRunResult(Struct):
     is_row_local: bool = False
 
     def fail(self, status: Status, count: int = 1) -> None:
-        """Record that nodes are not candidates."""
         self.failures[status] = self.failures.get(status, 0) + count
 
     def error(self) -> Status | None:

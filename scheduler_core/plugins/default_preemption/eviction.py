@@ -101,7 +101,6 @@ class Evictions:
         )
 
     def start_for_gang(self, eviction: GangEviction) -> None:
-        """Evict the victims of a gang, on all nodes."""
         withdrawn = self._losing_nominations(eviction.preemptor.priority, eviction.node_names)
         self._begin(
             Preemption(eviction.preemptor, "", len(eviction.victims), len(eviction.victims) - 1),
@@ -120,7 +119,6 @@ class Evictions:
             self._evict_last(preemption, last)
 
     def first_victim_done(self, preemption: Preemption, last: PodInfo, fault: Exception | None) -> None:
-        """Handle the outcome for one of the first victims."""
         preemption.waiting_for -= 1
         preemption.has_failed = preemption.has_failed or fault is not None
         if preemption.waiting_for:
@@ -131,7 +129,6 @@ class Evictions:
             self._evict_last(preemption, last)
 
     def last_victim_done(self, preemption: Preemption, fault: Exception | None) -> None:
-        """Handle the outcome for the last victim."""
         preemption.has_failed = fault is not None
         self._end(preemption)
 
@@ -146,7 +143,6 @@ class Evictions:
             self._handle.activate(self._held(preemption.preemptor))
 
     def _held(self, preemptor: Preemptor) -> Sequence[PodInfo]:
-        """Return the pods that the gate may have held."""
         if preemptor.pod is not None:
             return (preemptor.pod,)
         view = None if preemptor.group is None else self._handle.groups.get(preemptor.group)
@@ -243,7 +239,6 @@ class _FirstVictim:
         self._evictions, self._preemption, self._last = evictions, preemption, last
 
     def done(self, fault: Exception | None) -> None:
-        """Handle the outcome."""
         self._evictions.first_victim_done(self._preemption, self._last, fault)
 
 
@@ -254,5 +249,4 @@ class _LastVictim:
         self._evictions, self._preemption = evictions, preemption
 
     def done(self, fault: Exception | None) -> None:
-        """Handle the outcome."""
         self._evictions.last_victim_done(self._preemption, fault)

@@ -91,7 +91,6 @@ class DeviceHints:
         self._handle = handle
 
     def registrations(self) -> tuple[EventRegistration, ...]:
-        """Return the events with their hints."""
         return (
             EventRegistration(ClusterEvent(Resource.NODE, _NODE)),
             EventRegistration(ClusterEvent(Resource.RESOURCE_CLAIM, _CHANGED | Action.DELETE), self.after_claim_change),
@@ -121,7 +120,6 @@ class DeviceHints:
 
     def after_pod_update(self, pod: Pod, old: object | None, new: object | None) -> Hint:
         """Queue if all claims of the pod exist now."""
-        del pod, old
         if not isinstance(new, Pod):
             return Hint.QUEUE
         try:
@@ -176,7 +174,6 @@ class DynamicResources(
     normalization = Normalization.MAX
 
     def __init__(self, args: Any, handle: Handle) -> None:
-        """Store the args and the handle."""
         super().__init__(args, handle)
         self._args = args if args is not None else _DEFAULT_ARGS
         self._hints = DeviceHints(handle)
@@ -295,7 +292,6 @@ class DynamicResources(
         Raises:
             UndecidedRowsError: A claim or a class is wrong; kube-scheduler fails the attempt, too.
         """
-        del pod
         attempt = state.read(ATTEMPT)
         if not attempt.claims:
             return None
@@ -317,7 +313,6 @@ class DynamicResources(
 
     def claims_on(self, state: CycleState, nodes: NodeColumns, row: int) -> NodeClaims:
         """Return the claims of the pod as the search on one row reads them, after PreFilter."""
-        del nodes
         attempt = state.get(ATTEMPT)
         if attempt is None or not attempt.claims:
             return NodeClaims()
@@ -383,7 +378,6 @@ class DynamicResources(
 
     def preview(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, diagnosis: Diagnosis) -> PostFilterPreview:
         """Return the result of ``post_filter`` without a write."""
-        del pod, nodes, diagnosis
         attempt = state.get(ATTEMPT)
         if attempt is None:
             return PostFilterPreview(_PRE_FILTER_DID_NOT_RUN)
@@ -400,7 +394,6 @@ class DynamicResources(
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Scores:
         """Return int64 per row, as :func:`raw_scores`."""
-        del pod
         numbers = np.arange(nodes.size, dtype=np.intp)[rows]
         return raw_scores(state.read(ATTEMPT), numbers, best_fit=self._args.is_best_fit)
 
@@ -447,7 +440,6 @@ class DynamicResources(
         A process that stops removes nothing, because the pod's bind may be on its way: without its reservation the
         claim of a bound pod would be deallocated.
         """
-        del node_name
         attempt = state.get(ATTEMPT)
         if attempt is None or not attempt.claims:
             return
@@ -469,13 +461,11 @@ class DynamicResources(
 
     def pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
         """Return Skip for a pod without claims."""
-        del pod, node_name
         attempt = state.get(ATTEMPT)
         return SUCCESS if attempt is not None and attempt.claims else SKIP
 
     async def pre_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
         """Write allocations and reservations, and wait until the drivers have prepared the devices."""
-        del pod
         attempt, binder = state.read(ATTEMPT), self._binder()
         if binder is None:
             return error("resource claims cannot be written; run the scheduler with write access to resource claims")
@@ -495,7 +485,6 @@ class DynamicResources(
 
     def planned_writes(self, state: CycleState, pod: PodInfo, node_name: str) -> Mapping[str, Any] | None:
         """Return the pod's claims as PreBind would leave them, by name."""
-        del pod
         attempt, row = state.get(ATTEMPT), self.handle.nodes.row_of(node_name)
         node = self.handle.nodes.nodes[row] if row >= 0 else None
         return None if attempt is None or node is None or not attempt.claims else planned_claims(attempt, node)

@@ -350,7 +350,6 @@ def _without_consumer(claim: ResourceClaim, pod: Pod) -> ResourceClaim:
 
 
 def is_same_allocation(stored: AllocationResult, allocation: AllocationResult | None) -> bool:
-    """Return whether an allocation has the devices of another."""
     return allocation is not None and stored.devices.results == allocation.devices.results
 
 

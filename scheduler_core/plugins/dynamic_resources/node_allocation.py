@@ -227,11 +227,9 @@ class PodDevices(Struct):
 
     @property
     def has_user_claims(self) -> bool:
-        """Whether ``spec.resourceClaims`` names a claim."""
         return len(self.claims) > (self.extended_claim is not None)
 
     def consumer(self, index: int) -> ClaimConsumer:
-        """Return what a claim is reserved for."""
         return self.consumers[index] if index < len(self.consumers) else consumer_of(self.pod.pod)
 
     def assume_consumers(self) -> None:
@@ -242,7 +240,6 @@ class PodDevices(Struct):
             self.assumed_consumers.append(used)
 
     def drop_consumers(self) -> None:
-        """Undo :meth:`assume_consumers`."""
         while self.assumed_consumers:
             self.nodes.devices.drop_consumer(*self.assumed_consumers.pop())
 
@@ -441,7 +438,6 @@ class PodDevices(Struct):
         return found
 
     def _wanted(self, extended: ResourceClaim | None) -> list[ResourceClaim]:
-        """Return the claims to search devices for, with a node's extended resources."""
         return [
             extended if extended is not None and self.claims[index] is self.extended_claim else self.claims[index]
             for index in self.to_allocate()
@@ -481,7 +477,6 @@ class GangChoices(DeviceChooser):
     _args: DynamicResourcesArgs
 
     def gang_search_steps(self) -> int:
-        """The arg gangSearchSteps."""
         return self._args.gang_search_steps
 
     def needs_devices(self, pod: PodInfo, nodes: NodeColumns) -> bool:
@@ -489,7 +484,6 @@ class GangChoices(DeviceChooser):
         return bool(pod.pod.spec.resource_claims or served_amounts(pod, nodes.devices))
 
     def device_choices(self, state: CycleState, node_name: str, budget: StepBudget) -> Iterator[DeviceChoice]:
-        """Return the allocations on a feasible node."""
         node = self.handle.nodes.nodes[self.handle.nodes.row_of(node_name)]
         return iter(()) if node is None else choices_on(state.read(ATTEMPT), node, budget)
 

@@ -182,7 +182,6 @@ def class_rejection(claim: ResourceClaim, devices: DeviceIndex) -> Status | None
 
 
 def _class_names(request: DeviceRequest) -> Mapping[str, str]:
-    """Return the class of a request, or of each of its alternatives, by name."""
     if request.exactly is not None:
         return {request.name: request.exactly.device_class_name}
     return {f"{request.name}/{each.name}": each.device_class_name for each in request.first_available}
@@ -234,7 +233,6 @@ def extended_claim_of(pod: Pod, claims: Iterable[ResourceClaim]) -> ResourceClai
 
 
 def with_requests(claim: ResourceClaim, requests: tuple[DeviceRequest, ...]) -> ResourceClaim:
-    """Return the claim with the requests for one node."""
     return replace(claim, spec=ResourceClaimSpec(DeviceClaim(requests)))
 
 
@@ -328,7 +326,6 @@ def extended_names(pod: PodInfo) -> list[str]:
 
 
 def lacks_offers(pod: PodInfo, nodes: NodeColumns) -> bool:
-    """Return whether the pod requests an extended resource that no node offers."""
     return any(nodes.resources.find(name) is None for name in extended_names(pod))
 
 
@@ -342,7 +339,6 @@ def served_amounts(pod: PodInfo, devices: DeviceIndex) -> dict[str, int]:
 
 
 def has_binding_conditions(claim: ResourceClaim) -> bool:
-    """Return whether a device of the claim's allocation has binding conditions."""
     return any(result.binding_conditions for result in _results(claim))
 
 
@@ -391,7 +387,6 @@ def _device_status(claim: ResourceClaim, result: DeviceRequestResult) -> Allocat
 
 
 def skips_operations(allocation: AllocationResult) -> bool:
-    """Return whether an allocation has a device for which the kubelet skips operations."""
     for result in allocation.devices.results:  # noqa: SIM110 - called for every allocated claim of every attempt
         if result.skip_node_operations:
             return True

@@ -118,7 +118,6 @@ def after_pod_change(pod: Pod, old: object | None, new: object | None) -> Hint:
 
 def after_pod_growth(pod: Pod, old: object | None, new: object | None) -> Hint:
     """Return whether a pod that was scaled up concerns ``pod``: a resize that fitted on their node may fit no more."""
-    del old
     if not isinstance(new, Pod):
         return Hint.QUEUE
     return Hint.QUEUE if pod.has_deferred_resize and not _is_elsewhere(new, pod) else Hint.SKIP
@@ -136,7 +135,6 @@ class FitHints:
         self._handle = handle
 
     def registrations(self) -> tuple[EventRegistration, ...]:
-        """Return the events with their hints."""
         node = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_ALLOCATABLE)
         device_class = ClusterEvent(Resource.DEVICE_CLASS, Action.ADD | Action.UPDATE)
         return (
@@ -223,13 +221,11 @@ class FitScorer:
         self._device_uses = DeviceUses()
 
     def demand(self, pod: PodInfo) -> Demand:
-        """Return the scored requests of a pod, per resource."""
         requests = _scored_requests(pod)
         amounts = tuple(_amount(requests, resource.name) for resource in self._resources)
         return Demand(self._resources, amounts, nonzero=True)
 
     def counts_devices(self, pod: PodInfo, nodes: NodeColumns) -> bool:
-        """Return whether scores of a pod depend on devices."""
         return bool(nodes.devices.classes) and is_served_by_devices(self.demand(pod), nodes)
 
     def score(self, demand: Demand, nodes: NodeColumns, rows: Rows) -> Scores:
@@ -297,7 +293,6 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, SumsFilter, PreScorePlugin
     normalization = Normalization.NONE
 
     def __init__(self, args: NodeResourcesFitArgs, handle: Handle) -> None:
-        """Prepare the scoring strategy."""
         super().__init__(args, handle)
         self._ignored = frozenset(args.ignored_resources)
         self._ignored_groups = frozenset(args.ignored_resource_groups)
@@ -322,20 +317,16 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, SumsFilter, PreScorePlugin
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
         """Store the pod's requests. Never skips: a pod without requests still uses a pod slot."""
-        del nodes
         state.write(_FIT_KEY, self._fit_demand(pod))
         return CONTINUE
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
         """Reject rows without enough free resources; see :mod:`.filtering`."""
-        del pod
         if self._free.nodes is not nodes:
             self._free = FreeColumns(nodes)
         return state.read(_FIT_KEY).codes(self._free, rows)
 
     def filter_sums(self, state: CycleState, pod: PodInfo, sums: RowSums) -> Codes | None:
-        """Filter rows by sums."""
-        del pod
         return state.read(_FIT_KEY).codes_of_sums(sums)
 
     def filter_row(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, row: int) -> int:
@@ -351,13 +342,10 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, SumsFilter, PreScorePlugin
         return demand.explain(code)
 
     def shortages(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, row: int) -> tuple[Shortage, ...]:
-        """Return all insufficient resources of a row, including pod slots."""
-        del state
         return self._fit_demand(pod).shortages(nodes, row)
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Status:
         """Store the pod's requests; never skips, because every pod counts."""
-        del nodes, rows
         state.write(_SCORE_KEY, self._scorer.demand(pod))
         return SUCCESS
 

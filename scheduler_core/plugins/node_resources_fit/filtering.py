@@ -46,7 +46,6 @@ class FreeColumns(RowCache):
     __slots__ = ("_free", "_least")
 
     def __init__(self, nodes: NodeColumns) -> None:
-        """Create an empty cache."""
         super().__init__(nodes)
         self._free: dict[int, NDArray[np.int64]] = {}
         self._least: dict[int, int] = {}
@@ -188,7 +187,6 @@ class FitDemand:
         return code
 
     def codes_of_sums(self, sums: RowSums) -> Codes | None:
-        """Return the codes of rows with these sums."""
         full = sums.pod_count >= sums.allowed_pods
         capacities = [sums.allocatable[column] for column, _ in self.amounts]
         free = [
@@ -323,7 +321,6 @@ class ResizeDemand(FitDemand):
         return codes
 
     def code_of_row(self, nodes: NodeColumns, row: int) -> int | None:
-        """Return the code of one row, as :meth:`FitDemand.code_of_row` does."""
         return self._own_code(nodes) if row == self._own.row else super().code_of_row(nodes, row)
 
     def shortages(self, nodes: NodeColumns, row: int) -> tuple[Shortage, ...]:

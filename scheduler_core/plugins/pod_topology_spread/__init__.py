@@ -182,7 +182,6 @@ class SpreadScoring(Struct, frozen=True):
     needs_all_keys: bool
 
     def preferred(self, constraints: Constraints, inclusion: NodeInclusion) -> PreferredSpread:
-        """Compute the weights of the domains of each constraint."""
         nodes = self.nodes
         ignored = self._ignored(constraints) if self.needs_all_keys else None
         counted = inclusion.counted_ids(self.pod, nodes, constraints, all_keys=self.needs_all_keys)
@@ -347,20 +346,15 @@ class PodTopologySpread(PreFilterPlugin, PreFilterExtensions, FilterPlugin, PreS
         return () if spread is None else tuple(spread_details(spread, pod, nodes, row, self._inclusion))
 
     def add_pod(self, state: CycleState, pod: PodInfo, added: PodInfo, nodes: NodeColumns, row: int) -> Status:
-        """Add ``added`` to the counts."""
-        del nodes
         state.read(REQUIRED).count(pod, added, row, 1)
         return SUCCESS
 
     def remove_pod(self, state: CycleState, pod: PodInfo, removed: PodInfo, nodes: NodeColumns, row: int) -> Status:
-        """Subtract ``removed`` from the counts."""
-        del nodes
         state.read(REQUIRED).count(pod, removed, row, -1)
         return SUCCESS
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
         """Reject rows without a topology key, and rows whose domain would exceed the skew."""
-        del pod, nodes
         return state.read(REQUIRED).codes(rows)
 
     # -- scoring ------------------------------------------------------------------------------------------------
@@ -380,10 +374,8 @@ class PodTopologySpread(PreFilterPlugin, PreFilterExtensions, FilterPlugin, PreS
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Scores:
         """Return the weighted number of matching pods in the row's domains, int64 per row; lower is better."""
-        del pod, nodes, rows
         return state.read(PREFERRED).raw()
 
     def normalize(self, state: CycleState, pod: PodInfo, raw: Scores) -> Scores:
         """Invert the scores to 0..100; ignored rows get 0."""
-        del pod
         return state.read(PREFERRED).normalized(raw)

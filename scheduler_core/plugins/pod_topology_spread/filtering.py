@@ -192,7 +192,6 @@ SYSTEM_DEFAULTS = (
 
 
 def is_system_defaulted(args: PodTopologySpreadArgs) -> bool:
-    """Return whether the system defaults apply."""
     return args.defaulting_type == "System"
 
 
@@ -216,7 +215,6 @@ def constraints_of(args: PodTopologySpreadArgs) -> tuple[TopologySpreadConstrain
 def default_constraints(
     defaults: Sequence[TopologySpreadConstraint], pod: Pod, workloads: WorkloadIndex, action: str
 ) -> Constraints:
-    """Return the default constraints with one action for a pod."""
     constraints = compiled(defaults, {}, action)
     if not constraints:
         return ()
@@ -262,7 +260,6 @@ class DomainSkew:
         self._codes: Codes | None = None
 
     def clone(self) -> DomainSkew:
-        """Return a copy for a dry run."""
         copy = object.__new__(DomainSkew)
         copy.constraint = self.constraint
         copy.table = self.table.clone()
@@ -311,13 +308,11 @@ class RequiredSpread:
 
     @classmethod
     def of(cls, pod: PodInfo, nodes: NodeColumns, constraints: Constraints, inclusion: NodeInclusion) -> RequiredSpread:
-        """Count the pods for the constraints of a pod."""
         ids = inclusion.counted_ids(pod, nodes, constraints, all_keys=True)
         pairs = zip(constraints, ids, strict=True)
         return cls(tuple(DomainSkew(constraint, pod, nodes, counted) for constraint, counted in pairs))
 
     def clone(self) -> RequiredSpread:
-        """Return a copy for a dry run."""
         return RequiredSpread(tuple(skew.clone() for skew in self.skews))
 
     def count(self, pod: PodInfo, other: PodInfo, row: int, sign: int) -> None:

@@ -72,7 +72,6 @@ _CHANGED = Action.ADD | Action.UPDATE
 
 
 def registrations() -> tuple[EventRegistration, ...]:
-    """Return the events with their hints."""
     return (
         EventRegistration(ClusterEvent(Resource.STORAGE_CLASS, _CHANGED), after_class_change),
         EventRegistration(ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, _CHANGED), after_claim_change),
@@ -86,7 +85,6 @@ def registrations() -> tuple[EventRegistration, ...]:
 
 def after_class_change(pod: Pod, old: object | None, new: object | None) -> Hint:
     """Queue if a class was added, or its allowed topologies changed."""
-    del pod
     if not isinstance(old, StorageClass) or not isinstance(new, StorageClass):
         return Hint.QUEUE
     return Hint.SKIP if old.allowed_topologies == new.allowed_topologies else Hint.QUEUE
@@ -94,7 +92,6 @@ def after_class_change(pod: Pod, old: object | None, new: object | None) -> Hint
 
 def after_claim_change(pod: Pod, old: object | None, new: object | None) -> Hint:
     """Queue if the pod uses the claim."""
-    del old
     if not isinstance(new, PersistentVolumeClaim):
         return Hint.QUEUE
     return Hint.QUEUE if new.key in {claim.key for claim in volumes_of(pod).claims} else Hint.SKIP
@@ -102,7 +99,6 @@ def after_claim_change(pod: Pod, old: object | None, new: object | None) -> Hint
 
 def after_csi_node_change(pod: Pod, old: object | None, new: object | None) -> Hint:
     """Queue if a CSINode was added, or the plugins that are migrated to its drivers changed."""
-    del pod
     if not isinstance(old, CsiNode) or not isinstance(new, CsiNode):
         return Hint.QUEUE
     before, after = (each.metadata.annotations.get(MIGRATED_PLUGINS, "") for each in (old, new))
@@ -121,7 +117,6 @@ def after_driver_update(pod: Pod, old: object | None, new: object | None) -> Hin
 
 def after_capacity_change(pod: Pod, old: object | None, new: object | None) -> Hint:
     """Queue if a capacity was added, or its largest volume size grew."""
-    del pod
     if not isinstance(old, CsiStorageCapacity) or not isinstance(new, CsiStorageCapacity):
         return Hint.QUEUE
     before, after = old.volume_limit, new.volume_limit
@@ -131,7 +126,6 @@ def after_capacity_change(pod: Pod, old: object | None, new: object | None) -> H
 
 
 def storage_details(claims: PodClaims, nodes: NodeColumns, row: int, code: int) -> Iterator[str]:
-    """Yield what the node of a row lacks."""
     node, storage = nodes.nodes[row], nodes.storage
     labels, name = (dict[str, str](), "") if node is None else (node.metadata.labels, node.metadata.name)
     if code & (OUT_OF_REACH | NO_VOLUME):
@@ -225,7 +219,6 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin, 
     args_model = VolumeBindingArgs
 
     def __init__(self, args: Any, handle: Handle) -> None:
-        """Store the args and the handle."""
         super().__init__(args, handle)
         self._args: VolumeBindingArgs = args if args is not None else _DEFAULT_ARGS
         self._evaluator: NodeEvaluator | None = None
@@ -233,7 +226,6 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin, 
 
     def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
         """Return a check that always holds for a pod without claims, None for any other."""
-        del nodes
         return None if pod.volumes.claims else always
 
     def events_to_register(self) -> Sequence[EventRegistration]:
@@ -266,7 +258,6 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin, 
             UndecidedRowsError: A volume cannot be translated for its CSI driver on some of the rows.
             SelectorError: The selector of a claim is invalid.
         """
-        del pod
         attempt = state.read(_ATTEMPT)
         if attempt.claims is None:
             return None
@@ -282,13 +273,10 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin, 
         return codes
 
     def decode(self, state: CycleState, pod: PodInfo, code: int) -> Status:
-        """Return all reasons that are set in ``code``."""
-        del state, pod
         return unresolvable(*(reason for bit, reason in REASONS if code & bit))
 
     def details(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, row: int) -> tuple[str, ...]:
         """Return amounts, the storage capacities of the node, and the topology of bound volumes."""
-        del pod
         attempt = state.get(_ATTEMPT)
         if attempt is None or attempt.claims is None or attempt.evaluation is None:
             return ()
@@ -298,13 +286,11 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin, 
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Status:
         """Return Skip unless claims are to be bound with the pod."""
-        del pod, nodes, rows
         claims = state.read(_ATTEMPT).claims
         return SUCCESS if claims is not None and claims.delayed else SKIP
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Scores:
         """Return int64 per row, 0 to 100: by default the higher, the more storage remains free."""
-        del pod
         evaluation = state.read(_ATTEMPT).evaluation
         if evaluation is None:
             return np.zeros(len(nodes.alive[rows]), dtype=np.int64)
@@ -331,15 +317,12 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin, 
         return SUCCESS
 
     def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
-        """Restore what was assumed."""
-        del pod, node_name
         attempt = state.get(_ATTEMPT)
         if attempt is not None and attempt.reserved is not None:
             restore(self.handle.nodes.storage, attempt.reserved)
 
     def pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
         """Return Skip if all claims are bound already."""
-        del pod
         attempt = state.read(_ATTEMPT)
         if attempt.is_all_bound:
             return SKIP

@@ -50,7 +50,6 @@ class NodeVolumes(Struct):
 
 
 def decided_volumes(evaluation: Evaluation, row: int) -> NodeVolumes:
-    """Return what the filter decided for a row."""
     decided = NodeVolumes(provisions=list(evaluation.preselected))
     for claim, assigned in zip(evaluation.matched, evaluation.assigned, strict=True):
         number = int(assigned[row])

@@ -133,7 +133,6 @@ def claims_of_pod(pod: PodInfo, storage: StorageIndex) -> PodClaims:
 
 
 def are_bound(pod: PodInfo, storage: StorageIndex) -> bool:
-    """Return whether every claim of the pod is fully bound."""
     for reference in pod.volumes.claims:
         claim = storage.claims.current(reference.key)
         if claim is None or not claim.is_fully_bound:

@@ -183,7 +183,6 @@ class ClaimTable:
         return len(self._claims)
 
     def get(self, key: str) -> ResourceClaim | None:
-        """Return the claim of a key, ``namespace/name``."""
         return self._claims.get(key)
 
     def assign(self, claim: ResourceClaim) -> bool:
@@ -214,7 +213,6 @@ class ClaimTable:
         return True
 
     def for_resources_of(self, owner_uid: str) -> tuple[ResourceClaim, ...]:
-        """Return the claims with the annotation of claims for extended resources that an owner has."""
         return tuple(self._for_resources.get(owner_uid, {}).values())
 
     def _unindex(self, stored: ResourceClaim) -> None:
@@ -276,7 +274,6 @@ class DeviceIndex:
                 self.hardware.inventory.put_taint_rule(shown)
 
     def remove(self, gone: DeviceObject) -> None:
-        """Remove an object."""
         match gone:
             case ResourceClaim():
                 # The devices first, in each of these methods: a change that raises is repeated, and finds the claim.
@@ -372,7 +369,6 @@ class DeviceIndex:
         return self._in_flight.get(uid)
 
     def in_flight_of(self, pod_uid: str) -> list[InFlightAllocation]:
-        """Return the allocations in flight that a pod is reserved with."""
         return [held for held in self._in_flight.values() if pod_uid in held.sharers]
 
     def report_freed(self, held: Iterable[InFlightAllocation]) -> None:
@@ -520,7 +516,6 @@ class DeviceUse(Struct):
 
 
 def newest_slices(slices: Iterable[PooledSlice]) -> dict[PoolKey, list[PooledSlice]]:
-    """Return the slices of the newest generation of each pool."""
     pools: dict[PoolKey, list[PooledSlice]] = {}
     for each in slices:
         found = pools.setdefault(each.pool_key, [])

@@ -129,7 +129,6 @@ class TermCounts:
             rows.clear()
 
     def resize(self, capacity: int) -> None:
-        """Set the capacity of the columns."""
         self._capacity = capacity
         if self._column is not None:
             self._column = _grown(self._column, capacity)
@@ -255,7 +254,6 @@ class PodIndex:
         return counts
 
     def matching_terms(self, kind: TermKind, info: PodInfo) -> Iterator[TermCounts]:
-        """Yield the terms of one kind, of scheduled pods, that match ``info``."""
         meta = info.pod.metadata
         namespace_labels = self.namespaces.get(meta.namespace)
         known = namespace_labels if namespace_labels is not None else {}

@@ -29,13 +29,11 @@ class HostPortIndex:
         self._hidden: set[tuple[int, HostPort]] = set()
 
     def add(self, row: int, ports: tuple[HostPort, ...]) -> None:
-        """Add the ports of a pod that was added to ``row``."""
         for protocol, port, address in ports:
             holders = self._use.setdefault((protocol, port), {}).setdefault(address, {})
             holders[row] = holders.get(row, 0) + 1
 
     def remove(self, row: int, ports: tuple[HostPort, ...]) -> None:
-        """Remove the ports of a pod that was removed from ``row``."""
         for protocol, port, address in ports:
             by_address = self._use[protocol, port]
             holders = by_address[address]
@@ -49,7 +47,6 @@ class HostPortIndex:
                 holders[row] -= 1
 
     def clear_pods(self) -> None:
-        """Remove the ports of all pods."""
         self._use.clear()
 
     def hide(self, row: int, ports: Iterable[HostPort]) -> None:
@@ -111,12 +108,10 @@ class ImageState:
         return self._array
 
     def add(self, row: int) -> None:
-        """Add the row of a node that has the image."""
         self.rows.add(row)
         self._array = None
 
     def discard(self, row: int) -> None:
-        """Remove the row of a node that no longer has the image."""
         self.rows.discard(row)
         self._array = None
 
@@ -135,7 +130,6 @@ class ImageIndex:
         return self._states.get(name)
 
     def add_node(self, row: int, images: Iterable[ContainerImage]) -> None:
-        """Add the images of a node."""
         for image in images:
             self.version += 1
             for name in image.names:
@@ -151,12 +145,10 @@ class ImageIndex:
                 state.discard(row)
 
     def drop_unused(self) -> None:
-        """Drop the images that no node has."""
         self._states = {name: state for name, state in self._states.items() if state.rows}
         self.version += 1
 
     def remove_node(self, row: int, images: Iterable[ContainerImage]) -> None:
-        """Remove the images of a node."""
         for image in images:
             self.version += 1
             for name in image.names:
@@ -187,7 +179,6 @@ class PriorityCounts:
         self._columns: dict[int, _Column] = {}
 
     def resize(self, capacity: int) -> None:
-        """Set the capacity of the columns."""
         self._capacity = capacity
         for column in self._columns.values():
             grown = np.zeros(capacity, dtype=np.int32)
@@ -195,7 +186,6 @@ class PriorityCounts:
             column.rows = grown
 
     def add(self, row: int, priority: int) -> None:
-        """Count a pod of this priority that was added to ``row``."""
         column = self._columns.get(priority)
         if column is None:
             column = self._columns[priority] = _Column(self._capacity)
@@ -203,7 +193,6 @@ class PriorityCounts:
         column.total += 1
 
     def remove(self, row: int, priority: int) -> None:
-        """Count a pod of this priority that was removed from ``row``."""
         column = self._columns[priority]
         column.rows[row] -= 1
         column.total -= 1
@@ -211,7 +200,6 @@ class PriorityCounts:
             del self._columns[priority]
 
     def clear_pods(self) -> None:
-        """Remove all pods."""
         self._columns.clear()
 
     def below(self, priority: int, rows: NDArray[np.intp]) -> NDArray[np.bool_]:

@@ -60,19 +60,16 @@ class NamespaceLabels:
         return self._labels.get(namespace)
 
     def selected(self, selector: LabelMatcher) -> frozenset[str]:
-        """Return the known namespaces whose labels ``selector`` matches."""
         if selector.nothing:
             return frozenset()
         return frozenset(name for name, labels in self._labels.items() if selector.matches(labels))
 
     def assign(self, namespace: str, labels: Mapping[str, str]) -> None:
-        """Set the labels of a namespace."""
         if self._labels.get(namespace) != labels:
             self._labels[namespace] = labels
             self.version += 1
 
     def remove(self, namespace: str) -> None:
-        """Remove a namespace."""
         if self._labels.pop(namespace, None) is not None:
             self.version += 1
 
@@ -92,18 +89,15 @@ class LabelBuckets(Generic[T]):
         self._any: dict[T, None] = {}
 
     def __bool__(self) -> bool:
-        """Return whether there are objects."""
         return bool(self._any or self._by_pair)
 
     def add(self, selector: LabelMatcher, thing: T) -> None:
-        """Add an object."""
         if selector.nothing:
             return
         pair = required_pair(selector)
         (self._any if pair is None else self._by_pair.setdefault(pair, {}))[thing] = None
 
     def remove(self, selector: LabelMatcher, thing: T) -> None:
-        """Remove an object."""
         if selector.nothing:
             return
         pair = required_pair(selector)
@@ -209,7 +203,6 @@ class WorkloadIndex:
         self._known: dict[_LookupKey, LabelMatcher] = {}
 
     def assign(self, workload: Workload) -> None:
-        """Add or replace a workload."""
         key = _key(workload)
         selector = workload.spec.selector
         if key in self._selectors and self._selectors[key] == selector:
@@ -225,7 +218,6 @@ class WorkloadIndex:
             raise
 
     def remove(self, workload: Workload) -> None:
-        """Remove a workload."""
         key = _key(workload)
         if key in self._selectors:
             self._file_service(key, add=False)
@@ -357,7 +349,6 @@ class DisruptionBudgets:
         return known[1]
 
     def assign(self, budget: PodDisruptionBudget) -> None:
-        """Add or replace a budget."""
         meta, status = budget.metadata, budget.status
         compiled = DisruptionBudget(
             meta.name, _selector(budget), status.disruptions_allowed, frozenset(status.disrupted_pods)

@@ -73,7 +73,6 @@ class ObjectTable(Generic[T]):
         return len(self._shown)
 
     def get(self, key: str) -> T | None:
-        """Return the object of the API server."""
         return self._shown.get(key)
 
     def current(self, key: str) -> T | None:
@@ -95,7 +94,6 @@ class ObjectTable(Generic[T]):
         return old
 
     def remove(self, key: str) -> T | None:
-        """Remove an object, and its assumed version."""
         self._assumed.pop(key, None)
         self.version += 1
         return self._shown.pop(key, None)
@@ -173,7 +171,6 @@ class StorageIndex:
     def __init__(
         self, row_of: Callable[[str], int], steps: StepCounter, pods: Sequence[Mapping[str, PodInfo]] = ()
     ) -> None:
-        """Create an empty index."""
         self._pods = pods
         self.volumes: ObjectTable[PersistentVolume] = ObjectTable()
         self.claims: ObjectTable[PersistentVolumeClaim] = ObjectTable()
@@ -206,7 +203,6 @@ class StorageIndex:
         return sorted(found, key=lambda known: (known.size, known.volume.metadata.name))
 
     def capacities_of(self, class_name: str) -> Iterable[CsiStorageCapacity]:
-        """Return the storage capacities that drivers report for a class."""
         return self._capacities_of.get(class_name, {}).values()
 
     def capacities_reaching(self, class_name: str, labels: Mapping[str, str]) -> list[CsiStorageCapacity]:
@@ -257,7 +253,6 @@ class StorageIndex:
                     self.use.attachment_changed(key)
 
     def remove(self, gone: StorageObject) -> None:
-        """Remove an object."""
         key = object_key(gone.metadata)
         with self._repaired():
             match gone:
@@ -341,7 +336,6 @@ class StorageIndex:
         self.claims.restore(changed.key, changed)
 
     def _index_volume(self, name: str) -> None:
-        """Update the indexes of a volume."""
         old = self._known.pop(name, None)
         if old is not None:
             self._drop_volume(old)

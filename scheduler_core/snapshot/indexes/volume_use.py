@@ -93,7 +93,6 @@ class VolumeUse:
     # -- reading ------------------------------------------------------------------------------------------------
 
     def is_claim_mounted(self, key: str) -> bool:
-        """Return whether a pod on a node uses the claim."""
         self._apply()
         return key in self._mounted
 
@@ -116,7 +115,6 @@ class VolumeUse:
         return found
 
     def rows_with(self, volume: CsiVolume) -> list[int]:
-        """Return the rows where a pod uses the volume."""
         self._apply()
         holders = self._holders.get(volume)
         return [] if holders is None else list(holders.pods)
@@ -139,11 +137,9 @@ class VolumeUse:
     # -- pods ---------------------------------------------------------------------------------------------------
 
     def add_pod(self, row: int, volumes: PodVolumes) -> None:
-        """Add the volumes of a pod that was added to ``row``."""
         self._change(row, volumes, 1)
 
     def remove_pod(self, row: int, volumes: PodVolumes) -> None:
-        """Remove the volumes of a pod that was removed from ``row``."""
         self._change(row, volumes, -1)
 
     def _change(self, row: int, volumes: PodVolumes, sign: int) -> None:
@@ -217,7 +213,6 @@ class VolumeUse:
     # -- storage objects ----------------------------------------------------------------------------------------
 
     def claim_changed(self, key: str) -> None:
-        """Handle an addition, change or removal of a claim."""
         rows = self._claims.get(key)
         if rows is None:
             return
@@ -288,7 +283,6 @@ class VolumeUse:
             _discard(self._depends, dependency, key)
 
     def _resolve(self, key: str) -> tuple[CsiVolume | None, tuple[_Object, ...]]:
-        """Return the volume of a claim, and the objects that it depends on."""
         claim = self._storage.claims.get(key)
         if claim is None:
             return None, ()
