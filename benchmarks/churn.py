@@ -25,12 +25,7 @@ class Month(msgspec.Struct, frozen=True):
     """Result of one month.
 
     Attributes:
-        month: Its number, from 1.
-        pods: Number of attempted pods.
-        rss_mib: Resident memory at its end, MiB.
         pod_us: CPU time per pod, µs, including all other work of the month.
-        taint_lists: Number of taint lists.
-        resources: Number of resource columns.
     """
 
     month: int

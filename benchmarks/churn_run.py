@@ -30,14 +30,9 @@ class ChurnRun:
     """One scheduler and its cluster.
 
     Args:
-        clock: Clock of the scheduler.
         nodes: Nodes at any time; half of them are replaced in a month.
         pods: Number of pods per month.
         options: Settings of the scheduler.
-        revisions: Whether the profile gets a new revision in every month.
-
-    Attributes:
-        scheduler: The scheduler.
     """
 
     def __init__(

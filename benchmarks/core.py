@@ -46,7 +46,6 @@ def sizes(text: str, occupied: int = 0) -> list[tuple[int, int]]:
 
     Args:
         text: Numbers of nodes with commas, each optionally with ``+`` and the number of bound pods.
-        occupied: Number of bound pods for sizes without one.
 
     Returns:
         Nodes and pods.
@@ -80,16 +79,7 @@ def _cases(arguments: argparse.Namespace) -> Iterator[tuple[Workload, Size]]:
 def run(
     planned: Iterator[tuple[Workload, Size]], known: Sequence[Measured], keep: Callable[[Measured], None]
 ) -> list[Measured]:
-    """Run the measurements that are not stored yet.
-
-    Args:
-        planned: All requested measurements.
-        known: Stored results.
-        keep: Called with each new result.
-
-    Returns:
-        Stored and new results.
-    """
+    """Run the measurements that are not stored yet."""
     results = list(known)
     done = {(each.workload, each.nodes, each.occupied, each.repetition) for each in known}
     for workload, size in planned:

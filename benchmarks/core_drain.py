@@ -42,16 +42,11 @@ class Measured:
     """Result of one backlog.
 
     Attributes:
-        workload: Name of the workload.
-        nodes: Number of nodes.
         pods: Timed attempts; a pod that preempts is attempted twice.
-        bound: Pods bound by these attempts.
         taken_in_us: CPU µs per pod for compiling and queueing it.
         decided_us: CPU µs per attempt from the pop to Reserve, or to the diagnosis.
         bound_us: CPU µs per bound pod for binding and confirming.
         occupied: Pods bound beforehand in addition to those of the workload.
-        repetition: Number of the repetition, from 1.
-        created: Pods to schedule.
         points: µs per pod by extension point, from the scheduler's own metrics.
         plugins: µs per run by ``point/plugin``, from the few cycles in which plugins are timed.
     """
@@ -80,10 +75,7 @@ class Size:
     """Size of a measurement.
 
     Attributes:
-        nodes: Number of nodes.
-        pods: Pods to schedule.
         occupied: Pods bound beforehand in addition to those of the workload.
-        repetition: Number of the repetition, from 1.
     """
 
     nodes: int
@@ -194,11 +186,6 @@ async def _drain(scheduler: Scheduler, cluster: MemoryCluster, *, churn: bool) -
 
 async def measure(workload: Workload, size: Size, profiler: AbstractContextManager[object] | None = None) -> Measured:
     """Schedule one backlog.
-
-    Args:
-        workload: The workload.
-        size: Its size.
-        profiler: Profiles the timed part; None for nothing.
 
     Raises:
         RuntimeError: The number of bound pods differs from that of the workload.

@@ -29,10 +29,6 @@ class Memory:
     """Memory of a cluster.
 
     Attributes:
-        nodes: Number of nodes.
-        pods: Number of bound pods.
-        node_kib: KiB per node, without pods.
-        pod_kib: KiB per bound pod.
         whole_mib: MiB of the whole process at the end.
     """
 

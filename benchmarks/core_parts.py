@@ -20,12 +20,7 @@ from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """Counts of one part.
-
-    Attributes:
-        seconds: Total time.
-        runs: Number of runs.
-    """
+    """Counts of one part."""
 
     seconds: float = 0.0
     runs: int = 0
@@ -63,8 +58,6 @@ def between(before: Mapping[str, Spent], after: Mapping[str, Spent], pods: int =
     """Return the difference between two readings.
 
     Args:
-        before: First reading.
-        after: Last reading.
         pods: Number of pods to divide by; 0 to divide by the number of runs.
 
     Returns:

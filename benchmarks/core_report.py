@@ -86,13 +86,7 @@ def growth(found: Sequence[Case]) -> Table:
 
 
 def parts(found: Sequence[Case], title: str, of: Callable[[Measured], Mapping[str, float]]) -> Table:
-    """Return the table of the times of extension points or plugins, by workload.
-
-    Args:
-        found: Cases of one size.
-        title: Title of the table.
-        of: Returns microseconds by name of one run.
-    """
+    """Return the table of the times of extension points or plugins, by workload."""
     table = Table(title=title)
     table.add_column("", no_wrap=True)
     for each in found:
@@ -124,8 +118,6 @@ def show(results: Sequence[Measured], memory: Sequence[Memory], parts_at: int) -
     """Print all tables that have results.
 
     Args:
-        results: The results.
-        memory: Results of memory.
         parts_at: Number of nodes of the cases whose extension points and plugins are shown.
     """
     console, found = Console(width=_WIDTH), cases(results)

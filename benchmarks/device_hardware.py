@@ -62,7 +62,6 @@ def partitions(nodes: int, counters: Document, devices: Iterable[Document]) -> O
     """Make a pool for each node: a slice of shared counters, and a slice of devices that consume them.
 
     Args:
-        nodes: Number of nodes.
         counters: Amount by counter of one set.
         devices: For each device, the amounts that it consumes.
     """
@@ -132,7 +131,6 @@ def claim(number: int, *requests: Document, **more: Any) -> tuple[str, Document]
     """Make a claim.
 
     Args:
-        number: Numbers its name.
         requests: The requests without names; they get the names ``gpu-N``.
         more: Further fields of ``spec.devices``.
     """
@@ -154,8 +152,6 @@ def allocated(nodes: int, claims: int, uses: Sequence[Sequence[Document]]) -> Ob
     """Make claims that are allocated devices of random nodes; their status is written after their creation.
 
     Args:
-        nodes: Number of nodes.
-        claims: Number of claims.
         uses: For each claim that fits on a node, in the order in which a node is filled, its devices: their names and
             the other fields of an allocation result.
     """

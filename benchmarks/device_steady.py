@@ -81,13 +81,8 @@ def _workload(
     """Make a workload.
 
     Args:
-        name: Name of the workload.
-        description: Description in the tables.
-        requests: Requests of the template.
         in_use: Number of claims that are allocated beforehand, given the number of nodes.
-        slices: Makes the slices of a number of nodes.
         uses: Devices of each claim that fits on a node.
-        constraints: Constraints of the template.
         in_flight: Maximum number of waiting pods; 0 for all at once.
     """
 

@@ -59,24 +59,13 @@ class Drain:
     """Result of one backlog.
 
     Attributes:
-        workload: Name of the workload.
-        nodes: Number of nodes.
-        pods: Number of pods in the backlog.
-        scheduler: Name of the scheduler.
-        repetition: Number of the repetition, from 1.
-        bound: Number of bound pods.
-        seconds: Time from the first binding to the last.
         told_seconds: Time from the first binding until as many Scheduled events as bindings were written.
-        events: Number of Scheduled events at the end.
         cpu_seconds: CPU time of the scheduler process, including start and first lists.
-        peak_rss_mib: Largest resident set of the process.
         requests: Requests that the API server handled in this time, without watches and requests of this process; with
             claims of templates, including those of kube-controller-manager.
-        wrong: Problems that the check of all placements found.
         first_cpu_seconds: ``cpu_seconds`` at the first bindings.
         first_bound: Number of bound pods at that time.
         busy: CPU seconds from the first bindings to the last, by process, and the elapsed time.
-        requests_by_kind: The requests by verb, resource and subresource.
     """
 
     workload: str
@@ -145,13 +134,7 @@ def drain(
     """Bind a backlog.
 
     Args:
-        cluster: The cluster.
-        workload: The workload.
-        scheduler: Name of the scheduler.
         size: Nodes, pods of the backlog, and number of the repetition.
-        profile_to: File for Bayplan's profile (cProfile); None for none.
-        start: Starts the scheduler with other settings; None for its defaults.
-        stopped: Called when the scheduler is stopped.
 
     Raises:
         TimeoutError: The pods were not bound in time.
@@ -204,18 +187,7 @@ class _Watch:
     """State of a run.
 
     Args:
-        plane: The control plane.
         processes: The scheduler, and other processes beside the servers whose load is measured.
-        turnover: Replaces bound pods; None if they stay.
-
-    Attributes:
-        times: Times in the audit log.
-        scheduled: Names of the Scheduled events in the last list.
-        requests: Number of requests of this object.
-        busy_first: Load at the first bindings.
-        busy_last: Load at the last bindings.
-        first_cpu_seconds: CPU time of the process at the first bindings.
-        first_bound: Number of the first bindings.
     """
 
     def __init__(self, plane: ControlPlane, processes: Sequence[Process], turnover: PodTurnover | None) -> None:

@@ -48,10 +48,6 @@ class Case:
     """A gang and its cluster.
 
     Attributes:
-        name: Name on the command line.
-        description: Description in the output.
-        cpu_milli: Request of a member, by its number.
-        topology: The domain that members share; None for none.
         free_nodes: Number of nodes without pods, given the number of members; None for all.
     """
 
@@ -82,15 +78,7 @@ CASES = (
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Result of one group cycle.
-
-    Attributes:
-        case: Name of the case.
-        nodes: Number of nodes.
-        members: Number of members, all of which are required.
-        cpu_seconds: CPU time of the group cycle.
-        wall_seconds: Wall-clock time of the group cycle.
-    """
+    """Result of one group cycle."""
 
     case: str
     nodes: int

@@ -58,16 +58,7 @@ def arguments_of(argv: Sequence[str] | None = None) -> argparse.Namespace:
 def run(
     arguments: argparse.Namespace, known: Sequence[GangDrain], keep: Callable[[GangDrain], None]
 ) -> list[GangDrain]:
-    """Run the measurements that are not stored yet.
-
-    Args:
-        arguments: Arguments of the command line.
-        known: Stored results.
-        keep: Called with each new result.
-
-    Returns:
-        Stored and new results.
-    """
+    """Run the measurements that are not stored yet."""
     drains = list(known)
     done = {(each.scheduler, each.backlog, each.live, each.repetition) for each in known}
     schedulers = [arguments.only] if arguments.only else [BAYPLAN, KUBE_SCHEDULER]

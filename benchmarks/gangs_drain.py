@@ -39,18 +39,10 @@ class GangDrain:
     """Result of one backlog.
 
     Attributes:
-        scheduler: Name of the scheduler.
-        backlog: The backlog.
-        bound: Number of bound pods.
         partial: Gangs of which only a part was bound at the end; there must be none.
         seconds: Time from the first binding to the last.
         cpu_seconds: CPU time of the scheduler process, including start and first lists.
-        peak_rss_mib: Largest resident set of the process.
-        attempts: Attempts to schedule gangs.
-        attempt_ms: Mean milliseconds of an attempt.
         algorithm_ms: Mean milliseconds of the search for nodes in an attempt.
-        longest_partial_ms: The longest time between the first and the last bind of one gang.
-        repetition: Number of the repetition, from 1.
         live: Whether the pods were created while the scheduler ran.
         first_cpu_seconds: ``cpu_seconds`` at the first bindings.
         first_bound: Number of bound pods at that time.
@@ -120,13 +112,6 @@ def drain(
     scheduler: str, backlog: GangBacklog, repetition: int, *, live: bool = False, profile_to: Path | None = None
 ) -> GangDrain:
     """Bind one backlog on a new control plane.
-
-    Args:
-        scheduler: Name of the scheduler.
-        backlog: The backlog.
-        repetition: Number of the repetition.
-        live: Whether pods are created while the scheduler runs, not before.
-        profile_to: File for Bayplan's profile (cProfile); None for none.
 
     Raises:
         TimeoutError: No pod was bound, or the run did not end in time.

@@ -30,7 +30,6 @@ class GroupAttempts:
     """Attempts to schedule gangs.
 
     Attributes:
-        count: Number of attempts with any result.
         mean_ms: Mean milliseconds of an attempt, without binding; None if there are none.
         algorithm_mean_ms: Mean milliseconds of the search for nodes in an attempt.
     """

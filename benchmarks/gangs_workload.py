@@ -26,8 +26,6 @@ class GangBacklog:
     """A backlog of gangs.
 
     Attributes:
-        nodes: Number of nodes.
-        gangs: Number of gangs.
         size: Number of members per gang, all of which are required.
     """
 
@@ -99,12 +97,7 @@ def gang_of(pod_name: str) -> str:
 
 
 def partial_gangs(pods: Iterable[Mapping[str, Any]], size: int) -> list[str]:
-    """Return the gangs that have some but not all of their members on nodes.
-
-    Args:
-        pods: The pods from the API server.
-        size: Members of each gang.
-    """
+    """Return the gangs that have some but not all of their members on nodes."""
     bound = Counter(gang_of(pod["metadata"]["name"]) for pod in pods if pod["spec"].get("nodeName"))
     return sorted(gang for gang, count in bound.items() if count != size)
 

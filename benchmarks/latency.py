@@ -46,14 +46,8 @@ class Latency:
     """Result of one run at one rate.
 
     Attributes:
-        scheduler: Name of the scheduler.
-        rate: Created pods per second.
-        pods: Number of counted pods.
         p50_ms: Median of the times from created to bound, milliseconds.
-        p99_ms: 99th percentile of these times, milliseconds.
         cpu_ms_per_pod: CPU time of the scheduler process per pod while pods were created, milliseconds.
-        nodes: Number of nodes.
-        repetition: Number of the repetition, from 1.
     """
 
     scheduler: str
@@ -89,10 +83,7 @@ def measure(cluster: PreparedCluster, scheduler: str, load: tuple[int, int, int]
     """Create pods for one scheduler, and measure their latency.
 
     Args:
-        cluster: The cluster.
-        scheduler: Name of the scheduler.
         load: Number of nodes, pods per second, and number of pods.
-        repetition: Number of the repetition.
 
     Raises:
         TimeoutError: Not all pods were bound.

@@ -25,10 +25,6 @@ class LineChart:
     """Content of a chart.
 
     Attributes:
-        title: Title of the chart.
-        description: Text below the title.
-        across: Name of the horizontal axis.
-        up: Name of the vertical axis.
         lines: Points (horizontal, vertical), all above zero, ascending, by the line's name.
     """
 
@@ -81,7 +77,6 @@ def apart(wanted: Sequence[float], least: float, lowest: float) -> list[float]:
 
     Args:
         wanted: Wanted positions, ascending, pixels.
-        least: Minimum distance.
         lowest: Maximum position, pixels.
     """
     found: list[float] = []

@@ -68,10 +68,8 @@ class Result(msgspec.Struct, frozen=True):
 
     Attributes:
         changes_per_second: Replaced pods per second; less than intended on a busy machine.
-        cpu_percent: CPU time of the process in percent of a core.
         page_percent: CPU time of building documents, in percent of a core.
         bytes_per_second: Bytes per second that one viewer received, after the first documents.
-        first_bytes: Bytes of the first documents.
         longest_ms: Maximum CPU time of one slice of building a document; a dry run is one slice.
     """
 
@@ -108,9 +106,7 @@ class World:
     """A cluster in memory with its scheduler and its page.
 
     Args:
-        nodes: Number of nodes.
         pods: Number of pods, a fifth of them pending.
-        viewers: Maximum number of viewers.
     """
 
     def __init__(self, nodes: int, pods: int, viewers: int) -> None:
@@ -262,11 +258,7 @@ async def _read(url: str, viewers: int, warm_up: float, seconds: float) -> tuple
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print a table and store the results.
-
-    Args:
-        arguments: The command line without the program's name; that of the process when None.
-    """
+    """Measure, print a table and store the results."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given[:1] == [_VIEWER]:
         found = asyncio.run(_read(given[1], int(given[2]), float(given[3]), float(given[4])))

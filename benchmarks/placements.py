@@ -19,17 +19,7 @@ Labels = Mapping[str, str]
 
 
 def violations(workload: Workload, nodes: Iterable[Document], pods: Sequence[Document], created: int) -> list[str]:
-    """Return the problems of a cluster after a run.
-
-    Args:
-        workload: The workload.
-        nodes: All nodes from the API server.
-        pods: All pods from the API server.
-        created: Number of pods in the backlog.
-
-    Returns:
-        One message per problem.
-    """
+    """Return the problems of a cluster after a run."""
     labels = {node["metadata"]["name"]: dict(node["metadata"]["labels"]) for node in nodes}
     placed = [pod for pod in pods if pod["spec"].get("nodeName")]
     own = [pod for pod in placed if pod["metadata"]["name"].startswith("pod-")]

@@ -26,10 +26,8 @@ class PodTurnover:
     Args:
         workload: The workload. For churn, half of the bound pods are deleted; with a number of pods in flight, all are
             deleted, and the next one is created for each.
-        pods: Pods of the backlog.
 
     Attributes:
-        requests: Requests so far, by kind.
         keeps_up: Whether each bound pod is replaced at once.
     """
 
@@ -45,7 +43,6 @@ class PodTurnover:
         """Replace pods.
 
         Args:
-            connection: Connection to the API server.
             bound: Names of the pods bound so far, in order.
         """
         last = len(bound) if self._workload.in_flight else len(bound) // 2

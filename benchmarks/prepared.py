@@ -40,7 +40,6 @@ class PreparedCluster:
     """Nodes and pods in files of etcd; a context manager that deletes the files at its end.
 
     Args:
-        nodes: Number of nodes.
         pods: Manifests of the pods; bound pods have ``spec.nodeName``.
         others: Other objects, each with the path of its collection; they are created before the pods.
     """
@@ -96,13 +95,7 @@ async def connected(plane: ControlPlane) -> ApiConnection:
 
 
 async def create_all(connection: ApiConnection, path: str, bodies: Iterable[bytes]) -> None:
-    """Create objects in order, with concurrent requests.
-
-    Args:
-        connection: Connection to the API server.
-        path: Path of the collection.
-        bodies: The objects.
-    """
+    """Create objects in order, with concurrent requests."""
     waiting = iter(bodies)
 
     async def create() -> None:

@@ -23,7 +23,6 @@ class Ratio:
 
     Attributes:
         ratio: Ratio of Bayplan's result to kube-scheduler's.
-        label: Both results as text.
         second: Second ratio, drawn as a thin bar below; 0 for none.
     """
 
@@ -37,7 +36,6 @@ class Column:
     """A column of bars.
 
     Attributes:
-        title: Metric of the column.
         description: Which direction is better, and the meaning of the thin bars.
     """
 
@@ -50,9 +48,6 @@ class RatioChart:
     """Content of a chart.
 
     Attributes:
-        title: Title of the chart.
-        description: Text below the title.
-        columns: Columns from left to right.
         rows: Names with a bar for each column; a row without bars is a heading.
     """
 

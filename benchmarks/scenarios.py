@@ -33,15 +33,7 @@ SCENARIOS = Path(__file__).resolve().parents[1] / "tests" / "cluster" / "scenari
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Results of one scenario.
-
-    Attributes:
-        scenario: Name of the scenario.
-        says: Description of the scenario.
-        reference: Outcome with kube-scheduler.
-        ours: Outcome with Bayplan.
-        differences: Differences of the outcomes.
-    """
+    """Results of one scenario."""
 
     scenario: str
     says: str
@@ -82,10 +74,7 @@ def compare_generated(seed: int, indices: range, pairs: int, directory: Path) ->
     """Run random scenarios with both schedulers, and store those that differ as files.
 
     Args:
-        seed: Seed of the scenarios.
-        indices: Numbers of the scenarios.
         pairs: Number of pairs of control planes that run in parallel.
-        directory: Directory of the files.
 
     Returns:
         Whether a scenario differs in all of its runs.

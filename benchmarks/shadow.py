@@ -40,7 +40,6 @@ class Result(msgspec.Struct, frozen=True):
 
     Attributes:
         budget: Budget of the shadow in percent; 0 for no shadow.
-        drain: Rate, CPU time and check of the placements.
         compared: Decisions that the shadow made.
         seconds: Time that the shadow used.
     """
@@ -52,11 +51,7 @@ class Result(msgspec.Struct, frozen=True):
 
 
 class _Shadowed:
-    """Starts Bayplan with a shadow, and reads the results of the shadow.
-
-    Args:
-        budget: Budget of the shadow in percent; 0 for no shadow.
-    """
+    """Starts Bayplan with a shadow, and reads the results of the shadow."""
 
     def __init__(self, budget: int) -> None:
         self._budget = budget

@@ -68,16 +68,9 @@ class Outcome:
     """Result of a soak test.
 
     Attributes:
-        plan: The planned load.
-        seconds: Duration of the load.
         settled_after: Seconds after which the growth of memory is measured.
         slope: Growth of the resident memory after this time, MiB per minute.
-        done: Number of actions by kind.
-        refused: Failed requests of the load.
         latencies: Seconds from creation or release to the binding: p50 and p99, by kind of pod.
-        log: Warnings and errors in the operator's log.
-        violations: Violated invariants at the end.
-        samples: Samples of the operator's metrics.
     """
 
     plan: Plan
@@ -98,12 +91,7 @@ class Outcome:
 
 
 def soak(plan: Plan, *, quiet: bool = False) -> Outcome:
-    """Run a soak test on its own control plane.
-
-    Args:
-        plan: The planned load.
-        quiet: Print no progress.
-    """
+    """Run a soak test on its own control plane."""
     with tempfile.TemporaryDirectory(prefix="soak-") as directory:
         policy, kwok_options = Path(directory) / "audit.yaml", Path(directory) / "kwok.yaml"
         policy.write_text(_AUDIT_POLICY)

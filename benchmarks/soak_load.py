@@ -44,11 +44,9 @@ class Plan:
     """Amount and duration of the load.
 
     Attributes:
-        seconds: Duration.
         rate: Pods created per second; the same number is deleted.
         nodes: Number of nodes; a tenth of them stay full for preemption.
         live: Maximum number of existing pods, without those of the full pool.
-        seed: Seed of the random actions.
     """
 
     seconds: float
@@ -70,7 +68,6 @@ class Counts:
     """Counts of the load.
 
     Attributes:
-        done: Number of actions by kind.
         refused: Failed requests, by error class.
         latencies: Seconds from creation, or from the removal of the gate, to the watch event of the binding, by kind of
             pod.
@@ -84,12 +81,7 @@ class Counts:
 class Load:
     """The load of one soak test; a sink of the pods' informer.
 
-    Args:
-        connection: Connection to the API server.
-        plan: Amount and duration.
-
     Attributes:
-        counts: Counts of the actions.
         all_bound: Set when the load has ended and no pod waits.
     """
 

@@ -24,15 +24,10 @@ class Sample:
 
     Attributes:
         seconds: Time since the load began.
-        rss_mib: Resident memory.
-        cpu_seconds: CPU time so far.
         queues: Waiting pods, by queue.
-        cache_pods: Pods in its cache.
         assumed_pods: Assumed pods among them.
-        informer_pods: Pods in its informer.
         live: Existing pods by the count of the load.
         scheduled: Number of attempts that ended in a binding.
-        errors: Number of attempts that ended in an error.
     """
 
     seconds: float
@@ -48,13 +43,7 @@ class Sample:
 
 
 def take(port: int, seconds: float, live: int) -> Sample:
-    """Read the operator's metrics.
-
-    Args:
-        port: Port of the metrics.
-        seconds: Time since the load began.
-        live: Existing pods.
-    """
+    """Read the operator's metrics."""
     with urllib.request.urlopen(f"http://{LOOPBACK}:{port}/metrics", timeout=10) as answer:
         text = answer.read().decode()
     values: dict[str, list[tuple[dict[str, str], float]]] = {}
@@ -83,7 +72,6 @@ def rss_slope(samples: Sequence[Sample], after_seconds: float) -> float | None:
     """Fit a line through the resident memory.
 
     Args:
-        samples: Samples in order of time.
         after_seconds: Earlier samples are ignored, because caches and pools fill.
 
     Returns:
@@ -104,7 +92,6 @@ class Trouble:
 
     Attributes:
         counts: Number of lines by level, and of tracebacks.
-        examples: The first few of these lines.
     """
 
     counts: dict[str, int]
@@ -112,12 +99,7 @@ class Trouble:
 
 
 def read_trouble(log: Path, most: int = 10) -> Trouble:
-    """Read an operator's log.
-
-    Args:
-        log: The file.
-        most: Maximum number of examples.
-    """
+    """Read an operator's log."""
     counts = {"WARNING": 0, "ERROR": 0, "Traceback": 0}
     examples: list[str] = []
     with log.open() as lines:

@@ -54,14 +54,9 @@ class Startup:
     """Result of one start.
 
     Attributes:
-        scheduler: Name of the scheduler.
         seconds: Time from the start of the process to the first binding.
         cpu_seconds: CPU time until a few seconds after the first binding.
         peak_rss_mib: Largest resident set until then.
-        nodes: Number of nodes.
-        pods: Number of bound pods.
-        repetition: Number of the repetition, from 1.
-        first_cpu_seconds: CPU time at the first binding.
     """
 
     scheduler: str
@@ -79,11 +74,7 @@ class Takeover:
     """Result of one takeover.
 
     Attributes:
-        signal: Signal that ended the leader.
         seconds: Longest time without a bind after the signal.
-        nodes: Number of nodes.
-        pods: Number of bound pods.
-        repetition: Number of the repetition, from 1.
     """
 
     signal: str
@@ -112,10 +103,7 @@ def measure(cluster: PreparedCluster, scheduler: str, size: tuple[int, int], rep
     """Start one scheduler.
 
     Args:
-        cluster: The cluster.
-        scheduler: Name of the scheduler.
         size: Nodes and pods of the cluster.
-        repetition: Number of the repetition.
 
     Raises:
         TimeoutError: The scheduler bound no pod.
@@ -142,10 +130,8 @@ def takeover(cluster: PreparedCluster, by: str, size: tuple[int, int], repetitio
     """End the leader of two Bayplan processes.
 
     Args:
-        cluster: The cluster.
         by: SIGTERM or SIGKILL.
         size: Nodes and pods of the cluster.
-        repetition: Number of the repetition.
 
     Raises:
         TimeoutError: The standby bound no pod.
@@ -231,8 +217,6 @@ def run(size: tuple[int, int], repetitions: int, folder: Path) -> Results:
 
     Args:
         size: Nodes, and bound pods.
-        repetitions: Repetitions of each measurement.
-        folder: Folder of the two files.
     """
     starts, takeovers = ResultLines(folder / "starts.jsonl", Startup), ResultLines(folder / "takeovers.jsonl", Takeover)
     known = Results(starts.read(), takeovers.read())

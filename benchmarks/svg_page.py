@@ -36,7 +36,6 @@ class Font:
         size: Size in pixels.
         anchor: Alignment at the position: start, middle or end.
         colour: One of :data:`COLOURS`.
-        weight: Normal or bold.
     """
 
     size: int = 12
@@ -53,8 +52,6 @@ class Page:
     """A drawing to which elements are added.
 
     Attributes:
-        width: Width in pixels.
-        height: Height in pixels.
         title: Description for screen readers.
     """
 

@@ -27,7 +27,6 @@ class VectorCounts:
 
     Attributes:
         long: Minimum number of elements of a vector operation.
-        operations: Number of vector operations.
         elements: Number of processed elements, including those of shorter arrays.
         allocated: Bytes of created arrays.
     """

@@ -31,14 +31,7 @@ def node(number: int) -> Document:
 
 
 def pod(number: int, spec: Document | None = None, *, cpu_milli: int = 100, memory_mib: int = 200) -> Document:
-    """Make a pod.
-
-    Args:
-        number: Number in the name.
-        spec: Further fields of the spec.
-        cpu_milli: Requested CPU in millicores.
-        memory_mib: Requested memory in MiB.
-    """
+    """Make a pod."""
     requests = {"cpu": f"{cpu_milli}m", "memory": f"{memory_mib}Mi"}
     container = {"name": "main", "image": "registry.k8s.io/pause:3.10", "resources": {"requests": requests}}
     return {

@@ -78,9 +78,6 @@ class Workload:
     """A backlog and its cluster.
 
     Attributes:
-        name: Name on the command line.
-        description: Description in tables.
-        pod: Makes a pod by its number.
         before: Makes the bound pods, given the numbers of nodes and pods.
         others: Makes the other objects, each with the path of its collection, given the same numbers.
         bound_of: Number of pods that are bound at the end, given the number of pods.

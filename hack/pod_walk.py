@@ -42,11 +42,7 @@ _NODES, _PODS, _WARM = 500, 400, 60
 
 @dataclass(slots=True)
 class Walk:
-    """Calls, in their order.
-
-    Attributes:
-        steps: File and function of each call.
-    """
+    """Calls, in their order."""
 
     steps: list[tuple[str, str]] = field(default_factory=list)
 

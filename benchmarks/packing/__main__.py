@@ -69,13 +69,7 @@ def run(
     """Run the replays that are not stored yet.
 
     Args:
-        trace: The trace.
-        arguments: The command line.
         known: Outcomes of earlier runs; those of other nodes or arrivals are ignored.
-        keep: Called with each new outcome.
-
-    Returns:
-        The outcomes of all profiles and draws that the command line names.
     """
     expected = typical_pods(trace.pods)
     done = {(each.profile, each.given): each for each in known}

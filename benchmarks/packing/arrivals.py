@@ -43,7 +43,6 @@ def typical_pods(pods: Sequence[TracePod], share: float = 0.95) -> tuple[Typical
     """Return the most frequent kinds of pods, by CPU, GPUs and models.
 
     Args:
-        pods: The pods.
         share: Share of all pods that the kinds have together, at least.
 
     Returns:

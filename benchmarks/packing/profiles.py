@@ -27,7 +27,6 @@ def profile(name: str, expected: Sequence[TypicalPod]) -> Mapping[str, Any]:
 
     Args:
         name: One of :data:`PROFILES`.
-        expected: Target workload of the policy Fragmentation.
 
     Returns:
         ``default``: the default scores of Bayplan. ``most-allocated``: NodeResourcesFit alone, MostAllocated over CPU,

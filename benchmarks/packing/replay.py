@@ -37,7 +37,6 @@ class Outcome:
     """Result of a profile.
 
     Attributes:
-        profile: Its name.
         seed: Seed of the arrivals and of ties.
         given: Digest of nodes and arrivals: only outcomes with equal digests are comparable.
         arrived, pending: Number of pods, and of pods without a node.
@@ -93,9 +92,7 @@ def replay(profile: str, config: Mapping[str, Any], given: Replay) -> Outcome:
     """Schedule the pods of a replay.
 
     Args:
-        profile: Name of the profile, for the outcome.
         config: Its plugins and their args, as in the spec of a SchedulerProfile.
-        given: Nodes and pods.
 
     Raises:
         ConfigError: The profile is invalid.

@@ -104,11 +104,6 @@ class _Row:
 def read_trace(folder: Path, nodes_file: str = NODES_FILE, pods_file: str = PODS_FILE) -> Trace:
     """Read a trace.
 
-    Args:
-        folder: Folder with both files.
-        nodes_file: Name of the file of nodes.
-        pods_file: Name of the file of pods.
-
     Raises:
         TraceError: A file is missing or cannot be read.
     """

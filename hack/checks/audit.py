@@ -38,7 +38,6 @@ class Allowance:
 
     Attributes:
         id: Its identifier, or one of its aliases.
-        reason: Why it does no harm here.
         expires: Last day on which it is accepted.
     """
 
@@ -49,12 +48,7 @@ class Allowance:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Outcome of the check.
-
-    Attributes:
-        passes: Whether the check passes.
-        lines: Lines to print.
-    """
+    """Outcome of the check."""
 
     passes: bool
     lines: tuple[str, ...]
@@ -84,8 +78,6 @@ def evaluate(report: Report | None, allowed: Sequence[Allowance], today: date) -
 
     Args:
         report: Its JSON; None if no service can be reached.
-        allowed: The accepted vulnerabilities.
-        today: The current day.
 
     Returns:
         The verdict. The check fails if a vulnerability is not accepted, if its acceptance has expired, or if a
@@ -128,8 +120,6 @@ def audit(run: Run, requirements: Callable[[], str], allowed: Sequence[Allowance
     Args:
         run: Audits a requirements file.
         requirements: Returns the locked dependencies with their hashes.
-        allowed: The accepted vulnerabilities.
-        today: The current day.
     """
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "requirements.txt"

@@ -11,9 +11,6 @@ FOLDERS = ("scheduler_core", "operator", "hack", "tests", "examples", "benchmark
 def too_long(root: Path) -> list[tuple[Path, int]]:
     """Find Python files over the limit among those that git tracks or would track.
 
-    Args:
-        root: The repository.
-
     Returns:
         Path below the root and its lines, longest first.
     """
@@ -33,11 +30,7 @@ def too_long(root: Path) -> list[tuple[Path, int]]:
 
 
 def main() -> int:
-    """Print the files that are too long.
-
-    Returns:
-        The exit status: 1 if there are any.
-    """
+    """Print the files that are too long."""
     found = too_long(Path(__file__).resolve().parents[2])
     for path, lines in found:
         print(f"{path}: {lines} lines, the limit is {LIMIT}; split it by topic")

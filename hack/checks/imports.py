@@ -12,11 +12,7 @@ PACKAGES = ("scheduler_core", "bayplan")
 
 
 def main() -> int:
-    """Import them all.
-
-    Returns:
-        The exit code: 1 if a module cannot be imported.
-    """
+    """Import them all."""
     warnings.simplefilter("error")
     problems = {name: error for name in modules() if (error := _problem(name)) is not None}
     for name, error in problems.items():

@@ -43,7 +43,6 @@ def findings(root: Path, words: Mapping[str, str], exempt: Mapping[str, list[str
     """Yield the banned words in the text files of a repository that git tracks or would track.
 
     Args:
-        root: The repository.
         words: What to write instead, by the pattern of the banned words.
         exempt: Lines that are not checked, by path.
     """
@@ -72,9 +71,6 @@ def main(root: Path = ROOT) -> int:
 
     Args:
         root: The repository, with the list of banned words.
-
-    Returns:
-        The exit status: 1 if there are any.
     """
     rules = tomllib.loads((root / LIST).read_text(encoding="utf-8"))
     found = list(findings(root, rules["words"], rules["exempt"]))

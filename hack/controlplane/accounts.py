@@ -25,11 +25,7 @@ def overcommitted(nodes: Iterable[Manifest], pods: Iterable[Manifest]) -> list[s
     """Find nodes whose pods request more than is allocatable, and pods on nodes that do not exist.
 
     Args:
-        nodes: Every node of the cluster.
         pods: Every pod; only the requests of containers count.
-
-    Returns:
-        One message for each.
     """
     used: dict[str, Counter[str]] = {}
     for pod in pods:
@@ -70,10 +66,6 @@ def reported_unscheduled(pods: Iterable[Manifest]) -> list[str]:
 def bind_responses(events: Iterable[Manifest], namespace: str) -> dict[int, Counter[str]]:
     """Count how often the API server answered a bind of each pod by a code.
 
-    Args:
-        events: Events of the audit log.
-        namespace: Namespace of the pods.
-
     Returns:
         The numbers by pod name, for the codes 201 and 409 and any other that occurs.
     """
@@ -87,9 +79,6 @@ def bind_responses(events: Iterable[Manifest], namespace: str) -> dict[int, Coun
 
 class BindingLog:
     """Successful bindings in the audit log, read as it grows.
-
-    Args:
-        path: The audit log.
 
     Attributes:
         counts: How often each pod was bound, by ``namespace/name``.

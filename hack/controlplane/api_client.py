@@ -58,11 +58,7 @@ _CLUSTER_SCOPED = {
 
 
 class ApiRefusalError(Exception):
-    """The API server rejected a request.
-
-    Attributes:
-        status: HTTP status.
-    """
+    """The API server rejected a request."""
 
     def __init__(self, status: int, what: str) -> None:
         super().__init__(what)
@@ -100,13 +96,7 @@ class ApiClient:
         """Send a request; retry if a pooled connection was closed, as after a restart of the server.
 
         Args:
-            method: HTTP method.
-            path: Path with its query.
             body: Sent as JSON; None for no body.
-            content_type: Content type of the body.
-
-        Returns:
-            The answer.
 
         Raises:
             ApiRefusalError: The answer is an error.

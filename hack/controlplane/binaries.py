@@ -71,7 +71,6 @@ class _Recipe:
     Args:
         module: Directory of the Go module that requires the package, relative to this file; `{minor}` stands for the
             minor version of the control plane.
-        package: Import path of the main package.
         stamps: Variables that its own release build sets, as `package.name=value`.
     """
 
@@ -167,7 +166,6 @@ def cache_dir(name: str = "kube-apiserver", minor: str = "") -> Path:
 
     Args:
         name: Key of `RECIPES`; Kubernetes' own binaries and etcd share one directory.
-        minor: Minor version of Kubernetes; by default the selected one.
 
     Returns:
         The directory, which may not exist yet.
@@ -242,7 +240,6 @@ def _build_one(name: str, path: Path, position: str, minor: str) -> str | None:
     """Build one binary and move it into the cache in one step.
 
     Args:
-        name: Key of `RECIPES`.
         path: Destination of the binary; it is written atomically.
         position: Shown in the progress line, "2/5".
         minor: Minor version of Kubernetes; "" for the selected one.

@@ -21,14 +21,7 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command.
-
-    Args:
-        argv: Arguments; those of the process by default.
-
-    Returns:
-        Exit status.
-    """
+    """Run one command."""
     arguments = _parser().parse_args(argv)
     try:
         if arguments.command == "up":
@@ -45,11 +38,6 @@ def up(state_dir: Path | None, *, audit: bool = False, kwok: bool = False) -> No
     """Start a control plane that keeps running, and print how to use and stop it.
 
     It serves Kubernetes' own PodGroups if the selected release has them.
-
-    Args:
-        state_dir: State directory; a temporary directory by default.
-        audit: Write an audit log.
-        kwok: Start kwok too.
     """
     options = Options(audit=audit, state_dir=state_dir)
     native = NATIVE_GROUPS.get(selected_minor())
@@ -76,9 +64,6 @@ def how_to_use(plane: ControlPlane) -> str:
 
 def down(state_dir: Path) -> None:
     """Stop the processes of a control plane, the last started first, and remove a temporary state directory.
-
-    Args:
-        state_dir: Its state directory.
 
     Raises:
         ControlPlaneError: There is no record of a control plane in that directory.

@@ -20,13 +20,6 @@ _NAME = "kube-controller-manager"
 def start_kube_controller_manager(plane: ControlPlane, flags: Sequence[str] = ()) -> Process:
     """Start kube-controller-manager as administrator, without leader election, and wait until it is ready.
 
-    Args:
-        plane: The control plane.
-        flags: Further flags.
-
-    Returns:
-        Its handle.
-
     Raises:
         MissingBinary: It is neither found nor buildable.
         ControlPlaneError: It ended or was not ready in time.

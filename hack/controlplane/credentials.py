@@ -26,7 +26,6 @@ class User:
     Args:
         name: User name, as in RBAC subjects and in the audit log.
         groups: Groups; "system:masters" may do everything.
-        token: Bearer token; random by default.
     """
 
     name: str
@@ -39,7 +38,6 @@ def write_tokens(path: Path, users: Sequence[User]) -> None:
 
     Args:
         path: File to write, readable by the owner only.
-        users: Its users.
     """
     rows = [f'{user.token},{json.dumps(user.name)},{user.name},"{",".join(user.groups)}"' for user in users]
     write_secret(path, "\n".join(rows) + "\n")
@@ -66,7 +64,6 @@ def write_kubeconfig(path: Path, server: str, ca_pem: str, user: User) -> None:
 
     Args:
         path: File to write, readable by the owner only.
-        server: URL of the API server.
         ca_pem: Certificates to trust, PEM.
         user: User whose token the file contains.
     """
@@ -83,11 +80,6 @@ def write_kubeconfig(path: Path, server: str, ca_pem: str, user: User) -> None:
 
 
 def write_secret(path: Path, text: str) -> None:
-    """Write a file that is readable by its owner only from its creation on.
-
-    Args:
-        path: File to write or overwrite.
-        text: Its whole content.
-    """
+    """Write a file that is readable by its owner only from its creation on."""
     path.touch(mode=0o600)
     path.write_text(text)

@@ -10,13 +10,7 @@ Device = tuple[str, str, str]
 
 
 class DeviceDriver:
-    """A driver with one pool per node.
-
-    Args:
-        api: Requests.
-        name: Name of the driver.
-        version: Group and version of the objects.
-    """
+    """A driver with one pool per node."""
 
     def __init__(self, api: ApiClient, name: str, version: str = API) -> None:
         self.name = name

@@ -28,13 +28,7 @@ _PROBED = (("", "nodes", False), ("apps", "controllerrevisions", True))
 class Account:
     """A service account of a control plane.
 
-    Args:
-        plane: The control plane.
-        namespace: The account's namespace.
-        name: The account's name.
-
     Attributes:
-        token: Its bearer token.
         kubeconfig: The kubeconfig that was written last.
     """
 
@@ -72,7 +66,6 @@ class Account:
         """Write a kubeconfig for the account with its namespace as the default, as a pod has it.
 
         Args:
-            path: File to write.
             through: Kubeconfig of a proxy in front of the API server; None for the API server itself.
         """
         if through is None:
@@ -91,7 +84,6 @@ def expanded_arguments(container: Mapping[str, Any], pod_address: str = LOOPBACK
 
     Args:
         container: Container of a pod's spec; each of its variables is the address of the pod.
-        pod_address: That address.
     """
     arguments = list(container["args"])
     for variable in container.get("env", ()):
@@ -102,13 +94,7 @@ def expanded_arguments(container: Mapping[str, Any], pod_address: str = LOOPBACK
 
 @dataclass(frozen=True)
 class InstalledOperator:
-    """The process that the kubelet would start for a Deployment of the chart, read from the API server.
-
-    Args:
-        plane: The control plane.
-        namespace: The release's namespace.
-        name: The Deployment's name.
-    """
+    """The process that the kubelet would start for a Deployment of the chart, read from the API server."""
 
     plane: ControlPlane
     namespace: str

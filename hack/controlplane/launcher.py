@@ -44,7 +44,6 @@ class ControlPlane:
     printed.
 
     Args:
-        options: Options of the API server.
         keep: Keep a temporary state directory in any case.
         detach: Leave the processes running when the context or the interpreter ends without an error; `python -m
             hack.controlplane.launcher down STATE_DIR` stops them.
@@ -77,9 +76,6 @@ class ControlPlane:
 
     def start(self) -> Self:
         """Start etcd and kube-apiserver and wait until both are ready.
-
-        Returns:
-            This control plane.
 
         Raises:
             ControlPlaneError: A server did not become ready, or the state directory is in use; the message ends with
@@ -162,14 +158,7 @@ class ControlPlane:
         self._end(self.apiserver, crash=crash)
 
     def start_kwok(self, stages: Sequence[Path] = (STAGES,)) -> Process:
-        """Start kwok over all nodes and wait until it serves.
-
-        Args:
-            stages: Files of kwok stages.
-
-        Returns:
-            Its handle.
-        """
+        """Start kwok over all nodes and wait until it serves."""
         self._binaries |= binaries.resolve(["kwok"])
 
         def start() -> Process:
@@ -186,10 +175,6 @@ class ControlPlane:
 
         Args:
             config: A KubeSchedulerConfiguration; its kubeconfig and leader election are set here.
-            extra_args: Further flags.
-
-        Returns:
-            Its handle.
         """
         self._binaries |= binaries.resolve(["kube-scheduler"], self.options.kubernetes)
         document: dict[str, Any] = yaml.safe_load(config.read_text()) if config else {}
@@ -215,12 +200,7 @@ class ControlPlane:
         """Start a program that works with this control plane; it is stopped and recorded as the servers are.
 
         Args:
-            name: Its name in the log directory and the record.
-            command: Program and arguments.
             ready: Returns whether it is ready; called until it returns true.
-
-        Returns:
-            Its handle.
 
         Raises:
             ControlPlaneError: It ended or was not ready in time; the message ends with its log.
@@ -259,12 +239,6 @@ class ControlPlane:
     def kubeconfig_for(self, name: str) -> Path:
         """Write the kubeconfig of one of the `users` of the options.
 
-        Args:
-            name: User name.
-
-        Returns:
-            Its path.
-
         Raises:
             ControlPlaneError: The options have no such user.
         """
@@ -287,14 +261,6 @@ class ControlPlane:
 
     def kubectl(self, *args: str, input: str | None = None, timeout: float = 120.0) -> str:  # noqa: A002 - subprocess' word
         """Run kubectl as administrator.
-
-        Args:
-            args: Its arguments.
-            input: Text for its standard input.
-            timeout: Limit in seconds.
-
-        Returns:
-            What it wrote to standard output.
 
         Raises:
             ControlPlaneError: It failed; the message holds its standard error.

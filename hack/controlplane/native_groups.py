@@ -22,13 +22,9 @@ class NativeGroups:
     """PodGroups of one minor version of Kubernetes.
 
     Attributes:
-        kubernetes: The minor version.
-        api_version: API group and version.
         condition: Type of the condition that reports whether a group is scheduled.
-        feature_gates: Feature gates of kube-apiserver.
         needed_by: Admission plugins that wait without limit if the gates are on and the version is not enabled.
         composite_version: API group and version of CompositePodGroups; "" if the release has none.
-        scheduler_gates: Value of ``--feature-gates`` of kube-scheduler.
     """
 
     kubernetes: str
@@ -51,11 +47,7 @@ class NativeGroups:
 
     @contextmanager
     def serve(self, *definitions: Path) -> Iterator[ControlPlane]:
-        """Run a control plane that serves them and Bayplan's CRDs.
-
-        Args:
-            definitions: Files of further CRDs to serve.
-        """
+        """Run a control plane that serves them and Bayplan's CRDs."""
         with ControlPlane(self.options) as plane:
             for file in definitions:
                 plane.kubectl("apply", "--server-side", f"--filename={file}")

@@ -52,12 +52,7 @@ def _reserve(port: int) -> bool:
 
 
 def http_ok(port: int, path: str) -> bool:
-    """Return whether a GET over plain HTTP is answered with 200.
-
-    Args:
-        port: Port on loopback.
-        path: Path of the request.
-    """
+    """Return whether a GET over plain HTTP is answered with 200."""
     return _answers_ok(http.client.HTTPConnection(LOOPBACK, port, timeout=_TIMEOUT_SECONDS), path, {})
 
 
@@ -65,10 +60,7 @@ def https_ok(port: int, path: str, authority: Path, token: str | None = None) ->
     """Return whether a GET over verified TLS is answered with 200.
 
     Args:
-        port: Port on loopback.
-        path: Path of the request.
         authority: PEM file of the certificates to trust; the result is False while it is missing or incomplete.
-        token: Bearer token.
     """
     try:
         context = ssl.create_default_context(cafile=str(authority))

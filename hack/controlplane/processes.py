@@ -64,8 +64,6 @@ class Record:
     """Permanent identity of a process: pids are reused, a pid with its start time is not.
 
     Args:
-        name: Short name.
-        pid: Process id.
         started: Start time in clock ticks since boot, field 22 of /proc/PID/stat.
         boot: The boot that `pid` and `started` belong to.
     """
@@ -82,12 +80,7 @@ class Record:
 
 
 class Process:
-    """A started program.
-
-    Args:
-        command: What was run.
-        popen: The running child.
-    """
+    """A started program."""
 
     def __init__(self, command: Command, popen: subprocess.Popen[bytes]) -> None:
         self.command = command
@@ -144,11 +137,7 @@ class Process:
         self._popen.wait()
 
     def stop(self, grace: float = 5.0) -> None:
-        """Stop it by SIGTERM, then by SIGKILL after the grace period; do nothing if it has ended.
-
-        Args:
-            grace: Seconds between the two.
-        """
+        """Stop it by SIGTERM, then by SIGKILL after the grace period; do nothing if it has ended."""
         self._usage()
         self._signal(signal.SIGTERM)
         self._signal(signal.SIGCONT)
@@ -175,9 +164,6 @@ class Process:
 
 def start(command: Command) -> Process:
     """Start a program in its own process group, which ends with this process unless it is detached.
-
-    Args:
-        command: What to run.
 
     Returns:
         Its handle; the program may not be ready yet.
@@ -211,7 +197,6 @@ def end_recorded(record: Record, grace: float = 5.0) -> bool:
     """Stop a process that another interpreter started.
 
     Args:
-        record: Its identity.
         grace: Seconds between SIGTERM and SIGKILL.
 
     Returns:
@@ -241,7 +226,6 @@ def write_records(directory: Path, records: Sequence[Record]) -> None:
     """Replace the process record of a state directory.
 
     Args:
-        directory: The state directory.
         records: Processes in the order in which they were started.
     """
     scratch = directory / f"{RECORDS_FILE}.new"
@@ -250,11 +234,7 @@ def write_records(directory: Path, records: Sequence[Record]) -> None:
 
 
 def read_records(directory: Path) -> list[Record]:
-    """Return the recorded processes of a state directory, running or not; an empty list if there is no record.
-
-    Args:
-        directory: The state directory.
-    """
+    """Return the recorded processes of a state directory, running or not; an empty list if there is no record."""
     path = directory / RECORDS_FILE
     return [Record(**row) for row in json.loads(path.read_text())] if path.exists() else []
 

@@ -29,26 +29,14 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 
 def start_scheduler(plane: ControlPlane, scheduler: str, name: str) -> Process:
-    """Start one of the schedulers with one profile of default settings.
-
-    Args:
-        plane: The control plane.
-        scheduler: The scheduler to start.
-        name: The scheduler name that it serves.
-    """
+    """Start one of the schedulers with one profile of default settings."""
     if scheduler == BAYPLAN:
         return start_bayplan(plane, name, free_port())
     return start_kube_scheduler(plane, name)
 
 
 def start_kube_scheduler(plane: ControlPlane, name: str, flags: Sequence[str] = ()) -> Process:
-    """Start kube-scheduler with one profile of default settings.
-
-    Args:
-        plane: The control plane.
-        name: The scheduler name that it serves.
-        flags: Further flags, such as feature gates.
-    """
+    """Start kube-scheduler with one profile of default settings."""
     config = plane.state_dir / "kube-scheduler-profile.yaml"
     document = {"clientConnection": {"qps": 50_000, "burst": 100_000}, "profiles": [{"schedulerName": name}]}
     config.write_text(json.dumps(document))
@@ -67,11 +55,7 @@ def start_bayplan(
     """Start Bayplan with one SchedulerProfile of default settings.
 
     Args:
-        plane: The control plane.
         name: Name of the profile, which is the scheduler name.
-        port: Port of its metrics.
-        profile_to: File for its own profile (cProfile); None for none.
-        flags: Further flags.
         program: The process's name; a second process needs another one.
     """
     compile_bytecode()
@@ -104,10 +88,6 @@ def compile_bytecode() -> None:
 
 def install_crds(plane: ControlPlane, definitions: Path = _ROOT / "crds") -> None:
     """Apply Bayplan's CRDs and wait until they are served.
-
-    Args:
-        plane: Where.
-        definitions: A file or directory of CRDs; by default the current ones.
 
     Raises:
         ControlPlaneError: They are not in time.

@@ -31,7 +31,6 @@ class Options:
     """Options of the API server.
 
     Args:
-        feature_gates: Feature gates of kube-apiserver.
         runtime_config: API versions to enable or disable, such as `{"scheduling.k8s.io/v1alpha2": "true"}`.
         audit: Write an audit log by `audit-policy.yaml` to `ControlPlane.audit_log`.
         users: Users besides the administrator; RBAC objects, created later, grant their rights.
@@ -53,11 +52,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Paths inside a state directory.
-
-    Args:
-        root: The state directory.
-    """
+    """Paths inside a state directory."""
 
     root: Path
 
@@ -101,8 +96,6 @@ def etcd_args(layout: Layout, client_port: int, peer_port: int) -> list[str]:
     """Return etcd's flags.
 
     Args:
-        layout: The state directory.
-        client_port: Port for the API server.
         peer_port: Port for other members, of which there are none.
     """
     client, peer = (f"http://{LOOPBACK}:{port}" for port in (client_port, peer_port))
@@ -121,14 +114,7 @@ def etcd_args(layout: Layout, client_port: int, peer_port: int) -> list[str]:
 
 
 def apiserver_args(layout: Layout, options: Options, port: int, etcd_port: int) -> list[str]:
-    """Return kube-apiserver's flags.
-
-    Args:
-        layout: The state directory.
-        options: Options of the API server.
-        port: Port to serve on.
-        etcd_port: Port of etcd.
-    """
+    """Return kube-apiserver's flags."""
     arguments = [
         f"--etcd-servers=http://{LOOPBACK}:{etcd_port}",
         f"--bind-address={LOOPBACK}",
@@ -163,13 +149,7 @@ def apiserver_args(layout: Layout, options: Options, port: int, etcd_port: int) 
 
 
 def kwok_args(layout: Layout, stages: Sequence[Path], port: int) -> list[str]:
-    """Return kwok's flags.
-
-    Args:
-        layout: The state directory.
-        stages: Files of stages.
-        port: Port for its health checks.
-    """
+    """Return kwok's flags."""
     return [
         f"--kubeconfig={layout.kubeconfig}",
         "--manage-all-nodes",
@@ -184,14 +164,7 @@ def kwok_args(layout: Layout, stages: Sequence[Path], port: int) -> list[str]:
 
 
 def kube_scheduler_args(layout: Layout, config: Path, certificates: Path, port: int) -> list[str]:
-    """Return kube-scheduler's flags.
-
-    Args:
-        layout: The state directory.
-        config: A whole KubeSchedulerConfiguration.
-        certificates: Directory for its self-signed certificate.
-        port: Port for health checks and metrics.
-    """
+    """Return kube-scheduler's flags."""
     return [
         f"--config={config}",
         f"--authentication-kubeconfig={layout.kubeconfig}",

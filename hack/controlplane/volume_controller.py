@@ -29,9 +29,6 @@ _POLL_SECONDS = 0.1
 class VolumeController:
     """Thread that simulates both; a context manager.
 
-    Args:
-        plane: The control plane.
-
     Attributes:
         failing_nodes: Nodes on which provisioning fails.
         refused: How often a selected node was removed.

@@ -20,11 +20,7 @@ _BROKEN_EDIT: dict[str, Any] = {
 
 
 class Demo:
-    """One run of the demo.
-
-    Args:
-        stage: Control plane and operator of the demo.
-    """
+    """One run of the demo."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
@@ -174,11 +170,7 @@ _NO_BALANCE = {"score": {"disabled": [{"name": "NodeResourcesBalancedAllocation"
 
 
 def main() -> int:
-    """Run the demo.
-
-    Returns:
-        Exit status.
-    """
+    """Run the demo."""
     return perform("make demo", __doc__, lambda stage: Demo(stage).run(), _TO_TRY)
 
 

@@ -26,11 +26,7 @@ _DIFFERS = (0, 1)
 
 
 class ChangeDemo:
-    """One run of the demo.
-
-    Args:
-        stage: Control plane and operator of the demo.
-    """
+    """One run of the demo."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
@@ -166,11 +162,7 @@ _TO_TRY = f"""  kubectl get schedulerprofiles -o wide
 
 
 def main() -> int:
-    """Run the demo.
-
-    Returns:
-        Exit status.
-    """
+    """Run the demo."""
     return perform("make demo-change", __doc__, lambda stage: ChangeDemo(stage).run(), _TO_TRY)
 
 

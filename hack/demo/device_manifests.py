@@ -44,8 +44,6 @@ class Workload:
 
     Attributes:
         name: Name of the claim or template, prefix of the pods' names, and name of the PodGroup of a gang.
-        request: The claim's device request.
-        pods: Number of pods.
         shares: Whether all pods use one claim; otherwise each has a claim of a template.
         is_gang: Whether the pods are scheduled together or not at all.
     """

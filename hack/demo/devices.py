@@ -35,12 +35,7 @@ _POD_COLUMNS = "custom-columns=POD:.metadata.name,STATUS:.status.phase,NODE:.spe
 
 
 class DeviceDemo:
-    """One run of the demo.
-
-    Args:
-        stage: Control plane and operator of the demo.
-        driver: Driver that publishes the devices.
-    """
+    """One run of the demo."""
 
     def __init__(self, stage: Stage, driver: DeviceDriver) -> None:
         if not stage.has_kwok:
@@ -212,11 +207,7 @@ _TO_TRY = f"""  kubectl get resourceclaims,resourceslices
 
 
 def main() -> int:
-    """Run the demo.
-
-    Returns:
-        Exit status.
-    """
+    """Run the demo."""
 
     def story(stage: Stage) -> None:
         with ApiClient(stage.plane) as api:

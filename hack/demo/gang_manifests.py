@@ -22,8 +22,6 @@ class Job:
 
     Attributes:
         name: Name of the Job, and of its PodGroup if it has one.
-        workers: Number of workers.
-        gpus: GPUs that each worker requests.
         priority: PriorityClass, "" for none.
         group: Fields of the PodGroup's spec besides minMember; None for pods without a gang.
         saves: Whether a deleted worker stays until its checkpoint is saved.
@@ -88,9 +86,6 @@ class Job:
 
 def gpu_nodes(count: int) -> str:
     """Return ready nodes of 8 GPUs.
-
-    Args:
-        count: Number of nodes.
 
     Returns:
         A JSON list for kubectl.

@@ -30,11 +30,7 @@ URGENT = Job("urgent", 2, 8, priority="urgent", group={})
 
 
 class GangDemo:
-    """One run of the demo.
-
-    Args:
-        stage: Control plane and operator of the demo.
-    """
+    """One run of the demo."""
 
     def __init__(self, stage: Stage) -> None:
         if not stage.has_kwok:
@@ -246,11 +242,7 @@ _TO_TRY = f"""  kubectl get {_RESOURCE} -o wide    # with the reason in words
 
 
 def main() -> int:
-    """Run the demo.
-
-    Returns:
-        Exit status.
-    """
+    """Run the demo."""
     return perform("make demo-gang", __doc__, lambda stage: GangDemo(stage).run(), _TO_TRY)
 
 

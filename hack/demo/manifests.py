@@ -11,9 +11,6 @@ Document = dict[str, Any]
 def nodes(count: int) -> str:
     """Return ready nodes of 8 CPUs and 32 GiB, spread over the zones.
 
-    Args:
-        count: Number of nodes.
-
     Returns:
         A JSON list for kubectl.
     """
@@ -24,9 +21,6 @@ def pods(prefix: str, scheduler_name: str, count: int, cpu: str = "250m") -> str
     """Return pods with equal requests.
 
     Args:
-        prefix: Prefix of their names.
-        scheduler_name: Their profile.
-        count: Number of pods.
         cpu: CPU request of each; the memory request is 512 MiB.
 
     Returns:

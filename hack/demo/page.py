@@ -25,11 +25,7 @@ LIVE, SHADOW = "spread", "spread-next"
 
 
 class PageDemo:
-    """One run of the demo.
-
-    Args:
-        stage: Control plane and operator of the demo.
-    """
+    """One run of the demo."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
@@ -104,11 +100,7 @@ _TO_TRY = f"""  kubectl get pods,podgroups
 
 
 def main() -> int:
-    """Run the demo.
-
-    Returns:
-        Exit status.
-    """
+    """Run the demo."""
     return perform("make demo PAGE=1", __doc__, lambda stage: PageDemo(stage).run(), _TO_TRY)
 
 

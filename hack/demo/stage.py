@@ -80,8 +80,6 @@ class Stage:
     """Control plane and operator of a demo.
 
     Args:
-        plane: The control plane.
-        screen: Output of the demo.
         has_kwok: Whether pods run; without kwok they are only bound.
 
     Attributes:
@@ -105,9 +103,6 @@ class Stage:
         """Install the chart by Helm, and start the process that the kubelet would start for its Deployment.
 
         If Helm is neither found nor buildable, the operator is started without it.
-
-        Args:
-            flags: Flags of ``helm install``.
 
         Raises:
             DemoFailed: Helm fails.
@@ -207,17 +202,7 @@ class Stage:
 
 
 def perform(name: str, about: str | None, story: Callable[[Stage], None], to_try: str) -> int:
-    """Run a demo on its own control plane, which is removed at the end.
-
-    Args:
-        name: Command that starts the demo, such as ``make demo``.
-        about: Description for ``--help``.
-        story: Runs the steps.
-        to_try: Suggestions, printed if the cluster stays.
-
-    Returns:
-        Exit status.
-    """
+    """Run a demo on its own control plane, which is removed at the end."""
     parser = argparse.ArgumentParser(prog=name, description=about)
     parser.add_argument("--keep", action="store_true", help="Leave everything running and print how to use it")
     keep = parser.parse_args().keep

@@ -36,14 +36,7 @@ def pages() -> Mapping[str, str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the pages, or report how they differ.
-
-    Args:
-        arguments: The command line without the program's name; that of the process when None.
-
-    Returns:
-        The exit status: 1 when ``--check`` finds a difference.
-    """
+    """Write the pages, or report how they differ."""
     parser = argparse.ArgumentParser(prog="python -m hack.docs", description="Generate the reference pages.")
     parser.add_argument("--check", action="store_true", help="Write nothing; fail when a page is not up to date")
     check = parser.parse_args(arguments).check

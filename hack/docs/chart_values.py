@@ -22,11 +22,7 @@ _LONGEST_DEFAULT = 60
 
 
 def chart_readme() -> str:
-    """Generate the chart's README: the hand-written text, and the table between its marks.
-
-    Returns:
-        The whole text.
-    """
+    """Generate the chart's README: the hand-written text, and the table between its marks."""
     text = (_CHART / "README.md").read_text(encoding="utf-8")
     before, found, rest = text.partition(_BEGIN)
     _, ended, after = rest.partition(_END)

@@ -21,11 +21,7 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a Markdown table.
 
     Args:
-        heads: Headings of the columns.
         rows: Cells; line breaks and bars in them are escaped.
-
-    Returns:
-        The lines, with a line break at the end.
     """
     escaped = [[" ".join(cell.split()).replace("|", r"\|") for cell in row] for row in rows]
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|", *(f"| {' | '.join(row)} |" for row in escaped)]
@@ -33,15 +29,7 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def types_reached(root: str, definitions: Mapping[str, Schema]) -> Iterator[str]:
-    """Yield a type and the types of its fields, each once, before the types that only it leads to.
-
-    Args:
-        root: Name of the type to begin with.
-        definitions: Schemas by the types' names.
-
-    Yields:
-        The names.
-    """
+    """Yield a type and the types of its fields, each once, before the types that only it leads to."""
     waiting, seen = [root], {root}
     while waiting:
         name = waiting.pop(0)
@@ -53,16 +41,7 @@ def types_reached(root: str, definitions: Mapping[str, Schema]) -> Iterator[str]
 
 
 def type_section(name: str, definitions: Mapping[str, Schema], level: int) -> str:
-    """Return the section of a type: description, fields, and validation rules.
-
-    Args:
-        name: Name of the type.
-        definitions: Schemas by the types' names.
-        level: Level of the heading.
-
-    Returns:
-        Markdown.
-    """
+    """Return the section of a type: description, fields, and validation rules."""
     schema = definitions[name]
     required = schema.get("required", ())
     rows = []

@@ -28,11 +28,7 @@ The chart's PrometheusRule (`prometheusRule.enabled`) contains these alerts. Bra
 
 
 def alert_page() -> str:
-    """Generate the page.
-
-    Returns:
-        Markdown.
-    """
+    """Generate the page."""
     groups = yaml.safe_load(_RULES.read_text(encoding="utf-8"))["groups"]
     rules = [rule for group in groups for rule in group["rules"] if "alert" in rule]
     rows = [
@@ -62,11 +58,7 @@ these weights. Names, order, weights and args are those of kube-scheduler v1.37.
 
 
 def plugin_page() -> str:
-    """Generate the page.
-
-    Returns:
-        Markdown.
-    """
+    """Generate the page."""
     registry = in_tree_registry()
     weights = {entry.name: entry.weight for entry in default_plugins().multi_point.enabled}
     rows, definitions, roots = [], dict[str, Schema](), list[tuple[str, str]]()
@@ -125,11 +117,7 @@ replaces the pod when they change.
 
 
 def settings_page() -> str:
-    """Generate the page.
-
-    Returns:
-        Markdown.
-    """
+    """Generate the page."""
     root = Settings.model_json_schema(by_alias=True)
     definitions = root.get("$defs", {})
     flags = {option.name: max(option.opts, key=len) for option in run.params if isinstance(option, click.Option)}
@@ -147,14 +135,7 @@ def settings_page() -> str:
 
 
 def resource_page(resource: type[CustomResource]) -> str:
-    """Generate the page of a resource.
-
-    Args:
-        resource: The model.
-
-    Returns:
-        Markdown.
-    """
+    """Generate the page of a resource."""
     definition = resource.definition
     definitions = overlaid_definitions(resource.model_json_schema(by_alias=True))
     scope = "namespaced" if definition.namespaced else "cluster-scoped"

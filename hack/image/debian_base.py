@@ -63,9 +63,6 @@ def base_name() -> str:
 def base_archive(cache: Path) -> Path:
     """Build the base unless it is cached.
 
-    Args:
-        cache: Cache directory.
-
     Returns:
         A tar archive of its file system.
 

@@ -36,8 +36,6 @@ class Engine:
     """A program that builds images.
 
     Args:
-        name: One of `NAMES`.
-        program: The executable.
         storage: Flags that name where it keeps images; none for docker.
         layered: Whether it stores a layer for each step. If the file system shares no data, each layer is a full
             copy.
@@ -129,9 +127,6 @@ def choose(name: str | None = None, storage: Path | None = None) -> Engine:
     Args:
         name: The requested one; the first installed of `NAMES` by default.
         storage: Storage of podman and buildah; a directory of the per-user cache by default.
-
-    Returns:
-        The engine.
 
     Raises:
         ImageError: No engine, or not the requested one, is installed.

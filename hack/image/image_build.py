@@ -35,7 +35,6 @@ class Provenance:
     """Origin of an image.
 
     Args:
-        version: Version of the package.
         revision: Commit, with "-dirty" when the checkout differs from it; "unknown" outside of a checkout.
         epoch: Seconds since 1970 of the commit.
         source: URL of the repository, without credentials; "" when it has none.
@@ -90,9 +89,6 @@ def provenance(environment: Mapping[str, str] = os.environ) -> Provenance:
 def choose_base(engine: Engine) -> str:
     """Return the base image to build on; build one if no registry can be reached.
 
-    Args:
-        engine: Engine that needs the base.
-
     Returns:
         `BASE_IMAGE` of the environment; else the registry's; else one built from Debian's packages.
 
@@ -117,9 +113,6 @@ def build(
     """Build the image into the engine's storage.
 
     Args:
-        engine: The engine that builds.
-        tag: Name of the image.
-        origin: Origin of the image, for its labels.
         context: The checkout, or a copy of what `.dockerignore` lets through.
         cached: Start from layers of earlier builds.
         extras: Extra of the package to install, such as "otel".

@@ -33,7 +33,6 @@ def secret_flags(directory: Path, environment: Mapping[str, str] = os.environ) -
 
     Args:
         directory: A directory that only the caller reads, and removes after the build.
-        environment: The host's variables.
 
     Returns:
         Flags for the engine's build; empty where PyPI is reached as it is.

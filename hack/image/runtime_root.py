@@ -69,7 +69,6 @@ def lay_out_runtime(environment: Path, root: Path) -> None:
     Args:
         environment: The virtual environment, whose interpreter is copied with the libraries that it and its extension
             modules need.
-        root: Directory to make.
 
     Raises:
         LayoutError: The base has no certificates, or a library is not found.
