@@ -217,17 +217,29 @@ twins: install ## Compare schedulers with and without cached results over random
 	@PYTHONPATH=operator $(BIN)/python -m tests.laws.twins $(if $(DECISIONS),--decisions $(DECISIONS)) \
 		$(if $(SEED),--seed $(SEED)) $(if $(TINY),--tiny) $(if $(GANGS),--gangs) $(if $(DEVICES),--devices)
 
-.PHONY: check
-check: install ## Check format, lint, types, import contract, file length, wording, and generated CRDs and docs; no tests
-	@echo "==> format" && $(BIN)/ruff format --check --quiet $(PRESENT) || (echo "run: make format" && false)
-	@echo "==> lint" && $(BIN)/ruff check --quiet $(PRESENT)
-	@echo "==> Dockerfile" && if [ -x $(BIN)/hadolint ]; then $(BIN)/hadolint Dockerfile; else echo "no hadolint for this machine"; fi
+# The longest step comes first, so that `make --jobs=2 check` runs the others beside it.
+CHECKS := $(addprefix check-,types imports lint format dockerfile length english crds docs)
+
+.PHONY: check $(CHECKS)
+check: $(CHECKS) ## Check types, import contract, lint, format, file length, wording, and generated CRDs and docs; no tests
+check-types: install
 	@echo "==> types" && $(BIN)/mypy --no-error-summary $(PRESENT)
+check-imports: install
 	@echo "==> import contract" && PYTHONPATH=operator $(BIN)/lint-imports --no-logo > .import-contract.log || (cat .import-contract.log && false)
 	@rm -f .import-contract.log
+check-lint: install
+	@echo "==> lint" && $(BIN)/ruff check --quiet $(PRESENT)
+check-format: install
+	@echo "==> format" && $(BIN)/ruff format --check --quiet $(PRESENT) || (echo "run: make format" && false)
+check-dockerfile: install
+	@echo "==> Dockerfile" && if [ -x $(BIN)/hadolint ]; then $(BIN)/hadolint Dockerfile; else echo "no hadolint for this machine"; fi
+check-length: install
 	@echo "==> file length" && $(BIN)/python -m hack.checks.file_length
+check-english: install
 	@echo "==> plain English" && $(BIN)/python -m hack.checks.plain_english
+check-crds: install
 	@echo "==> CRD drift" && $(BIN)/python -m bayplan.resources.crd_generation --output crds --check
+check-docs: install
 	@echo "==> docs drift" && $(BIN)/python -m hack.docs --check
 
 .PHONY: audit

@@ -22,6 +22,7 @@ from hack.controlplane.processes import Process
 from hack.controlplane.servers import Options
 from tests.selection.changed_paths import Selection, select
 from tests.support.namespaces import new_namespace
+from tests.upstream import builds as upstream
 
 _EXAMPLES = 60
 _NIGHTLY_EXAMPLES = 300
@@ -32,6 +33,9 @@ _BINARIES_BY_MARKER = {
     "kube_scheduler": ("kube-scheduler",),
     "controllers": ("kube-controller-manager",),
 }
+_FIRST = ("cluster", "upstream")
+_YIELDING = 10
+"""Niceness of workers that have come to in-process tests."""
 _IMAGE_TESTS = "tests/image/"
 _MARKERS_BY_FIXTURE = {"control_plane": "cluster", "kwok": "kwok"}
 
@@ -42,6 +46,7 @@ _SELECTION = pytest.StashKey[Selection]()
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options that `make nightly` and CI use."""
     parser.addoption("--nightly", action="store_true", help="also run the tests marked nightly")
+    parser.addoption("--upstream", action="store_true", help="also run the selection of kube-scheduler's own tests")
     parser.addoption("--order", metavar="SEED", type=int, help="run modules, and the tests of each, in a random order")
     parser.addoption(
         "--changed-from",
@@ -73,15 +78,16 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark tests by the servers that their fixtures start, deselect some, and move tests with servers first.
 
-    Deselected are nightly tests, tests of unchanged parts (``--changed-from``) and, on an older release, tests that
-    expect the behaviour of the newest kube-scheduler.
-    Tests with servers take longest; they run first so that short modules fill all workers at the end.
+    Deselected are nightly tests, kube-scheduler's own tests, tests of unchanged parts (``--changed-from``) and, on an
+    older release, tests that expect the behaviour of the newest kube-scheduler.
+    Tests with servers take longest; they run first so that short modules fill all workers at the end. Kube-scheduler's
+    own tests have limits of time; they come next, so that they run beside in-process tests, whose workers give way.
     """
     for item in items:
         for fixture in getattr(item, "fixturenames", ()):
             if fixture in _MARKERS_BY_FIXTURE:
                 item.add_marker(_MARKERS_BY_FIXTURE[fixture])
-    deselected_markers = set() if config.getoption("--nightly") else {"nightly"}
+    deselected_markers = {marker for marker in ("nightly", "upstream") if not config.getoption(f"--{marker}")}
     if os.environ.get("K8S", binaries.NEWEST) != binaries.NEWEST:
         deselected_markers.add("reference")
     left_out = config.stash[_SELECTION].left_out if _SELECTION in config.stash else ()
@@ -96,7 +102,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     seed = config.getoption("--order")
     if seed is not None:
         _shuffle(items, seed)
-    items.sort(key=lambda item: item.get_closest_marker("cluster") is None)
+    items.sort(key=_part)
+
+
+def _part(item: pytest.Item) -> int:
+    """Return the position of the part of a test: with servers, kube-scheduler's own, in-process."""
+    return next((number for number, marker in enumerate(_FIRST) if item.get_closest_marker(marker)), len(_FIRST))
 
 
 def _shuffle(items: list[pytest.Item], seed: int) -> None:
@@ -126,6 +137,17 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if session.config.option.collectonly:
         return
     capture = session.config.pluginmanager.getplugin("capturemanager")
+    packages = [
+        str(item.callspec.params["package"])
+        for item in session.items
+        if isinstance(item, pytest.Function) and item.get_closest_marker("upstream")
+    ]
+    if packages:
+        try:
+            with capture.global_and_fixture_disabled():
+                upstream.build(packages, upstream.RELEASES[0], upstream.default_directory(upstream.RELEASES[0]))
+        except upstream.BuildError as problem:
+            missing["upstream"] = str(problem)
     for marker, names in _BINARIES_BY_MARKER.items():
         if not any(item.get_closest_marker(marker) for item in session.items):
             continue
@@ -139,7 +161,12 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip a test whose server binary is missing; in CI, fail it."""
+    """Skip a test whose server binary is missing; in CI, fail it.
+
+    In-process tests give way to kube-scheduler's own, which another worker runs.
+    """
+    if os.environ.get("PYTEST_XDIST_WORKER") and item.config.getoption("--upstream") and _part(item) == len(_FIRST):
+        os.setpriority(os.PRIO_PROCESS, 0, _YIELDING)
     for marker, problem in item.config.stash[_MISSING].items():
         if item.get_closest_marker(marker):
             if os.environ.get("CI"):

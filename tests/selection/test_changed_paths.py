@@ -274,7 +274,9 @@ def test_pytest_collects_the_selection(repository: _Repository, options: list[st
         repository.write(name, (ROOT / name).read_text(encoding="utf-8"))
     for name in ("tests/charts/test_chart.py", "tests/laws/test_nulls.py"):
         repository.write(name, "def test_one() -> None: ...\n")
-    (repository.path / "tests/support").symlink_to(ROOT / "tests/support")
+    (repository.path / "tests/upstream").mkdir()
+    for name in ("tests/support", "tests/upstream/builds.py"):
+        (repository.path / name).symlink_to(ROOT / name)
     repository.commit()
     repository.git("branch", "--force", "main")
     repository.write("tests/laws/test_nulls.py", "def test_one() -> None: pass\n")

@@ -129,7 +129,7 @@ def _parser() -> argparse.ArgumentParser:
         nargs="*",
         help="Packages below test/integration/scheduler (default: all), or of dra/ and scheduler_perf/.",
     )
-    parser.add_argument("--selection", action="store_true", help="Run the tests of selection.toml, as CI does.")
+    parser.add_argument("--selection", action="store_true", help="Run only the tests of selection.toml.")
     parser.add_argument("--only", default="", help="One test, as the output names it.")
     parser.add_argument("--record", action="store_true", help="Pin the verdicts; failures need a reason by hand.")
     parser.add_argument("--again", type=int, default=2, help="Repetitions of a test that fails unexpectedly.")
