@@ -37,7 +37,6 @@ class Month(msgspec.Struct, frozen=True):
 
 
 async def measure(nodes: int, pods: int, months: int) -> AsyncIterator[Month]:
-    """Measure a number of months."""
     run = ChurnRun(SystemClock(), nodes, pods)
     for month in range(1, months + 1):
         begun = time.process_time()
@@ -61,7 +60,6 @@ async def _show(args: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Measure one year."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=500)
     parser.add_argument("--pods", type=int, default=2000)

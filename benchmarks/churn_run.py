@@ -88,7 +88,6 @@ class ChurnRun:
         return tried
 
     def close(self) -> None:
-        """Stop the timers."""
         self.scheduler.context.queue.close()
 
     def _activate(self, name: str, seconds: int) -> None:

@@ -79,7 +79,6 @@ def _cases(arguments: argparse.Namespace) -> Iterator[tuple[Workload, Size]]:
 def run(
     planned: Iterator[tuple[Workload, Size]], known: Sequence[Measured], keep: Callable[[Measured], None]
 ) -> list[Measured]:
-    """Run the measurements that are not stored yet."""
     results = list(known)
     done = {(each.workload, each.nodes, each.occupied, each.repetition) for each in known}
     for workload, size in planned:
@@ -102,7 +101,6 @@ def _profiled(arguments: argparse.Namespace) -> list[Measured]:
 
 
 def arguments_of(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", default="100,1000,5000", help="sizes with commas: nodes, or nodes+pods beforehand")
     parser.add_argument("--pods", type=int, default=2000)
@@ -125,7 +123,6 @@ def arguments_of(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main() -> None:
-    """Run the benchmark."""
     arguments = arguments_of()
     # Preemptions on 50,000 nodes are slow cycles, whose log lines would be mixed with the results.
     logging.disable(logging.WARNING)

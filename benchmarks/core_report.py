@@ -104,7 +104,6 @@ def _median_of_part(case: Case, name: str, of: Callable[[Measured], Mapping[str,
 
 
 def memory_table(found: Sequence[Memory]) -> Table:
-    """Return the table of memory by size."""
     table = Table(title="Memory, each measured in its own process")
     for column in ("nodes", "bound pods", "KiB a node", "KiB a bound pod", "whole process MiB"):
         table.add_column(column, justify="right")

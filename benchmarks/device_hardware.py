@@ -144,7 +144,6 @@ def template(*requests: Document, **more: Any) -> tuple[str, Document]:
 
 
 def claim_name(number: int) -> str:
-    """Return the name of a claim."""
     return f"claim-{number:06d}"
 
 

@@ -159,7 +159,6 @@ async def decide(case: Case, nodes: int, members: int, profiler: cProfile.Profil
 
 
 def show(decisions: Sequence[Decision]) -> None:
-    """Print medians and spread."""
     first = decisions[0]
     table = Table(title=f"A gang of {first.members} decided on {first.nodes} nodes, medians (lowest to highest)")
     table.add_column("gang")
@@ -180,7 +179,6 @@ def show(decisions: Sequence[Decision]) -> None:
 
 
 def main() -> None:
-    """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=5000, help="more than members")
     parser.add_argument("--members", type=int, default=1000)

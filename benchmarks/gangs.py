@@ -35,7 +35,6 @@ PUBLISHED_GANGS, PUBLISHED_SIZE, PUBLISHED_NODES = (1000, 2000, 3000), 3, 5000
 
 
 def arguments_of(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gangs", type=int, nargs="+", help="numbers of gangs, one run for each number")
     parser.add_argument("--size", type=int, default=PUBLISHED_SIZE, help="members of a gang")
@@ -58,7 +57,6 @@ def arguments_of(argv: Sequence[str] | None = None) -> argparse.Namespace:
 def run(
     arguments: argparse.Namespace, known: Sequence[GangDrain], keep: Callable[[GangDrain], None]
 ) -> list[GangDrain]:
-    """Run the measurements that are not stored yet."""
     drains = list(known)
     done = {(each.scheduler, each.backlog, each.live, each.repetition) for each in known}
     schedulers = [arguments.only] if arguments.only else [BAYPLAN, KUBE_SCHEDULER]
@@ -89,7 +87,6 @@ def wrong(drains: Sequence[GangDrain]) -> list[str]:
 
 
 def main() -> None:
-    """Run the benchmark."""
     arguments = arguments_of()
     if arguments.results is not None and arguments.profile is None:
         lines = ResultLines(arguments.results, GangDrain)

@@ -66,12 +66,10 @@ class GangDrain:
 
     @property
     def rate(self) -> float:
-        """Return pods per second."""
         return self.bound / self.seconds
 
     @property
     def cpu_ms_per_pod(self) -> float:
-        """Return CPU milliseconds per pod."""
         return 1000 * self.cpu_seconds / self.bound
 
     @property
@@ -81,7 +79,6 @@ class GangDrain:
 
 
 async def fill(plane: ControlPlane, backlog: GangBacklog) -> None:
-    """Create the nodes and the groups."""
     async with await connected(plane) as connection:
         nodes = (encoded(gangs_workload.node(number)) for number in range(backlog.nodes))
         await create_all(connection, NODES_PATH, nodes)
@@ -90,7 +87,6 @@ async def fill(plane: ControlPlane, backlog: GangBacklog) -> None:
 
 
 async def arrive(plane: ControlPlane, backlog: GangBacklog) -> None:
-    """Create the pods."""
     async with await connected(plane) as connection:
         await create_all(connection, PODS_PATH, map(encoded, gangs_workload.members(backlog)))
 

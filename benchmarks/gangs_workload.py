@@ -35,7 +35,6 @@ class GangBacklog:
 
     @property
     def pods(self) -> int:
-        """Return the number of members of all gangs."""
         return self.gangs * self.size
 
 
@@ -66,7 +65,6 @@ def group(number: int, size: int) -> Document:
 
 
 def members(backlog: GangBacklog) -> Iterator[Document]:
-    """Make the members of all gangs, gang by gang."""
     container = {
         "name": "pause",
         "image": "registry.k8s.io/pause:3.10",
@@ -87,7 +85,6 @@ def members(backlog: GangBacklog) -> Iterator[Document]:
 
 
 def gang_name(number: int) -> str:
-    """Return the name of a gang."""
     return f"gang-{number}"
 
 

@@ -88,12 +88,10 @@ class CpuTurns(Turns):
     """Slices measured in CPU time, which excludes other processes of the machine."""
 
     def begin(self) -> None:
-        """Begin a slice."""
         super().begin()
         self._cpu = time.thread_time()
 
     def end(self) -> None:
-        """End a slice."""
         super().end()
         seconds = time.thread_time() - self._cpu
         self.cpu_spent += seconds
@@ -258,7 +256,6 @@ async def _read(url: str, viewers: int, warm_up: float, seconds: float) -> tuple
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print a table and store the results."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given[:1] == [_VIEWER]:
         found = asyncio.run(_read(given[1], int(given[2]), float(given[3]), float(given[4])))

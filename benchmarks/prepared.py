@@ -95,7 +95,6 @@ async def connected(plane: ControlPlane) -> ApiConnection:
 
 
 async def create_all(connection: ApiConnection, path: str, bodies: Iterable[bytes]) -> None:
-    """Create objects in order, with concurrent requests."""
     waiting = iter(bodies)
 
     async def create() -> None:

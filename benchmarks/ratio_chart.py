@@ -58,7 +58,6 @@ class RatioChart:
 
 
 def draw(chart: RatioChart) -> Page:
-    """Draw a chart."""
     pitch = _SPAN + _LABEL + _GAP
     bottom = _TOP + _ROW * len(chart.rows)
     page = Page(_NAMES + pitch * len(chart.columns), bottom + _FOOT, f"{chart.title}: {chart.description}")

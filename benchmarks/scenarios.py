@@ -111,7 +111,6 @@ def _keep(generated: GeneratedRun, directory: Path) -> None:
 
 
 def main() -> None:
-    """Run the comparison."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="scenarios whose names contain this")
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")

@@ -58,7 +58,6 @@ class _Shadowed:
         self.status: dict[str, object] = {}
 
     def start(self, plane: ControlPlane) -> Process:
-        """Start Bayplan."""
         if self._budget:
             strategy = {"type": "MostAllocated", "resources": [{"name": "cpu", "weight": 1}]}
             spec = {
@@ -79,7 +78,6 @@ class _Shadowed:
 
 
 def run(nodes: int, pods: int, budgets: Sequence[int], repetitions: int, results: ResultLines[Result]) -> list[Result]:
-    """Run all repetitions, each without a shadow and with each budget."""
     workload, found = WORKLOADS[0], list[Result]()
     backlog = itertools.chain(workload.before(nodes, pods), map(workload.pod, range(pods)))
     with PreparedCluster(nodes, backlog, workload.others(nodes, pods)) as cluster:
@@ -118,7 +116,6 @@ def show(results: Sequence[Result]) -> None:
 
 
 def main() -> None:
-    """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=1000)
     parser.add_argument("--pods", type=int, default=5000)

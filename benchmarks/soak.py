@@ -168,7 +168,6 @@ def _violations(plane: ControlPlane) -> list[str]:
 
 
 def show(outcome: Outcome) -> None:
-    """Print the result."""
     console = Console()
     table = Table(title=f"{outcome.seconds / 60:.1f} minutes, {outcome.plan.nodes} nodes, seed {outcome.plan.seed}")
     for column in ("what", "value"):
@@ -194,7 +193,6 @@ def show(outcome: Outcome) -> None:
 
 
 def main() -> None:
-    """Run the soak."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--rate", type=float, default=50.0, help="pods created and deleted per second")

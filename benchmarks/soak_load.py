@@ -103,11 +103,9 @@ class Load:
     # -- events of the watch ------------------------------------------------------------------------------------------
 
     def on_add(self, obj: Pod) -> None:
-        """Handle a pod that was added."""
         self._seen(obj)
 
     def on_update(self, old: Pod, new: Pod) -> None:
-        """Handle a changed pod."""
         del old
         self._seen(new)
 
@@ -140,7 +138,6 @@ class Load:
 
     @property
     def live(self) -> int:
-        """Number of existing pods."""
         return len(self._existing)
 
     async def prepare(self) -> None:
@@ -157,7 +154,6 @@ class Load:
         await self._answered()
 
     async def run(self) -> None:
-        """Run the load for the planned duration."""
         began = last_cordon = last_burst = time.monotonic()
         created = 0
         while (now := time.monotonic()) - began < self._plan.seconds:

@@ -43,7 +43,6 @@ class Sample:
 
 
 def take(port: int, seconds: float, live: int) -> Sample:
-    """Read the operator's metrics."""
     with urllib.request.urlopen(f"http://{LOOPBACK}:{port}/metrics", timeout=10) as answer:
         text = answer.read().decode()
     values: dict[str, list[tuple[dict[str, str], float]]] = {}
@@ -99,7 +98,6 @@ class Trouble:
 
 
 def read_trouble(log: Path, most: int = 10) -> Trouble:
-    """Read an operator's log."""
     counts = {"WARNING": 0, "ERROR": 0, "Traceback": 0}
     examples: list[str] = []
     with log.open() as lines:

@@ -86,8 +86,6 @@ class Takeover:
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """All results."""
-
     starts: list[Startup]
     takeovers: list[Takeover]
 
@@ -176,7 +174,6 @@ def longest_gap(bound: Iterable[float], since: float) -> float:
 
 
 def show(results: Results) -> None:
-    """Print medians."""
     console = Console(width=_TABLE_WIDTH)
     table = Table(title="Started in a full cluster, medians (lowest to highest)")
     for column in (
@@ -246,7 +243,6 @@ def run(size: tuple[int, int], repetitions: int, folder: Path) -> Results:
 
 
 def main() -> None:
-    """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=5000)
     parser.add_argument("--pods", type=int, default=50_000)

@@ -61,7 +61,6 @@ class Page:
     _parts: list[str] = field(default_factory=list)
 
     def text(self, x: float, y: float, words: str, font: Font = PLAIN) -> None:
-        """Write text with its baseline at ``y``."""
         self._parts.append(
             f'<text x="{x:.1f}" y="{y:.1f}" font-size="{font.size}" text-anchor="{font.anchor}" '
             f'font-weight="{font.weight}" {_filled(font.colour)}>{escape(words)}</text>'
@@ -75,7 +74,6 @@ class Page:
         )
 
     def line(self, points: list[tuple[float, float]], colour: str, width: float = 1.0, dashes: str = "none") -> None:
-        """Draw a line through points."""
         coordinates = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
         self._parts.append(
             f'<polyline points="{coordinates}" fill="none" stroke-width="{width}" stroke-dasharray="{dashes}" '
@@ -92,7 +90,6 @@ class Page:
         path.write_text(self.drawn(), encoding="utf-8")
 
     def drawn(self) -> str:
-        """Return the page as SVG."""
         dark = "".join(
             f".f-{name}{{fill:{colour}}}.s-{name}{{stroke:{colour}}}" for name, (_, colour) in COLOURS.items()
         )

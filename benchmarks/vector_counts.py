@@ -44,7 +44,6 @@ class VectorCounts:
         _counting.remove(self)
 
     def add(self, elements: int, allocated: int) -> None:
-        """Count an operation."""
         self.operations += elements >= self.long
         self.elements += elements
         self.allocated += allocated
@@ -57,7 +56,6 @@ class CountedArray(np.ndarray[Any, Any]):
     """An array of which every operation is counted."""
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        """Count a ufunc in any of its forms."""
         outputs = options.get("out", ())
         if outputs:
             options["out"] = tuple(_plain(each) for each in outputs)
@@ -84,7 +82,6 @@ class CountedArray(np.ndarray[Any, Any]):
         return result
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        """Write to a part."""
         _count((*_keys(key), value), ())
         super().__setitem__(key, value)
 

@@ -31,7 +31,6 @@ def node(number: int) -> Document:
 
 
 def pod(number: int, spec: Document | None = None, *, cpu_milli: int = 100, memory_mib: int = 200) -> Document:
-    """Make a pod."""
     requests = {"cpu": f"{cpu_milli}m", "memory": f"{memory_mib}Mi"}
     container = {"name": "main", "image": "registry.k8s.io/pause:3.10", "resources": {"requests": requests}}
     return {
@@ -43,5 +42,4 @@ def pod(number: int, spec: Document | None = None, *, cpu_milli: int = 100, memo
 
 
 def encoded(document: Document) -> bytes:
-    """Return the document as the body of a request."""
     return json.dumps(document).encode()

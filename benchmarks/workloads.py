@@ -24,7 +24,6 @@ _SELECTOR = {"matchLabels": {"app": APP}}
 
 
 def placed(number: int, node_name: str, **more: Any) -> Document:
-    """Return a bound pod."""
     # There is no kubelet that ends them, so the grace period is 0.
     document = pod(number, {"nodeName": node_name, "terminationGracePeriodSeconds": 0}, **more)
     document["metadata"] |= {"name": f"{CREATED_BEFORE}-{number:06d}", "labels": {"app": "other"}}

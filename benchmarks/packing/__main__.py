@@ -33,7 +33,6 @@ _DRAWN, _IN_ORDER = "drawn", "trace"
 
 
 def arguments_of(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="Folder with the CSV files of the trace.")
     parser.add_argument("--nodes", default=NODES_FILE, help="File of nodes in the folder.")

@@ -185,7 +185,6 @@ class ApiClient:
         return self.request("PATCH", f"{address(manifest)}?{options}", manifest, SERVER_SIDE_APPLY)
 
     def patch(self, manifest: Manifest, change: Manifest, subresource: str = "") -> Manifest:
-        """Change an object by a merge patch."""
         path = address(manifest) + (f"/{subresource}" if subresource else "")
         return self.request("PATCH", path, change, MERGE_PATCH)
 
@@ -222,5 +221,4 @@ def collection(manifest: Mapping[str, Any]) -> str:
 
 
 def address(manifest: Mapping[str, Any]) -> str:
-    """Return the path of an object."""
     return f"{collection(manifest)}/{manifest['metadata']['name']}"

@@ -21,7 +21,6 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command."""
     arguments = _parser().parse_args(argv)
     try:
         if arguments.command == "up":

@@ -224,7 +224,6 @@ class ControlPlane:
 
     @property
     def kubeconfig(self) -> Path:
-        """Kubeconfig of the administrator."""
         return self._layout.kubeconfig
 
     @property

@@ -91,7 +91,6 @@ class Process:
 
     @property
     def name(self) -> str:
-        """Short name of the program."""
         return self.command.name
 
     @property
@@ -127,7 +126,6 @@ class Process:
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Resume a paused process."""
         self._signal(signal.SIGCONT)
 
     def kill(self) -> None:
@@ -147,7 +145,6 @@ class Process:
             self.kill()
 
     def tail(self, lines: int = 20) -> str:
-        """Return the last lines of the log."""
         text = self.log.read_text(errors="replace") if self.log.exists() else ""
         return "\n".join(text.splitlines()[-lines:])
 

@@ -58,7 +58,6 @@ class Layout:
 
     @property
     def certificates(self) -> Path:
-        """Certificates, keys and tokens."""
         return self.root / "certs"
 
     @property
@@ -68,17 +67,14 @@ class Layout:
 
     @property
     def tokens(self) -> Path:
-        """The file for `--token-auth-file`."""
         return self.certificates / "tokens.csv"
 
     @property
     def service_account_key(self) -> Path:
-        """The key that signs service-account tokens."""
         return self.certificates / "service-account.key"
 
     @property
     def kubeconfig(self) -> Path:
-        """The administrator's kubeconfig."""
         return self.root / "kubeconfig"
 
     @property
@@ -88,7 +84,6 @@ class Layout:
 
     @property
     def audit_log(self) -> Path:
-        """The API server's audit log."""
         return self.logs / "audit.log"
 
 
@@ -114,7 +109,6 @@ def etcd_args(layout: Layout, client_port: int, peer_port: int) -> list[str]:
 
 
 def apiserver_args(layout: Layout, options: Options, port: int, etcd_port: int) -> list[str]:
-    """Return kube-apiserver's flags."""
     arguments = [
         f"--etcd-servers=http://{LOOPBACK}:{etcd_port}",
         f"--bind-address={LOOPBACK}",
@@ -149,7 +143,6 @@ def apiserver_args(layout: Layout, options: Options, port: int, etcd_port: int) 
 
 
 def kwok_args(layout: Layout, stages: Sequence[Path], port: int) -> list[str]:
-    """Return kwok's flags."""
     return [
         f"--kubeconfig={layout.kubeconfig}",
         "--manage-all-nodes",
@@ -164,7 +157,6 @@ def kwok_args(layout: Layout, stages: Sequence[Path], port: int) -> list[str]:
 
 
 def kube_scheduler_args(layout: Layout, config: Path, certificates: Path, port: int) -> list[str]:
-    """Return kube-scheduler's flags."""
     return [
         f"--config={config}",
         f"--authentication-kubeconfig={layout.kubeconfig}",

@@ -20,14 +20,11 @@ _BROKEN_EDIT: dict[str, Any] = {
 
 
 class Demo:
-    """One run of the demo."""
-
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
         self._screen = stage.screen
 
     def run(self) -> None:
-        """Run all steps."""
         self._start_operator()
         self._fill_cluster()
         self._edit_live()
@@ -170,7 +167,6 @@ _NO_BALANCE = {"score": {"disabled": [{"name": "NodeResourcesBalancedAllocation"
 
 
 def main() -> int:
-    """Run the demo."""
     return perform("make demo", __doc__, lambda stage: Demo(stage).run(), _TO_TRY)
 
 

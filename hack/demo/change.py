@@ -26,15 +26,12 @@ _DIFFERS = (0, 1)
 
 
 class ChangeDemo:
-    """One run of the demo."""
-
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
         self._screen = stage.screen
         self._record = str(stage.plane.state_dir / "record")
 
     def run(self) -> None:
-        """Run all steps in order."""
         self._prepare()
         differed = self._shadow()
         self._diff()
@@ -162,7 +159,6 @@ _TO_TRY = f"""  kubectl get schedulerprofiles -o wide
 
 
 def main() -> int:
-    """Run the demo."""
     return perform("make demo-change", __doc__, lambda stage: ChangeDemo(stage).run(), _TO_TRY)
 
 

@@ -29,11 +29,9 @@ class Model:
 
     @property
     def selector(self) -> str:
-        """Return the expression that selects devices of the model."""
         return f'device.attributes["{DRIVER}"].model == "{self.name}"'
 
     def devices(self, count: int) -> list[Document]:
-        """Return devices of a slice."""
         fields = {"attributes": {"model": {"string": self.name}}, "capacity": {"memory": {"value": self.memory}}}
         return [{"name": f"{self.name}-{number}", **fields} for number in range(count)]
 
@@ -56,7 +54,6 @@ class Workload:
 
     @property
     def pod_names(self) -> list[str]:
-        """Return the names of the pods."""
         return [f"{self.name}-{number}" for number in range(self.pods)]
 
     @property
@@ -110,13 +107,11 @@ def memory_at_least(amount: str) -> str:
 
 
 def device_class() -> Document:
-    """Return the DeviceClass of the driver's devices."""
     spec = {"selectors": _cel([f'device.driver == "{DRIVER}"'])}
     return {"apiVersion": API, "kind": "DeviceClass", "metadata": {"name": DEVICE_CLASS}, "spec": spec}
 
 
 def node(name: str) -> Document:
-    """Return a ready node."""
     amounts = {"cpu": "64", "memory": "512Gi", "pods": "110"}
     conditions = [{"type": "Ready", "status": "True", "reason": "KubeletReady"}]
     return {
@@ -128,7 +123,6 @@ def node(name: str) -> Document:
 
 
 def as_list(documents: Sequence[Document]) -> str:
-    """Return a JSON list for kubectl."""
     return json.dumps({"apiVersion": "v1", "kind": "List", "items": list(documents)})
 
 

@@ -35,8 +35,6 @@ _POD_COLUMNS = "custom-columns=POD:.metadata.name,STATUS:.status.phase,NODE:.spe
 
 
 class DeviceDemo:
-    """One run of the demo."""
-
     def __init__(self, stage: Stage, driver: DeviceDriver) -> None:
         if not stage.has_kwok:
             raise DemoFailed("pods must run in this demo: install Go, so that kwok can be built")
@@ -45,7 +43,6 @@ class DeviceDemo:
         self._driver = driver
 
     def run(self) -> None:
-        """Run all steps in order."""
         self._prepare()
         self._by_attribute()
         self._shared()
@@ -207,8 +204,6 @@ _TO_TRY = f"""  kubectl get resourceclaims,resourceslices
 
 
 def main() -> int:
-    """Run the demo."""
-
     def story(stage: Stage) -> None:
         with ApiClient(stage.plane) as api:
             DeviceDemo(stage, DeviceDriver(api, DRIVER)).run()

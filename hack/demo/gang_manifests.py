@@ -38,12 +38,10 @@ class Job:
 
     @property
     def pods(self) -> str:
-        """Return the workers as a JSON list for kubectl."""
         return _list([self._worker(number) for number in range(self.first, self.first + self.workers)])
 
     @property
     def pod_group(self) -> str:
-        """Return the PodGroup as JSON."""
         return json.dumps(
             {
                 "apiVersion": "bayplan.dev/v1alpha1",
@@ -94,7 +92,6 @@ def gpu_nodes(count: int) -> str:
 
 
 def priority_class(name: str, value: int) -> str:
-    """Return a PriorityClass as JSON."""
     version = "scheduling.k8s.io/v1"
     return json.dumps({"apiVersion": version, "kind": "PriorityClass", "metadata": {"name": name}, "value": value})
 

@@ -30,8 +30,6 @@ URGENT = Job("urgent", 2, 8, priority="urgent", group={})
 
 
 class GangDemo:
-    """One run of the demo."""
-
     def __init__(self, stage: Stage) -> None:
         if not stage.has_kwok:
             raise DemoFailed("pods must run and end in this demo: install Go, so that kwok can be built")
@@ -41,7 +39,6 @@ class GangDemo:
         self._shown = 0
 
     def run(self) -> None:
-        """Run all steps in order."""
         self._prepare()
         self._two_that_do_not_both_fit()
         self._one_that_waits_its_turn()
@@ -242,7 +239,6 @@ _TO_TRY = f"""  kubectl get {_RESOURCE} -o wide    # with the reason in words
 
 
 def main() -> int:
-    """Run the demo."""
     return perform("make demo-gang", __doc__, lambda stage: GangDemo(stage).run(), _TO_TRY)
 
 

@@ -25,14 +25,11 @@ LIVE, SHADOW = "spread", "spread-next"
 
 
 class PageDemo:
-    """One run of the demo."""
-
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
         self._screen = stage.screen
 
     def run(self) -> None:
-        """Run all steps in order."""
         self._prepare()
         self._fill()
         self._leave_waiting()
@@ -100,7 +97,6 @@ _TO_TRY = f"""  kubectl get pods,podgroups
 
 
 def main() -> int:
-    """Run the demo."""
     return perform("make demo PAGE=1", __doc__, lambda stage: PageDemo(stage).run(), _TO_TRY)
 
 

@@ -29,23 +29,18 @@ from hack.controlplane.servers import Options
 
 
 class Screen:
-    """Prints a demonstration."""
-
     def __init__(self) -> None:
         self._console = Console(highlight=False, soft_wrap=True)
         self._step = 0
 
     def step(self, title: str) -> None:
-        """Print the heading of a step."""
         self._step += 1
         self._console.print(f"\n[bold cyan]{self._step}. {escape(title)}[/]")
 
     def show(self, text: str) -> None:
-        """Print a sentence."""
         self._console.print(f"   {escape(text)}")
 
     def command(self, *words: str) -> None:
-        """Print a command."""
         self._console.print(f"   [bold]$ {escape(' '.join(words))}[/]")
 
     def output(self, text: str, limit: int = 0) -> None:
@@ -58,7 +53,6 @@ class Screen:
             self._console.print(f"   [dim]... {len(lines) - limit} more lines[/]")
 
     def summary(self, text: str) -> None:
-        """Print the last line."""
         self._console.print(f"\n[bold green]{escape(text)}[/]")
 
 
@@ -180,11 +174,9 @@ class Stage:
             return body
 
     def create(self, documents: str) -> None:
-        """Create objects from a JSON list."""
         self.plane.kubectl("create", "-f", "-", input=documents)
 
     def get(self, *arguments: str) -> dict[str, Any]:
-        """Read objects."""
         document: dict[str, Any] = json.loads(self.plane.kubectl("get", *arguments, "-o", "json"))
         return document
 

@@ -18,7 +18,6 @@ otherwise, the exit code is 0 on success, 1 on failure, and 2 when options or in
 
 
 def command_page() -> str:
-    """Generate the page."""
     with click.Context(bayplan, info_name="bayplan") as context:
         names = bayplan.list_commands(context)
         commands = {name: bayplan.get_command(context, name) for name in names}

@@ -28,7 +28,6 @@ The chart's PrometheusRule (`prometheusRule.enabled`) contains these alerts. Bra
 
 
 def alert_page() -> str:
-    """Generate the page."""
     groups = yaml.safe_load(_RULES.read_text(encoding="utf-8"))["groups"]
     rules = [rule for group in groups for rule in group["rules"] if "alert" in rule]
     rows = [
@@ -58,7 +57,6 @@ these weights. Names, order, weights and args are those of kube-scheduler v1.37.
 
 
 def plugin_page() -> str:
-    """Generate the page."""
     registry = in_tree_registry()
     weights = {entry.name: entry.weight for entry in default_plugins().multi_point.enabled}
     rows, definitions, roots = [], dict[str, Schema](), list[tuple[str, str]]()
@@ -117,7 +115,6 @@ replaces the pod when they change.
 
 
 def settings_page() -> str:
-    """Generate the page."""
     root = Settings.model_json_schema(by_alias=True)
     definitions = root.get("$defs", {})
     flags = {option.name: max(option.opts, key=len) for option in run.params if isinstance(option, click.Option)}
@@ -135,7 +132,6 @@ def settings_page() -> str:
 
 
 def resource_page(resource: type[CustomResource]) -> str:
-    """Generate the page of a resource."""
     definition = resource.definition
     definitions = overlaid_definitions(resource.model_json_schema(by_alias=True))
     scope = "namespaced" if definition.namespaced else "cluster-scoped"

@@ -188,12 +188,10 @@ class ComparedProfile:
 
     @property
     def name(self) -> str:
-        """Name of the object."""
         return str(self.profile.object["metadata"]["name"])
 
     @property
     def scheduler_name(self) -> str:
-        """SchedulerName of the pods that it serves."""
         return _scheduler_name(self.profile.object)
 
     @property

@@ -239,7 +239,6 @@ class Recording:
             self._recorder.flush()
 
     def close(self) -> None:
-        """Write the rest, and close the file."""
         self._recorder.close()
         self._directory.close()
 

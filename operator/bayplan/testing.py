@@ -72,7 +72,6 @@ class BrokenGuaranteeError(AssertionError):
 
 @pytest.fixture(name="check_plugin")
 def check_plugin_fixture() -> PluginCheck:
-    """Return :func:`check_plugin`."""
     return check_plugin
 
 

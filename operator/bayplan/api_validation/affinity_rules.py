@@ -39,7 +39,6 @@ def affinity_problems(found: FieldErrors, affinity: Mapping[str, Any], path: str
 def node_selector_problems(
     found: FieldErrors, selector: Mapping[str, Any], path: str, *, allow_invalid_values: bool = False
 ) -> None:
-    """Validate a node selector with its terms."""
     terms = entries(selector, "nodeSelectorTerms")
     if not terms:
         found.required(f"{path}.nodeSelectorTerms", "must have at least one node selector term")
@@ -72,7 +71,6 @@ def toleration_problems(found: FieldErrors, tolerations: Sequence[tuple[int, Map
 
 
 def taint_problems(found: FieldErrors, taints: Sequence[tuple[int, Mapping[str, Any]]], path: str) -> None:
-    """Validate the taints of a node."""
     seen = set[tuple[str, str]]()
     for index, each in taints:
         where = f"{path}[{index}]"

@@ -63,7 +63,6 @@ class PodParts:
 
     @staticmethod
     def of(spec: Value, volumes: Mapping[str, Value], *, is_template: bool) -> PodParts:
-        """Return the parts of a pod's spec."""
         grace = spec.get("terminationGracePeriodSeconds")
         return PodParts(
             volumes,
@@ -78,7 +77,6 @@ class PodParts:
 
 
 def container_problems(found: FieldErrors, spec: Value, path: str, parts: PodParts) -> None:
-    """Validate the containers and init containers of a pod."""
     containers = entries(spec, "containers")
     if not containers:
         found.required(f"{path}.containers")

@@ -196,7 +196,6 @@ def _whole(spec: Schema, *, required: list[str]) -> Schema:
 
 @cache
 def _specs() -> Mapping[str, Schema]:
-    """Return the schemas of Bayplan's resources by kind."""
     found = {}
     for resource in RESOURCES:
         definition = definition_of(resource)

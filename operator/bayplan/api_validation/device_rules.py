@@ -34,7 +34,6 @@ _SEMVER = re.compile(
 
 
 def claim_spec_problems(found: FieldErrors, spec: Value, path: str) -> None:
-    """Validate the spec of a ResourceClaim."""
     devices = mapping(spec, "devices")
     where = f"{path}.devices"
     requests = entries(devices, "requests")
@@ -57,7 +56,6 @@ def claim_spec_problems(found: FieldErrors, spec: Value, path: str) -> None:
 
 
 def claim_template_spec_problems(found: FieldErrors, spec: Value, path: str) -> None:
-    """Validate the spec of a ResourceClaimTemplate."""
     metadata = mapping(spec, "metadata")
     annotation_problems(found, metadata.get("annotations"), f"{path}.metadata.annotations")
     label_problems(found, metadata.get("labels"), f"{path}.metadata.labels")
@@ -68,7 +66,6 @@ def claim_template_spec_problems(found: FieldErrors, spec: Value, path: str) -> 
 
 
 def class_spec_problems(found: FieldErrors, spec: Value, path: str) -> None:
-    """Validate the spec of a DeviceClass."""
     _selector_problems(found, spec, path)
     config = entries(spec, "config")
     if _fits(found, config, f"{path}.config", _MAX_LIST):
@@ -78,7 +75,6 @@ def class_spec_problems(found: FieldErrors, spec: Value, path: str) -> None:
 
 
 def taint_rule_spec_problems(found: FieldErrors, spec: Value, path: str) -> None:
-    """Validate the spec of a DeviceTaintRule."""
     selector = mapping(spec, "deviceSelector")
     where = f"{path}.deviceSelector"
     if selector.get("driver") is not None:
@@ -205,7 +201,6 @@ def _toleration_problems(found: FieldErrors, toleration: Value, path: str) -> No
 
 
 def slice_spec_problems(found: FieldErrors, spec: Value, path: str) -> None:
-    """Validate the spec of a ResourceSlice."""
     csi_driver_name_problems(found, f"{path}.driver", text(spec, "driver"))
     pool = mapping(spec, "pool")
     _pool_name_problems(found, text(pool, "name"), f"{path}.pool.name")

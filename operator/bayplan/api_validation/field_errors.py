@@ -20,7 +20,6 @@ class FieldErrors:
         self.problems: list[Problem] = []
 
     def required(self, path: str, detail: str = "add it") -> None:
-        """Add a field without a value."""
         self.problems.append(Problem(path, f"Required value: {detail}"))
 
     def invalid(self, path: str, value: object, *details: str) -> None:
@@ -28,7 +27,6 @@ class FieldErrors:
         self.problems += [Problem(path, f"Invalid value: {shown(value)}: {detail}") for detail in details]
 
     def unsupported(self, path: str, value: object, supported: Iterable[str]) -> None:
-        """Add a value that is not one of a list."""
         values = ", ".join(f'"{each}"' for each in sorted(supported))
         self.problems.append(Problem(path, f"Unsupported value: {shown(value)}: supported values: {values}"))
 
@@ -49,13 +47,11 @@ class FieldErrors:
         self.problems.append(Problem(path, f"Too long: may not be more than {limit} bytes"))
 
     def too_many(self, path: str, count: int, limit: int) -> None:
-        """Add a list with too many entries."""
         self.problems.append(Problem(path, f"Too many: {count}: must have at most {limit} items"))
 
     # -- common rules -------------------------------------------------------------------------------------------------
 
     def check(self, path: str, value: str, form: Form) -> None:
-        """Require a format."""
         self.invalid(path, value, *form(value))
 
     def name(self, path: str, value: str, form: Form, missing: str = "add it", *, is_required: bool = True) -> None:
@@ -90,12 +86,10 @@ class FieldErrors:
             self.unsupported(path, value, supported)
 
     def not_negative(self, path: str, value: float) -> None:
-        """Require a number of 0 or more."""
         if value < 0:
             self.invalid(path, value, "must be greater than or equal to 0")
 
     def between(self, path: str, value: float, low: int, high: int) -> None:
-        """Require a number in a range."""
         if not low <= value <= high:
             self.invalid(path, value, f"must be between {low} and {high}, inclusive")
 
@@ -129,7 +123,6 @@ def text(value: Mapping[str, Any], field: str) -> str:
 
 
 def texts(value: Mapping[str, Any], field: str) -> list[str]:
-    """Return the entries of a list of texts."""
     return [each or "" for each in value.get(field) or ()]
 
 

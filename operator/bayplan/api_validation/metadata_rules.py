@@ -60,7 +60,6 @@ def metadata_problems(
 
 
 def finalizer_problems(found: FieldErrors, name: str, path: str, standard: Collection[str]) -> None:
-    """Validate the name of a finalizer."""
     found.check(path, name, qualified_name)
     if "/" not in name and name not in standard:
         found.invalid(path, name, "name is neither a standard finalizer name nor is it fully qualified")
@@ -75,7 +74,6 @@ def label_problems(found: FieldErrors, labels: Mapping[str, Any] | None, path: s
 
 
 def annotation_problems(found: FieldErrors, annotations: Mapping[str, Any] | None, path: str) -> None:
-    """Validate annotations."""
     if not annotations:
         return
     for key in annotations:
@@ -87,7 +85,6 @@ def annotation_problems(found: FieldErrors, annotations: Mapping[str, Any] | Non
 def selector_problems(
     found: FieldErrors, selector: Mapping[str, Any] | None, path: str, *, allow_invalid_values: bool = False
 ) -> None:
-    """Validate a label selector."""
     if not selector:
         return
     label_problems(found, selector.get("matchLabels"), f"{path}.matchLabels")

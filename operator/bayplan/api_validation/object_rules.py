@@ -47,7 +47,6 @@ _MAX_TEXT, _MAX_PARAMETERS = 1024, 512
 
 
 def node_problems(found: FieldErrors, node: Value) -> None:
-    """Validate a Node."""
     spec, status = mapping(node, "spec"), mapping(node, "status")
     taint_problems(found, entries(spec, "taints"), "spec.taints")
     capacity = mapping(status, "capacity")
@@ -77,7 +76,6 @@ def node_problems(found: FieldErrors, node: Value) -> None:
 
 
 def namespace_problems(found: FieldErrors, namespace: Value) -> None:
-    """Validate a Namespace."""
     for index, name in enumerate(texts(mapping(namespace, "spec"), "finalizers")):
         finalizer_problems(found, name, f"spec.finalizers[{index}]", ("kubernetes",))
 
@@ -86,17 +84,14 @@ def namespace_problems(found: FieldErrors, namespace: Value) -> None:
 
 
 def persistent_volume_object_problems(found: FieldErrors, volume: Value) -> None:
-    """Validate a PersistentVolume."""
     persistent_volume_problems(found, mapping(volume, "spec"), "spec")
 
 
 def claim_object_problems(found: FieldErrors, claim: Value) -> None:
-    """Validate a PersistentVolumeClaim."""
     claim_problems(found, mapping(claim, "spec"), "spec")
 
 
 def storage_class_problems(found: FieldErrors, given: Value) -> None:
-    """Validate a StorageClass."""
     provisioner = text(given, "provisioner")
     if not provisioner:
         found.required("provisioner")
@@ -131,7 +126,6 @@ def storage_class_problems(found: FieldErrors, given: Value) -> None:
 
 
 def csi_node_problems(found: FieldErrors, node: Value) -> None:
-    """Validate a CSINode."""
     names = set[str]()
     for index, driver in entries(mapping(node, "spec"), "drivers"):
         where, name = f"spec.drivers[{index}]", text(driver, "name")
@@ -151,7 +145,6 @@ def csi_node_problems(found: FieldErrors, node: Value) -> None:
 
 
 def csi_driver_problems(found: FieldErrors, driver: Value) -> None:
-    """Validate a CSIDriver."""
     spec = mapping(driver, "spec")
     found.one_of("spec.fsGroupPolicy", spec.get("fsGroupPolicy"), ("ReadWriteOnceWithFSType", "File", "None"))
     requests = entries(spec, "tokenRequests")
@@ -174,7 +167,6 @@ def csi_driver_problems(found: FieldErrors, driver: Value) -> None:
 
 
 def csi_capacity_problems(found: FieldErrors, given: Value) -> None:
-    """Validate a CSIStorageCapacity."""
     selector_problems(found, given.get("nodeTopology"), "nodeTopology")
     found.check("storageClassName", text(given, "storageClassName"), dns_subdomain)
     if amount(given.get("capacity")) < 0:
@@ -182,7 +174,6 @@ def csi_capacity_problems(found: FieldErrors, given: Value) -> None:
 
 
 def volume_attachment_problems(found: FieldErrors, attachment: Value) -> None:
-    """Validate a VolumeAttachment."""
     spec = mapping(attachment, "spec")
     csi_driver_name_problems(found, "spec.attacher", text(spec, "attacher"))
     source = mapping(spec, "source")
@@ -314,7 +305,6 @@ def _traffic_problems(found: FieldErrors, spec: Value, kind: str) -> None:
 
 
 def replication_controller_problems(found: FieldErrors, controller: Value) -> None:
-    """Validate a ReplicationController."""
     spec = mapping(controller, "spec")
     _count_problems(found, spec)
     template = spec.get("template")
@@ -331,14 +321,12 @@ def replication_controller_problems(found: FieldErrors, controller: Value) -> No
 
 
 def replica_set_problems(found: FieldErrors, replica_set: Value) -> None:
-    """Validate a ReplicaSet."""
     spec = mapping(replica_set, "spec")
     _count_problems(found, spec)
     _selected_template_problems(found, spec, mapping(spec, "template"))
 
 
 def stateful_set_problems(found: FieldErrors, stateful_set: Value) -> None:
-    """Validate a StatefulSet."""
     spec = mapping(stateful_set, "spec")
     _count_problems(found, spec)
     found.choice("spec.podManagementPolicy", text(spec, "podManagementPolicy"), ("OrderedReady", "Parallel"))
@@ -391,7 +379,6 @@ def _selected_template_problems(found: FieldErrors, spec: Value, template: Value
 
 
 def disruption_budget_problems(found: FieldErrors, budget: Value) -> None:
-    """Validate a PodDisruptionBudget."""
     spec = mapping(budget, "spec")
     given = [field for field in ("minAvailable", "maxUnavailable") if spec.get(field) is not None]
     if len(given) > 1:
@@ -419,7 +406,6 @@ def _share_problems(found: FieldErrors, share: object, path: str) -> None:
 
 
 def priority_class_problems(found: FieldErrors, given: Value) -> None:
-    """Validate a PriorityClass."""
     name, value = text(mapping(given, "metadata"), "name"), given.get("value") or 0
     if name.startswith("system-"):
         if _SYSTEM_CLASSES.get(name) != value or given.get("globalDefault"):
@@ -455,7 +441,6 @@ def native_group_problems(found: FieldErrors, group: Value) -> None:
 
 
 def composite_group_problems(found: FieldErrors, group: Value) -> None:
-    """Validate a CompositePodGroup."""
     spec = mapping(group, "spec")
     if spec.get("workloadRef") is None:
         found.required("spec.workloadRef")

@@ -97,8 +97,6 @@ _Rule = Callable[[FieldErrors, Mapping[str, Any]], None]
 
 
 def _of_spec(check: Callable[[FieldErrors, Mapping[str, Any], str], None]) -> _Rule:
-    """Return a rule of an object from one of its spec."""
-
     def rule(found: FieldErrors, body: Mapping[str, Any]) -> None:
         check(found, mapping(body, "spec"), "spec")
 

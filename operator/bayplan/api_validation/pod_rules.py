@@ -46,7 +46,6 @@ def pod_problems(found: FieldErrors, pod: Value) -> None:
 
 
 def template_problems(found: FieldErrors, template: Value, path: str) -> None:
-    """Validate the template of the pods of a workload."""
     metadata, spec = mapping(template, "metadata"), mapping(template, "spec")
     label_problems(found, metadata.get("labels"), f"{path}.metadata.labels")
     annotation_problems(found, metadata.get("annotations"), f"{path}.metadata.annotations")

@@ -69,7 +69,6 @@ def pod_security_problems(found: FieldErrors, spec: Value, path: str) -> None:
 
 
 def container_security_problems(found: FieldErrors, context: Value, path: str, *, has_host_users: bool) -> None:
-    """Validate the security context of a container."""
     for field in ("runAsUser", "runAsGroup"):
         if context.get(field) is not None:
             found.between(f"{path}.{field}", context[field], 0, _MAX_ID)

@@ -117,7 +117,6 @@ def _scalar(schema: Schema) -> Any:
 
 @cache
 def kubernetes_schema() -> OpenApiSchema:
-    """Load the schema."""
     return OpenApiSchema(json.loads(gzip.decompress(SCHEMA_FILE.read_bytes())))
 
 

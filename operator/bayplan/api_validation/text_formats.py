@@ -85,7 +85,6 @@ def qualified_name(value: str) -> Messages:
 
 @lru_cache(maxsize=4096)
 def label_value(value: str) -> Messages:
-    """Check the value of a label."""
     found = () if len(value) <= 63 else (_too_long(63),)
     return found if re.fullmatch(rf"({_NAME})?", value) else (*found, _VALUE_MESSAGE)
 
@@ -98,12 +97,10 @@ def path_segment(value: str) -> Messages:
 
 
 def port_number(value: int) -> Messages:
-    """Check a port number."""
     return () if 1 <= value <= 65535 else ("must be between 1 and 65535, inclusive",)
 
 
 def port_name(value: str) -> Messages:
-    """Check the name of a port."""
     found = []
     if len(value) > 15:
         found.append("must be no more than 15 characters")
@@ -126,7 +123,6 @@ def environment_name(value: str) -> Messages:
 
 
 def config_key(value: str) -> Messages:
-    """Check a key of a ConfigMap or Secret."""
     found = [] if len(value) <= 253 else [_too_long(253)]
     if not re.fullmatch(r"[-._a-zA-Z0-9]+", value):
         found.append("a valid config key must consist of alphanumeric characters, '-', '_' or '.'")
@@ -138,7 +134,6 @@ def config_key(value: str) -> Messages:
 
 
 def header_name(value: str) -> Messages:
-    """Check the name of an HTTP header."""
     return (
         () if re.fullmatch(r"[-A-Za-z0-9]+", value) else ("a valid HTTP header must consist of letters, digits or '-'",)
     )

@@ -411,7 +411,6 @@ _DIVISORS = frozenset(f"1{unit}" for unit in ("", *"kMGTPE", "Ki", "Mi", "Gi", "
 
 
 def field_problems(found: FieldErrors, reference: Value, path: str, supported: Collection[str]) -> None:
-    """Validate a reference to a field of the pod."""
     version, field = text(reference, "apiVersion") or "v1", text(reference, "fieldPath")
     if not field:
         found.required(f"{path}.fieldPath")
@@ -550,7 +549,6 @@ def _signer_problems(found: FieldErrors, path: str, name: str) -> None:
 
 
 def csi_driver_name_problems(found: FieldErrors, path: str, name: str) -> None:
-    """Validate the name of a CSI driver."""
     if not name:
         found.required(path)
         return

@@ -121,12 +121,10 @@ def _outcome(outcome: Outcome) -> dict[str, Any]:
 
 
 def as_json(comparison: Comparison) -> str:
-    """Return a comparison as indented JSON."""
     return printable_json(json.dumps(as_document(comparison), indent=2))
 
 
 def as_yaml(comparison: Comparison) -> str:
-    """Return a comparison as YAML."""
     return printable_yaml(as_document(comparison), PIPED_WIDTH)
 
 
@@ -181,7 +179,6 @@ def _pod_table(differences: Sequence[PodDifference]) -> Table:
 
 
 def summary(comparison: Comparison) -> str:
-    """Return the summary in one line."""
     decided = f"{comparison.pending} pending"
     if comparison.rescheduled:
         decided += f" and {comparison.rescheduled} running"

@@ -44,13 +44,10 @@ _SHORT = "bpg"
 
 @dataclass(frozen=True, slots=True)
 class PodName:
-    """Name of a pod."""
-
     namespace: str
     name: str
 
     def __str__(self) -> str:
-        """Return ``namespace/name``."""
         return f"{self.namespace}/{self.name}"
 
 
@@ -67,7 +64,6 @@ class GroupName:
     source: GroupSource | None = None
 
     def __str__(self) -> str:
-        """Return ``namespace/name``."""
         return f"{self.namespace}/{self.name}"
 
 

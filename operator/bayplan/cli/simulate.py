@@ -164,12 +164,10 @@ def _devices(usages: Sequence[ResourceUsage]) -> dict[str, dict[str, int]]:
 
 
 def as_json(result: SimulationResult, claims: ExplainedPods | None = None) -> str:
-    """Return a result as indented JSON."""
     return printable_json(json.dumps(as_document(result, claims), indent=2))
 
 
 def as_yaml(result: SimulationResult, claims: ExplainedPods | None = None) -> str:
-    """Return a result as YAML."""
     return printable_yaml(as_document(result, claims), PIPED_WIDTH)
 
 
@@ -356,7 +354,6 @@ def _table() -> Table:
 
 
 def summary(result: SimulationResult) -> str:
-    """Return the summary of a result in one line."""
     placed, used = result.count(Verdict.PLACED), len({pod.node for pod in result.pods if pod.node})
     text = f"{placed} of {len(result.pods)} pods scheduled to {used} of {len(result.nodes)} nodes"
     if not result.pods:

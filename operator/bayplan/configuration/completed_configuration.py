@@ -50,7 +50,6 @@ class _Dumper(yaml.SafeDumper):
         return True
 
     def represent_str(self, data: str) -> yaml.ScalarNode:
-        """Represent a string."""
         return self.represent_scalar("tag:yaml.org,2002:str", data, style=None if data else '"')
 
 

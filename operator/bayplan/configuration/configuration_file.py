@@ -149,7 +149,6 @@ def _readable_plugins(profile: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _names(entries: Any) -> list[str]:
-    """Return the different names of a list of plugins."""
     names = [entry.get("name") for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
     return list(dict.fromkeys(name for name in names if isinstance(name, str) and name))
 

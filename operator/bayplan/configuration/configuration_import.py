@@ -45,12 +45,10 @@ class Manifest:
 
     @property
     def kind(self) -> str:
-        """The object's kind, such as ``SchedulerProfile``."""
         return str(self.document["kind"])
 
     @property
     def name(self) -> str:
-        """The object's name."""
         return str(self.document["metadata"]["name"])
 
 

@@ -62,7 +62,6 @@ class ClusterObjects:
         return {key[1:]: json for key, json in found.items()}
 
     def has_node(self, name: str) -> bool:
-        """Return whether the node exists."""
         return f"/{name}" in self._nodes.known
 
     def pod_on(self, node_name: str, uid: str) -> Pod | None:
@@ -79,8 +78,6 @@ class ClusterObjects:
 
 
 class _Subscriptions(Struct, frozen=True):
-    """The objects that one client needs."""
-
     pods: tuple[Subscription[Pod], ...]
     nodes: tuple[Subscription[Node], ...]
 

@@ -27,8 +27,6 @@ from scheduler_core.runtime.framework_instance import FrameworkInstance
 
 
 class CircuitState(StrEnum):
-    """State of a circuit."""
-
     CLOSED = "Closed"
     OPEN = "Open"
     HALF_OPEN = "HalfOpen"
@@ -84,14 +82,12 @@ class Circuit:
         return False
 
     def succeeded(self) -> None:
-        """Record a successful call."""
         self._failures = 0
         if self.state is not CircuitState.CLOSED:
             self._backoff.reset()
             self._become(CircuitState.CLOSED)
 
     def failed(self, reason: str) -> None:
-        """Record a failed call."""
         self.last_error = reason
         self._failures += 1
         if self.state is CircuitState.HALF_OPEN or (
@@ -133,7 +129,6 @@ class Tally:
         self.errors: dict[str, int] = {}
 
     def observe(self, point: str, seconds: float) -> None:
-        """Record the duration of a call."""
         histogram = self.durations.get(point)
         if histogram is None:
             histogram = self.durations[point] = Histogram(ATTEMPT_BOUNDS)
@@ -141,7 +136,6 @@ class Tally:
         self.errors.setdefault(point, 0)
 
     def count_error(self, point: str) -> None:
-        """Record the failure of a call."""
         self.errors[point] = self.errors.get(point, 0) + 1
 
 
@@ -204,12 +198,10 @@ class HttpExtender:
 
     @property
     def is_closed(self) -> bool:
-        """Whether it is closed."""
         return self._closed
 
     @property
     def state(self) -> ExtenderState:
-        """The extender's state."""
         circuit = self._parts.circuit
         return ExtenderState(self._extender.url_prefix, circuit.state, circuit.last_error, circuit.since)
 

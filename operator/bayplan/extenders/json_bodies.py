@@ -158,7 +158,6 @@ def on_node(pod: bytes, node_name: str) -> bytes:
 
 
 def binding_body(binding: Binding) -> bytes:
-    """Encode a bind call."""
     return msgspec.json.encode(_BindingArguments(binding.name, binding.namespace, binding.uid, binding.node_name))
 
 

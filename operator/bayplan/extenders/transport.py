@@ -160,7 +160,6 @@ class Transport:
             raise self._failure(verb, error) from error
 
     async def close(self) -> None:
-        """Close the connections."""
         self._closed = True
         if self._session is not None:
             await self._session.close()

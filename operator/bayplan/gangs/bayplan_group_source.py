@@ -94,7 +94,6 @@ class AcceptedGroups:
         return self._problems
 
     def accept(self, observed: ObservedGroup, group: Group | CompositePodGroup) -> None:
-        """Accept the valid spec of an object."""
         self._problems.pop(observed.key, None)
         self.update(group)
         self._notify(observed)
@@ -129,7 +128,6 @@ class AcceptedGroups:
         self.reject(observed, error)
 
     def delete(self, key: GroupKey) -> None:
-        """Remove a deleted object."""
         if key in self._problems and key not in self._groups:
             self._sink.group_deleted(key)
         self._withdraw(key)
@@ -170,7 +168,6 @@ class BayplanGroups:
 
     @property
     def problems(self) -> Mapping[GroupKey, tuple[Problem, ...]]:
-        """Problems of the objects whose current spec is invalid."""
         return self._accepted.problems
 
     def body(self, key: GroupKey) -> Body | None:
@@ -186,7 +183,6 @@ class BayplanGroups:
             self._handle(_key(body))
 
     def gone(self, kind: type[CustomResource], body: Body) -> None:
-        """Handle the deletion of an object."""
         del kind
         if self._store.gone(body):
             self._handle(_key(body))
@@ -248,7 +244,6 @@ class BayplanGroups:
     # -- PriorityClasses ----------------------------------------------------------------------------------------
 
     def class_added(self, added: PriorityClass) -> None:
-        """Handle a class that was added or listed."""
         self._priorities[added.metadata.name] = added.value
         self._update_groups_of(added.metadata.name)
 

@@ -222,7 +222,6 @@ class ServedGroups(Generic[T]):
 
     @property
     def source(self) -> GroupSource:
-        """API group."""
         return self._api.source
 
     def latest(self, key: GroupKey) -> T | None:

@@ -33,8 +33,6 @@ _NAMED = 5
 
 
 class Phase(StrEnum):
-    """Phase of a gang."""
-
     PENDING = "Pending"
     SCHEDULING = "Scheduling"
     SCHEDULED = "Scheduled"

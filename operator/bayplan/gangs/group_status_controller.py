@@ -50,15 +50,11 @@ log = logging.getLogger(__name__)
 
 
 class GroupStatusWriter(Protocol):
-    """Writer of PodGroup statuses."""
-
     def write(self, write: GroupStatusWrite) -> None:
         """Queue a write; ``write.done`` is called exactly once with the result."""
 
 
 class EventSink(Protocol):
-    """Receiver of events."""
-
     def record(self, event: Event) -> None:
         """Queue an event."""
 

@@ -31,7 +31,6 @@ class ObjectPath(Struct, frozen=True):
 
     @property
     def path(self) -> str:
-        """The object's URL path."""
         scope = "" if self.namespace is None else f"/namespaces/{quote(self.namespace, safe='')}"
         return f"/apis/{self.group}/{self.version}{scope}/{self.plural}/{quote(self.name, safe='')}"
 
@@ -59,8 +58,6 @@ async def patch_status(connection: ApiConnection, resource: ObjectPath, status: 
 
 
 class CustomResources:
-    """Client for the custom resources."""
-
     def __init__(self, connection: ApiConnection) -> None:
         self._connection = connection
 

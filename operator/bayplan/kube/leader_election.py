@@ -124,7 +124,6 @@ class _Announcement(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def announcement(identity: str, endpoint: LeaderEndpoint) -> str:
-    """Return the value of the annotation."""
     return msgspec.json.encode(_Announcement(identity, endpoint.url, endpoint.certificate_sha256)).decode()
 
 
@@ -148,7 +147,6 @@ def announced_endpoint(text: object, holder: str) -> LeaderEndpoint | None:
 
 
 def endpoint_url(scheme: str, address: str, port: int) -> str:
-    """Return the URL of an IP address and a port."""
     return f"{scheme}://{f'[{address}]' if ':' in address else address}:{port}"
 
 
@@ -341,7 +339,6 @@ class LeaderElection:
 
     @property
     def lease(self) -> str:
-        """The Lease, as ``namespace/name``."""
         return self._options.lease
 
     @property

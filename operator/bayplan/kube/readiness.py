@@ -60,7 +60,6 @@ class Readiness:
         return self._warnings(names_all)
 
     def fulfil(self, condition: str) -> None:
-        """Mark a condition as fulfilled."""
         self._fulfilled[condition] = True
 
     def stand_by(self, role: Callable[[], str]) -> None:

@@ -46,7 +46,6 @@ class CollectorPause:
         self.end()
 
     def end(self) -> None:
-        """Turn the collector on."""
         if self._limit is not None:
             self._limit.cancel()
             self._limit = None

@@ -138,7 +138,6 @@ class TextFormatter(logging.Formatter):
         return printable_record(redacted(super().format(record)))
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the standard library's name
-        """Format the first line."""
         line = super().formatMessage(record)
         more = (f" {name}={value}" for name, value in _fields(record).items() if str(value) not in record.message)
         return line + "".join(more)

@@ -38,7 +38,6 @@ class LoopLiveness:
         threading.Thread(target=self._listen, name="liveness of the loop", daemon=True).start()
 
     def stop(self) -> None:
-        """Stop watching."""
         self._ended.set()
         if self._next is not None:
             self._next.cancel()

@@ -75,7 +75,6 @@ class ResourceLists:
         self._last_failure = ""
 
     def request(self) -> None:
-        """Request a list soon."""
         self._wanted.set()
 
     async def list_once(self) -> None:

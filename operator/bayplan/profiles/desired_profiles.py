@@ -193,12 +193,10 @@ class DesiredState:
     elsewhere: frozenset[str] = frozenset()
 
     def of_live_profiles(self) -> DesiredState:
-        """Return the state without shadows."""
         return replace(self, profiles=tuple(each for each in self.profiles if each.shadow is None))
 
     @property
     def shadows(self) -> tuple[DesiredProfile, ...]:
-        """The shadows."""
         return tuple(each for each in self.profiles if each.shadow is not None)
 
 

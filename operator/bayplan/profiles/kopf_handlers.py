@@ -308,11 +308,9 @@ class _ShallowLines:
         return getattr(self._content, name)
 
     async def read(self) -> bytes:
-        """Return the whole body."""
         return shallow(await self._content.read())
 
     async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
-        """Yield each complete line."""
         splitter = LineSplitter()
         async for chunk in self._content.iter_chunked(size):
             for line in splitter.feed(chunk):

@@ -128,12 +128,10 @@ class ProfileController:
             self._objects_changed.set()
 
     def gone(self, kind: type[CustomResource], body: Body) -> None:
-        """Remove a deleted object."""
         if self._stores[kind].gone(body):
             self._objects_changed.set()
 
     def listed(self, kind: type[CustomResource], bodies: Iterable[Body], resource_version: str) -> None:
-        """Replace all objects of a kind by a list."""
         if self._stores[kind].listed(bodies, resource_version):
             self._objects_changed.set()
 
@@ -200,11 +198,9 @@ class ProfileController:
         self.reconciles[PUBLISHED, "success"] += 1
 
     def conditions(self) -> Iterator[ConditionState]:
-        """Yield every condition of every object, as last written."""
         return self._publisher.conditions()
 
     def readings(self) -> Iterator[ProfileReading]:
-        """Yield what is known about each profile."""
         for applied in self._profiles:
             meta = applied.desired.meta
             status = self._publisher.status_of(meta.uid)

@@ -132,7 +132,6 @@ class CustomResourceProfiles:
                 return
 
     def activate(self) -> None:
-        """Reconcile for the first time."""
         self._controller.reconcile()
 
     def tasks(self) -> Mapping[str, Coroutine[Any, Any, None]]:
@@ -180,15 +179,12 @@ class CustomResourceProfiles:
         return self._controller.reconciles
 
     def conditions(self) -> Iterable[ConditionState]:
-        """Yield the conditions of the controller's objects."""
         return self._controller.conditions()
 
     def readings(self) -> Iterable[ProfileReading]:
-        """Yield the state of each profile in the controller."""
         return self._controller.readings()
 
     async def finish(self) -> None:
-        """Write the last statuses."""
         try:
             await self._controller.publish(counts_too=True)
         except ClusterWriteError as error:
@@ -212,24 +208,19 @@ class ConfiguredProfiles:
         """Do nothing: the file is read already."""
 
     def activate(self) -> None:
-        """Make the profiles live."""
         self._scheduler.activate(self._instances)
         log.info("Scheduling the pods of %s", ", ".join(instance.name for instance in self._instances))
 
     def tasks(self) -> Mapping[str, Coroutine[Any, Any, None]]:
-        """Return no tasks: nothing changes."""
         return {}
 
     def watches(self) -> Mapping[str, Coroutine[Any, Any, None]]:
-        """Return no watches: nothing changes."""
         return {}
 
     def reconciles(self) -> Mapping[tuple[str, str], int]:
-        """Return nothing: there are no reconciles."""
         return {}
 
     def conditions(self) -> Iterable[ConditionState]:
-        """Return nothing: there are no objects."""
         return ()
 
     def readings(self) -> None:

@@ -325,7 +325,6 @@ class StatusChange(Struct, frozen=True):
 def profile_status(
     findings: ProfileFindings, progress: Progress, written: Mapping[str, Any], now: datetime
 ) -> dict[str, Any]:
-    """Make the status of a SchedulerProfile."""
     known = read_conditions(written)
     lost_time = last_lost_time(progress.last_lost_bind, written)
     rivalry = contested(progress.lost_binds, progress.last_lost_bind, lost_time, known, now)
@@ -363,7 +362,6 @@ def profile_status(
 
 
 def plugin_config_status(validated: DesiredPluginConfig, written: Mapping[str, Any], now: datetime) -> dict[str, Any]:
-    """Make the status of a PluginConfig."""
     if validated.problems:
         message = f"{_sentence(problems_message(validated.problems))} Correct the spec and apply it again."
         update = ConditionUpdate("Valid", "False", "InvalidSpec", message)

@@ -106,7 +106,6 @@ def _manager(metadata: Mapping[str, Any]) -> str:
 def as_controller_revision(
     profile: tuple[str, str], number: int, config: ProfileConfig, origin: Origin
 ) -> ControllerRevision:
-    """Make the object that stores a revision."""
     name, uid = profile
     data: dict[str, Any] = {_REVISION: config.revision(), _PROFILE: without_keys(config.document())}
     if origin.spec is not None:
@@ -198,7 +197,6 @@ def _is_digest(text: object) -> bool:
 
 
 def labels_of(profile: str) -> dict[str, str]:
-    """Return the labels that select the revisions of a profile."""
     return {**MANAGED, PROFILE_LABEL: _label_value(profile)}
 
 

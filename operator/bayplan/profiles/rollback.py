@@ -131,12 +131,10 @@ class ProfileHistory:
 
     @property
     def name(self) -> str:
-        """The profile's name."""
         return str(self.body["metadata"]["name"])
 
     @property
     def spec(self) -> Mapping[str, Any]:
-        """The current spec."""
         found = self.body.get("spec")
         return found if isinstance(found, Mapping) else {}
 
@@ -154,7 +152,6 @@ class ProfileHistory:
 
     @property
     def is_live(self) -> bool:
-        """Whether the current spec is live."""
         return is_live(self.body)
 
     def numbered(self, number: int) -> StoredRevision:
@@ -291,15 +288,12 @@ class RollbackError(SchedulerCoreError):
 
 @dataclass(frozen=True, slots=True)
 class Rollback:
-    """The rollback to write."""
-
     history: ProfileHistory
     revision: StoredRevision
     spec: Mapping[str, Any]
 
     @property
     def cause(self) -> str:
-        """The change cause, for the annotation."""
         earlier = _EARLIER_CAUSE.sub("", self.revision.origin.cause)
         return f"rollback to revision {self.revision.number}{f': {earlier}' if earlier else ''}"
 
@@ -476,25 +470,20 @@ class PromotionError(RollbackError):
 
 @dataclass(frozen=True, slots=True)
 class Promotion:
-    """The promotion to write."""
-
     shadow: Body
     live: Body
     spec: Mapping[str, Any]
 
     @property
     def shadow_name(self) -> str:
-        """Name of the shadow."""
         return str(self.shadow["metadata"]["name"])
 
     @property
     def live_name(self) -> str:
-        """Name of the live profile."""
         return str(self.live["metadata"]["name"])
 
     @property
     def cause(self) -> str:
-        """The change cause, for the annotation."""
         earlier = change_cause(self.shadow["metadata"])
         return f"promote {self.shadow_name}{f': {earlier}' if earlier else ''}"
 

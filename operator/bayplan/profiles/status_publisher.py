@@ -27,8 +27,6 @@ _OWN_REASONS = frozenset({"SchedulerNameTaken", "SchedulerNameReserved"})
 
 
 class _EventFactory(Struct, frozen=True):
-    """Factory of events about one object."""
-
     regarding: ObjectReference
 
     def normal(self, reason: str, action: str, note: str) -> Event:

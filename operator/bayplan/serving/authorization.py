@@ -212,7 +212,6 @@ class Permission(msgspec.Struct, frozen=True):
     resource: str = ""
 
     def __str__(self) -> str:
-        """Return the verb and its object."""
         return f'{self.verb} path "{self.path}"' if self.path else f"{self.verb} {self.resource} in all namespaces"
 
 

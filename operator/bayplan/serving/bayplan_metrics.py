@@ -58,7 +58,6 @@ _CONDITIONS = (
 
 @collector
 def profile_metrics(context: CycleContext) -> Iterator[Metric]:
-    """Yield the metrics of profiles."""
     yield gauges(
         "bayplan_profile_revision_info",
         "Live revision of the profile.",
@@ -134,7 +133,6 @@ def _plugin_metrics(context: CycleContext) -> Iterator[Metric]:
 
 @collector
 def informer_metrics(informers: Mapping[str, Informer[Any]], clock: Clock) -> Iterator[Metric]:
-    """Yield the metrics of informers."""
     labels = ["resource"]
     for name, help_text in _INFORMER_COUNTERS:
         values = (((resource,), getattr(informer, name)) for resource, informer in informers.items())
@@ -202,7 +200,6 @@ def extender_metrics(clients: ExtenderClients) -> Iterator[Metric]:
 
 @collector
 def page_metrics(stream: DocumentStream) -> Iterator[Metric]:
-    """Yield the metrics of the served page."""
     yield gauge("bayplan_page_viewers", "Browsers that read the page now.", stream.viewers)
     yield counters(
         "bayplan_page_viewers_refused",
@@ -232,7 +229,6 @@ def page_metrics(stream: DocumentStream) -> Iterator[Metric]:
 
 @collector
 def feature_metrics(gates: FeatureGates) -> Iterator[Metric]:
-    """Yield the state of each feature gate."""
     yield gauges(
         "kubernetes_feature_enabled",
         "Whether a feature gate is enabled, with its stage.",

@@ -70,7 +70,6 @@ class DebugEndpoints:
 
     @property
     def routes(self) -> list[web.RouteDef]:
-        """Routes to add to a server."""
         answers = {
             INDEX_PATH: self._index,
             STATUS_PATH: self._status,
@@ -189,7 +188,6 @@ class ExplainEndpoint:
 
     @property
     def routes(self) -> list[web.RouteDef]:
-        """Routes to add to a server."""
         return [web.get(EXPLAIN_PATH, for_this_host(self._respond))]
 
     async def _respond(self, request: web.Request) -> web.Response:

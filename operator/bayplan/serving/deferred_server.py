@@ -198,7 +198,6 @@ class Listener:
         return port
 
     def close(self) -> None:
-        """Stop listening."""
         for each in self.sockets:
             each.close()
 
@@ -279,7 +278,6 @@ class DeferredServer:
 
     @property
     def port(self) -> int:
-        """Port of the listening socket."""
         return self._listener.port
 
     async def start(self) -> None:

@@ -141,7 +141,6 @@ class HealthServer:
         )
 
     async def start(self) -> None:
-        """Accept connections."""
         certificate, clock = self._protection.certificate, self._protection.clock
         context = None if certificate is None else certificate.context
         await self._runner.setup()

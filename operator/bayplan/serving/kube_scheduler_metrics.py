@@ -40,7 +40,6 @@ class _FunctionCollector(Collector):
         yield from ()
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics of the function."""
         return self._collect()
 
 
@@ -60,7 +59,6 @@ def as_label(bound: float) -> str:
 
 
 def gauges(name: str, help_text: str, labels: Sequence[str], samples: Samples) -> GaugeMetricFamily:
-    """Return a family of gauges."""
     family = GaugeMetricFamily(name, help_text, labels=labels)
     for values, value in samples:
         family.add_metric(values, value)
@@ -81,12 +79,10 @@ def counters(name: str, help_text: str, labels: Sequence[str], samples: Samples)
 
 
 def counter(name: str, help_text: str, value: float) -> CounterMetricFamily:
-    """Return a counter without labels."""
     return counters(name, help_text, (), [((), value)])
 
 
 def histograms(name: str, help_text: str, labels: Sequence[str], observations: Observations) -> HistogramMetricFamily:
-    """Return a family of histograms."""
     family = HistogramMetricFamily(name, help_text, labels=labels)
     for values, observed in observations:
         bounds = [*(as_label(bound) for bound in observed.bounds), "+Inf"]
@@ -397,7 +393,6 @@ def _devices(metrics: DeviceMetrics, tally: SearchTally) -> Iterator[Metric]:
 
 @collector
 def api_call_metrics(writer: KubeWriter) -> Iterator[Metric]:
-    """Yield the metrics of API calls."""
     executed = writer.calls.executed
     yield counters(
         "scheduler_async_api_call_execution",

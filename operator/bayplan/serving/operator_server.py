@@ -54,7 +54,6 @@ class Endpoints:
         self._parts = parts
 
     def routes(self, documents: Callable[[], Awaitable[ReportDocuments]]) -> list[web.RouteDef]:
-        """Return the routes to add to the server."""
         parts, context = self._parts, self._parts.scheduler.context
         explain = ExplainEndpoint(
             self.explain_named, parts.readiness, lambda: context.suspension.is_on, self.explain_gang_named

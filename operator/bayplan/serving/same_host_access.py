@@ -38,7 +38,6 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 def refusal(status: int, text: str) -> web.Response:
-    """Return a response that rejects a request."""
     return web.Response(status=status, body=msgspec.json.encode(Refusal(text)), content_type="application/json")
 
 

@@ -123,7 +123,6 @@ class PageEndpoints:
 
     @property
     def routes(self) -> list[web.RouteDef]:
-        """Routes to add to a server."""
         data = {"work": self._work, "room": self._room, "{panel}": self._panel}
         return [
             web.get(PAGE_PATH, _protected(self._redirect)),

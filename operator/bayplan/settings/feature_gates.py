@@ -271,7 +271,6 @@ def _value_of(gate: FeatureGate, given: Mapping[str, bool]) -> bool:
 
 
 def with_gates(options: SchedulerOptions, gates: FeatureGates) -> SchedulerOptions:
-    """Return options with the features whose gates are on."""
     return replace(
         options,
         reuses_results=gates.is_on(RESULT_CACHE),

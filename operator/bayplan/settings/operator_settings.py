@@ -256,7 +256,6 @@ class WebhookSettings(ConfigModel):
 
     @property
     def host_and_port(self) -> tuple[str, int]:
-        """Address to listen on."""
         host, _, port = self.address.rpartition(":")
         return host.strip("[]"), int(port)
 

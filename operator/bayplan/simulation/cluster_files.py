@@ -385,7 +385,6 @@ class _Reading:
         return self._rejected[:_MAX_SHOWN] + more
 
     def take(self, placed: Placed[Any]) -> None:
-        """Read an object."""
         body, place = placed.object, placed.place
         if not isinstance(body, dict) or not isinstance(body.get("kind"), str):
             message = "is not a Kubernetes object; give it apiVersion, kind and metadata"

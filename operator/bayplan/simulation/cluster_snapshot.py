@@ -99,7 +99,6 @@ class _ListedGroups:
         self.known.append(group)
 
     def group_deleted(self, key: GroupKey) -> None:
-        """Forget a group."""
         self.known = [each for each in self.known if each.key != key]
 
     def group_refused(self, key: GroupKey, problems: Iterable[Problem]) -> None:

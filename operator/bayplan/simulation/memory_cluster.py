@@ -321,7 +321,6 @@ class MemoryClaims:
 
     @property
     def claims(self) -> tuple[ResourceClaim, ...]:
-        """Current claims."""
         return tuple(self._claims.values())
 
     def serve(self, objects: Iterable[DeviceObject], feed: DeviceFeed) -> None:
@@ -337,14 +336,12 @@ class MemoryClaims:
         self._versions = itertools.count(highest + 1)
 
     async def read(self, claim: ResourceClaim) -> ResourceClaim:
-        """Return the current version of a claim."""
         current = self._claims.get(claim.key)
         if current is None:
             raise NotFoundError(f"resource claim {claim.key} not found")
         return current
 
     async def write_finalizers(self, claim: ResourceClaim) -> ResourceClaim:
-        """Write the finalizers."""
         current = self._checked(claim)
         return self._put(replace(current, metadata=replace(current.metadata, finalizers=claim.metadata.finalizers)))
 
@@ -451,7 +448,6 @@ class MemoryCluster:
         self._feed = feed
 
     def add_pod(self, pod: Pod) -> None:
-        """Create a pod."""
         self._pods[pod.metadata.namespace, pod.metadata.name] = pod
         if self._feed is not None:
             self._feed.pod_added(pod)
@@ -519,7 +515,6 @@ class MemoryCluster:
         self._notify_soon(notify)
 
     def record(self, event: Event) -> None:
-        """Store an event."""
         self.writes += 1
         self.events.append(event)
 

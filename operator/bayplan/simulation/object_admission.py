@@ -163,7 +163,6 @@ def admitted_device(given: DeviceObject) -> DeviceObject:
 
 
 def admitted_template(given: ResourceClaimTemplate) -> ResourceClaimTemplate:
-    """Admit a template."""
     namespace = given.metadata.namespace or DEFAULT_NAMESPACE
     return replace(given, metadata=replace(given.metadata, namespace=namespace))
 

@@ -202,7 +202,6 @@ def measure_packing(
     zones: dict[str, str],
     placed: Sequence[str],
 ) -> Packing:
-    """Measure a state."""
     per_zone = Counter(dict.fromkeys(zones.values(), 0))
     per_zone.update(zones[node] for node in placed if node in zones)
     usages = [node.by_resource for node in nodes]

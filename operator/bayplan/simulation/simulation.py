@@ -100,8 +100,6 @@ _RESTART_SECONDS = 30.0
 
 
 class Verdict(Enum):
-    """Verdict on a pod."""
-
     PLACED = "Placed"
     UNSCHEDULABLE = "Unschedulable"
     GATED = "Gated"
@@ -173,7 +171,6 @@ class SimulationResult:
     preempted: tuple[str, ...] = ()
 
     def count(self, verdict: Verdict) -> int:
-        """Return the number of pods with a verdict."""
         return sum(pod.verdict is verdict for pod in self.pods)
 
 

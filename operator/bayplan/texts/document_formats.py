@@ -50,7 +50,6 @@ def _fit(value: Any) -> Any:
 
 
 def as_json(document: Any) -> str:
-    """Return a document as JSON, indented."""
     return printable_json(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
 
 

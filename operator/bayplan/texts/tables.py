@@ -40,7 +40,6 @@ class _Printable:
         self._shown = shown
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
-        """Render; called by the console."""
         for segment in console.render(self._shown, options):
             yield segment if segment.control else Segment(printable(segment.text), segment.style)
 

@@ -156,7 +156,6 @@ class AdmissionReview:
         self._next_at = 0.0
 
     def __call__(self, body: Body, old: Body | None, plugin_configs: Callable[[], Sequence[Body]]) -> Reviewed:
-        """Review an object."""
         # The text, because 1 and True are equal in Python. Finalizers, labels and annotations of an object that was
         # stored without a review may always be changed.
         if old is not None and repr(old.get("spec")) == repr(body.get("spec")):

@@ -22,8 +22,6 @@ from scheduler_core.config.validation import path_steps
 
 
 class Severity(Enum):
-    """Severity of a finding."""
-
     ERROR = "error"
     WARNING = "warning"
     NOTE = "note"

@@ -199,7 +199,6 @@ class Slots:
             raise
 
     def release(self) -> None:
-        """Release a slot."""
         while self._line:
             turn = self._line.popleft()
             if not turn.done():

@@ -377,7 +377,6 @@ class KeepAliveRequests:
             raise WriteTimeoutError(f"{_line(request)}: no response in time: {str(error) or 'TimeoutError'}") from error
 
     def close(self) -> None:
-        """Close all connections."""
         self._pool.close()
 
     def retire(self) -> None:

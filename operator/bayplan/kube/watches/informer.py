@@ -313,7 +313,6 @@ class Informer(Generic[T]):
 
     @property
     def sink_errors(self) -> int:
-        """Number of exceptions raised by the sink."""
         return self.undelivered.errors
 
     @property

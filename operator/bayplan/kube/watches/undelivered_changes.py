@@ -147,7 +147,6 @@ class UndeliveredChanges(Generic[T]):
         return sorted(self._changes)
 
     def stop(self) -> None:
-        """Cancel the timers."""
         for timer in (self._timer, self._synced_timer):
             if timer is not None:
                 timer.cancel()

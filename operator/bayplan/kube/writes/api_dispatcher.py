@@ -141,7 +141,6 @@ class WriteMetrics:
         return _Call(self, call_type, self._clock)
 
     def ended(self, call_type: str, result: str, seconds: float) -> None:
-        """Count a call."""
         histogram = self.executed.get((call_type, result))
         if histogram is None:
             histogram = self.executed[call_type, result] = Histogram(CALL_BOUNDS)

@@ -35,7 +35,6 @@ _text = msgspec.json.Encoder().encode
 
 
 def pod_path(namespace: str, name: str) -> str:
-    """Return the URL path of a pod."""
     return f"/api/v1/namespaces/{path_part(namespace)}/pods/{path_part(name)}"
 
 

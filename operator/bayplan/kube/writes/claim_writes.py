@@ -56,7 +56,6 @@ class ClaimWrites:
         return _CLAIMS.decode(await self._connection.request(request))
 
     async def write_finalizers(self, claim: ResourceClaim) -> ResourceClaim:
-        """Patch the finalizers."""
         body = {"metadata": _precondition(claim) | {"finalizers": claim.metadata.finalizers}}
         return await self._patch(self._path(claim), body, lane=Lane.BINDS)
 
@@ -85,7 +84,6 @@ class ClaimWrites:
         return await self._patch(self._path(claim) + "/status", body, STRATEGIC_MERGE_PATCH)
 
     async def create(self, claim: ResourceClaim) -> ResourceClaim:
-        """Create a claim."""
         path = f"{self._api.path}/namespaces/{path_part(claim.metadata.namespace)}/resourceclaims"
         request = ApiRequest("POST", path, _ENCODER.encode(new_claim(claim)), timeout=self._timeout, lane=Lane.BINDS)
         return _CLAIMS.decode(await self._connection.request(request))
@@ -178,7 +176,6 @@ class StorageWrites:
         return _VOLUMES.decode(await self._patch(path, volume_patch(volume)))
 
     async def select_node(self, claim: PersistentVolumeClaim) -> PersistentVolumeClaim:
-        """Patch a claim's selected node."""
         metadata = claim.metadata
         path = f"/api/v1/namespaces/{metadata.namespace}/persistentvolumeclaims/{metadata.name}"
         return _VOLUME_CLAIMS.decode(await self._patch(path, claim_patch(claim)))

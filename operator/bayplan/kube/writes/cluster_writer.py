@@ -130,7 +130,6 @@ class KubeWriter:
         self.dispatcher.submit(_DeletionWrite(self._pod_writes, deletion, done))
 
     def record(self, event: Event) -> None:
-        """Queue an event."""
         self.events.record(event)
 
     def _bind_pressure(self) -> bool:
