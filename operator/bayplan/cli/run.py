@@ -10,7 +10,7 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, TypeVar, get_args, get_origin
@@ -19,6 +19,7 @@ import click
 from pydantic import BeforeValidator
 
 from bayplan.app import run_operator
+from bayplan.cli.kube_scheduler_flags import CommandWithGoFlags
 from bayplan.configuration.configuration_file import RunConfiguration, configured_settings, read_configuration
 from bayplan.process.log_output import set_up_logging
 from bayplan.settings.feature_gates import gates_summary, parse_feature_gates
@@ -66,31 +67,7 @@ def _settings_flags(command: Command) -> Command:
     return command
 
 
-class _CommandWithGoFlags(click.Command):
-    """Command whose boolean flags may have a value, as in ``--leader-elect=true``, which kubeadm writes."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Replace ``--flag=true`` by ``--flag`` and ``--flag=false`` by ``--no-flag``."""
-        flags = {
-            parameter.opts[0]: parameter.secondary_opts[0] for parameter in self.params if parameter.secondary_opts
-        }
-        return super().parse_args(ctx, [_plain_flag(each, flags) for each in args])
-
-
-def _plain_flag(argument: str, flags: Mapping[str, str]) -> str:
-    name, equals, value = argument.partition("=")
-    if not equals or name not in flags:
-        return argument
-    if value in _TRUE or value in _FALSE:
-        return name if value in _TRUE else flags[name]
-    raise click.BadParameter(f'invalid value "{value}"; set true or false', param_hint=name)
-
-
-_TRUE = ("1", "t", "T", "TRUE", "true", "True")
-_FALSE = ("0", "f", "F", "FALSE", "false", "False")
-
-
-@click.command(cls=_CommandWithGoFlags, short_help="Run the operator: schedule pods by profiles from custom resources.")
+@click.command(cls=CommandWithGoFlags, short_help="Run the operator: schedule pods by profiles from custom resources.")
 @click.option(
     "--settings",
     "settings_file",
@@ -127,9 +104,9 @@ _FALSE = ("0", "f", "F", "FALSE", "false", "False")
 )
 @click.option(
     "--feature-gates",
-    callback=lambda _, __, text: None if text is None else parse_feature_gates(text),
+    multiple=True,
+    callback=lambda _, __, texts: parse_feature_gates(",".join(texts)) if texts else None,
     metavar="NAME=BOOL,...",
-    default=None,
     help=f"Enable or disable features; a gate here takes precedence over the settings file. {gates_summary()}. "
     "See `bayplan features`.",
 )
@@ -172,7 +149,7 @@ def _level(text: str) -> int:
     """Parse a level of ``-v``; Go accepts ``-v=3`` as well as ``-v 3``."""
     number = text.removeprefix("=")
     if not number.isdigit():
-        raise click.BadParameter(f'invalid level "{text}"; set 0 to 10')
+        raise click.BadParameter(f'invalid level "{number}"; set 0 to 10')
     return int(number)
 
 

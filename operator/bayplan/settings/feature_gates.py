@@ -222,7 +222,8 @@ def gate_problems(given: Mapping[str, bool], known: Sequence[FeatureGate] = GATE
         if gate is None:
             if name not in _SETS:
                 hint = did_you_mean(name, names)
-                yield RuleProblem((name,), f"unknown feature gate{hint}; known: {', '.join(names)}")
+                text = f'"{name}" is not a feature gate of Bayplan{hint}; remove it if it is one of Kubernetes, or use'
+                yield RuleProblem((name,), f"{text} one of {', '.join(names)}")
         elif gate.is_locked and value != gate.default:
             locked = str(gate.default).lower()
             yield RuleProblem((name,), f"is {gate.stage.word} and locked to {locked}; remove it")

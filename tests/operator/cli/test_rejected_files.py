@@ -154,24 +154,6 @@ def test_a_cordoned_node_has_its_taint(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("flag", "problem"),
-    [
-        pytest.param("--leader-elect=true", "", id="true"),
-        pytest.param("--leader-elect=F", "", id="false"),
-        pytest.param("--leader-elect=maybe", 'invalid value "maybe"; set true or false', id="other"),
-    ],
-)
-def test_boolean_flags_as_in_go(tmp_path: Path, flag: str, problem: str) -> None:
-    """A boolean flag may have a value, as kubeadm writes it."""
-    config = tmp_path / "config.yaml"
-    elects = "F" not in flag
-    config.write_text(f"{CONFIGURATION}leaderElection: {{leaderElect: {str(elects).lower()}}}\n", encoding="utf-8")
-    result = CliRunner().invoke(bayplan, ["run", flag, "--config", str(config), "--write-config-to", "-"])
-    assert problem in result.output
-    assert result.exit_code == (2 if problem else 0)
-
-
-@pytest.mark.parametrize(
     ("name", "found"),
     [
         pytest.param(

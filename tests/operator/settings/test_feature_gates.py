@@ -45,8 +45,8 @@ def test_values(given: dict[str, bool], on: set[str]) -> None:
     [
         pytest.param(
             {"Groan": True},
-            'featureGates.Groan: unknown feature gate (did you mean "Grown"?); known: '
-            "AllAlpha, AllBeta, Done, Grown, Young",
+            'featureGates.Groan: "Groan" is not a feature gate of Bayplan (did you mean "Grown"?); remove it if it is '
+            "one of Kubernetes, or use one of AllAlpha, AllBeta, Done, Grown, Young",
             id="unknown",
         ),
         pytest.param({"Done": False}, "featureGates.Done: is GA and locked to true; remove it", id="locked"),
@@ -95,7 +95,7 @@ def test_an_unknown_gate_in_settings_is_an_error(tmp_path: Path) -> None:
     """The problem of an unknown gate names the field of the settings file."""
     path = tmp_path / "settings.yaml"
     path.write_text("featureGates: {ResultCach: false}")
-    with pytest.raises(ConfigError, match=r'featureGates.ResultCach: unknown .* \(did you mean "ResultCache"\?\)'):
+    with pytest.raises(ConfigError, match=r'featureGates.ResultCach: .* is not .* \(did you mean "ResultCache"\?\)'):
         load_settings({}, path)
 
 
