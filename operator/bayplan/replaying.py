@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+from bayplan.explanation.documents import Explanation, GangExplanation
 from bayplan.explanation.gang_building import explain_gang, named_gang
-from bayplan.explanation.gang_model import GangExplanation
 from bayplan.explanation.pod_building import explain_pod
-from bayplan.explanation.pod_model import Explanation
 from bayplan.recording import RecordFiles
 from bayplan.simulation.admission import admit
 from bayplan.simulation.cluster_files import read_cluster_files

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from scheduler_core.explain.nearest_nodes import NearMiss
+from scheduler_core.explain.findings import NodeLacks
 from scheduler_core.explain.satisfying_labels import matching_labels, node_labels, required_terms
 from scheduler_core.framework.cluster_events import (
     ASSIGNED_POD_ADD,
@@ -78,7 +78,7 @@ def amount_text(resource: str, amount: int) -> str:
     return str(amount)
 
 
-def pod_changes(info: PodInfo, columns: NodeColumns, misses: Sequence[NearMiss]) -> Iterator[Candidate]:
+def pod_changes(info: PodInfo, columns: NodeColumns, misses: Sequence[NodeLacks]) -> Iterator[Candidate]:
     """Yield changes of the pod itself: scheduling gates removed, tolerations added for the nearest nodes."""
     pod = info.pod
     gates = pod.spec.scheduling_gates
@@ -99,16 +99,16 @@ def pod_changes(info: PodInfo, columns: NodeColumns, misses: Sequence[NearMiss])
             yield Candidate(event, pod, replace(pod, spec=spec), f"the pod tolerates {words}")
 
 
-def node_changes(info: PodInfo, columns: NodeColumns, misses: Sequence[NearMiss]) -> Iterator[Candidate]:
+def node_changes(info: PodInfo, columns: NodeColumns, misses: Sequence[NodeLacks]) -> Iterator[Candidate]:
     """Yield changes of the nearest nodes that each resolve one cause: taints, labels or allocatable resources."""
     for miss in misses:
-        row = columns.row_of(miss.node_name)
+        row = columns.row_of(miss.node)
         node = columns.nodes[row] if row >= 0 else None
         if node is None:
             continue
         yield from _opened(info.pod, node)
         yield from _labelled(info.pod, node)
-        shortages = [shortage for lack in miss.lacks for shortage in lack.shortages]
+        shortages = [shortage for lack in miss.lacks for shortage in lack.amounts]
         if shortages:
             yield _grown(node, shortages, columns, row)
 
@@ -160,7 +160,7 @@ def _grown(node: Node, shortages: Sequence[Shortage], columns: NodeColumns, row:
     return Candidate(ClusterEvent(Resource.NODE, Action.UPDATE_NODE_ALLOCATABLE), node, changed, what)
 
 
-def nodes_added(info: PodInfo, columns: NodeColumns, misses: Sequence[NearMiss]) -> Iterator[Candidate]:
+def nodes_added(info: PodInfo, columns: NodeColumns, misses: Sequence[NodeLacks]) -> Iterator[Candidate]:
     """Yield nodes that are large enough and have the required labels, in a new domain first, then in known ones."""
     amounts = dict(info.requests.fit)
     allocatable: Quantities = {name: _quantity(name, amount) for name, amount in amounts.items()}
@@ -194,10 +194,10 @@ def nodes_added(info: PodInfo, columns: NodeColumns, misses: Sequence[NearMiss])
 
 
 def pods_deleted(
-    pods: Sequence[PodInfo], columns: NodeColumns, misses: Sequence[NearMiss], pod: PodInfo
+    pods: Sequence[PodInfo], columns: NodeColumns, misses: Sequence[NodeLacks], pod: PodInfo
 ) -> Iterator[Candidate]:
     """Yield deletions of running pods: on the nearest nodes first, and on each node by ascending priority."""
-    nearest = {miss.node_name: place for place, miss in enumerate(misses)}
+    nearest = {miss.node: place for place, miss in enumerate(misses)}
 
     def order(info: PodInfo) -> tuple[int, int, str]:
         return nearest.get(info.node_name, len(nearest)), info.priority, info.key
@@ -208,7 +208,7 @@ def pods_deleted(
             yield Candidate(ASSIGNED_POD_DELETE, _with_node(info.pod, info.node_name), None, what)
 
 
-def pods_added(info: PodInfo, columns: NodeColumns, misses: Sequence[NearMiss]) -> Iterator[Candidate]:
+def pods_added(info: PodInfo, columns: NodeColumns, misses: Sequence[NodeLacks]) -> Iterator[Candidate]:
     """Yield new running pods: one that the pod's affinity selects, and one with the pod's own labels."""
     own = info.pod.metadata
     wanted: dict[str, str] = {}
@@ -221,7 +221,7 @@ def pods_added(info: PodInfo, columns: NodeColumns, misses: Sequence[NearMiss]) 
     label_sets = [(namespace, wanted)] if wanted else []
     if info.pod.spec.topology_spread_constraints:
         label_sets.append((own.namespace, own.labels))
-    near = [miss.node_name for miss in misses]
+    near = [miss.node for miss in misses]
     node_names = near + sorted(name for name in columns.names if name is not None and name not in near)
     for space, labels in label_sets:
         label_texts = ", ".join(f"{key}={value}" for key, value in sorted(labels.items()))
@@ -236,9 +236,9 @@ def _with_node(pod: Pod, node_name: str) -> Pod:
     return pod if pod.spec.node_name else replace(pod, spec=replace(pod.spec, node_name=node_name))
 
 
-def _nodes_of(columns: NodeColumns, misses: Sequence[NearMiss]) -> Iterator[Node]:
+def _nodes_of(columns: NodeColumns, misses: Sequence[NodeLacks]) -> Iterator[Node]:
     for miss in misses:
-        row = columns.row_of(miss.node_name)
+        row = columns.row_of(miss.node)
         node = columns.nodes[row] if row >= 0 else None
         if node is not None:
             yield node

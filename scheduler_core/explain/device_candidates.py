@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from scheduler_core.cel.device_selector import Version
 from scheduler_core.explain.candidate_events import Candidate
 from scheduler_core.explain.device_findings import DeviceFindings, NearestDevice
-from scheduler_core.explain.nearest_nodes import NearMiss
+from scheduler_core.explain.findings import NodeLacks
 from scheduler_core.explain.unmet_conditions import ATTRIBUTES, CAPACITY, DRIVER, Constant
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, Resource
 from scheduler_core.model.devices import (
@@ -41,7 +41,7 @@ _NEW = "new-devices"
 
 
 def device_changes(
-    info: PodInfo, columns: NodeColumns, misses: Sequence[NearMiss], findings: DeviceFindings | None
+    info: PodInfo, columns: NodeColumns, misses: Sequence[NodeLacks], findings: DeviceFindings | None
 ) -> Iterator[Candidate]:
     """Yield events of the pod's claims and their classes, and of the devices of the nearest nodes."""
     devices = columns.devices
@@ -63,7 +63,7 @@ def device_changes(
             written = replace(claim, status=replace(claim.status, allocation=in_flight.allocation))
             yield Candidate(_CLAIM_UPDATE, claim, written, f"the allocation of claim {claim.key} written")
     if findings is not None:
-        rows = [columns.row_of(miss.node_name) for miss in misses]
+        rows = [columns.row_of(miss.node) for miss in misses]
         for row in rows:
             if row >= 0:
                 yield from _on_node(columns, row, findings)

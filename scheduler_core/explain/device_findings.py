@@ -5,7 +5,9 @@ Devices are counted once, also those that many nodes reach. Devices with the sam
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 
 from msgspec import Struct, field
 
@@ -13,6 +15,7 @@ from scheduler_core.devices.pools import PoolKey, PoolView
 from scheduler_core.devices.requests import RequestTerms
 from scheduler_core.explain.claim_obstacles import ClaimObstacles, Obstacle
 from scheduler_core.explain.device_problems import LACKED_FEATURE, DeviceProblem, Problems, distance
+from scheduler_core.explain.findings import ClaimRejection, DeviceExplanation, DeviceGroup, UnmetCondition, request_key
 from scheduler_core.explain.pod_dry_run import Examination
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.device_choices import ClaimsFilter, NodeClaims, UnavailableClaim
@@ -27,6 +30,7 @@ from scheduler_core.snapshot.node_columns import NodeColumns
 DeviceKey = tuple[PoolKey, str]
 """Pool and name of a device."""
 _MAX_PODS_NAMED = 3
+_MAX_HOLDERS = 2
 
 
 class Holder(Struct, frozen=True):
@@ -50,15 +54,6 @@ class Holder(Struct, frozen=True):
         plural = "s" if len(self.pods) > 1 else ""
         others = f" and {more} more" if more > 0 else ""
         return f"{self.claim} (pod{plural} {named}{others})"
-
-
-class ClaimRejection(Struct):
-    """Obstacle of a claim, and the nodes that it applies to, in the order of rows."""
-
-    claim: str
-    request: str
-    reason: str
-    nodes: list[str] = field(default_factory=list)
 
 
 class NearestDevice(Struct, frozen=True):
@@ -88,7 +83,7 @@ class NearestDevice(Struct, frozen=True):
         return self.missing * (2.0 if is_class else max(count, 0.5) / (count + 1))
 
 
-class DeviceGroup(Struct):
+class GroupedDevices(Struct):
     """Devices that do not serve a request for the same reasons.
 
     Attributes:
@@ -196,24 +191,46 @@ class DeviceFindings:
 
     # -- all nodes --------------------------------------------------------------------------------------------------
 
-    def rejections(self, rows: Iterable[int]) -> list[ClaimRejection]:
+    def explain(self, found: Examination, limit: int) -> DeviceExplanation | None:
+        """Return what nodes and devices lack for the claims of a pod.
+
+        Args:
+            found: The attempt, which rejected nodes.
+            limit: Maximum number of groups of devices for each request.
+
+        Returns:
+            The explanation; None if other plugins rejected all nodes before devices were searched.
+        """
+        rows = [self._columns.row_of(name) for name, why in found.rejected.items() if why.plugin == self.plugin_name]
+        if not rows:
+            return None
+        shown: list[DeviceGroup] = []
+        count: Counter[str] = Counter()
+        omitted: dict[str, int] = {}
+        for group in self.groups(rows):
+            key = request_key(group.terms.claim, group.terms.result_name)
+            count[key] += 1
+            if count[key] <= limit:
+                shown.append(_shown(group))
+            else:
+                omitted[key] = omitted.get(key, 0) + group.devices
+        return DeviceExplanation(self.rejections(rows), tuple(shown), omitted)
+
+    def rejections(self, rows: Iterable[int]) -> tuple[ClaimRejection, ...]:
         """Return the obstacles of rows, most nodes first."""
-        found: dict[tuple[str, str, str], ClaimRejection] = {}
+        found: dict[tuple[str, str, str], list[str]] = {}
         for row in rows:
             for each in self.obstacles(row):
-                key = (each.claim, each.request, each.reason)
-                rejection = found.get(key)
-                if rejection is None:
-                    rejection = found[key] = ClaimRejection(*key)
-                rejection.nodes.append(self._columns.node_name(row))
-        return sorted(
-            found.values(),
-            key=lambda each: (-len(each.nodes), each.claim, not each.request, each.request, each.reason),
+                found.setdefault((each.claim, each.request, each.reason), []).append(self._columns.node_name(row))
+        ordered = sorted(found.items(), key=lambda item: (-len(item[1]), item[0][0], not item[0][1], *item[0][1:]))
+        return tuple(
+            ClaimRejection(claim, request or None, reason, len(nodes), min(nodes))
+            for (claim, request, reason), nodes in ordered
         )
 
-    def groups(self, rows: Iterable[int]) -> list[DeviceGroup]:
+    def groups(self, rows: Iterable[int]) -> list[GroupedDevices]:
         """Return the devices of rows that do not serve the requests that have too few, nearest first."""
-        found: dict[tuple[RequestTerms, Problems], DeviceGroup] = {}
+        found: dict[tuple[RequestTerms, Problems], GroupedDevices] = {}
         counted: set[tuple[RequestTerms, PoolView]] = set()
         order: dict[RequestTerms, int] = {}
         for row in rows:
@@ -234,7 +251,7 @@ class DeviceFindings:
 
     def _group(
         self,
-        found: dict[tuple[RequestTerms, Problems], DeviceGroup],
+        found: dict[tuple[RequestTerms, Problems], GroupedDevices],
         terms: RequestTerms,
         view: PoolView,
         node_name: str,
@@ -248,7 +265,7 @@ class DeviceFindings:
             group = found.get((terms, problems))
             if group is None:
                 example = view.device_name(positions[0])
-                group = found[terms, problems] = DeviceGroup(terms, problems, example)
+                group = found[terms, problems] = GroupedDevices(terms, problems, example)
             group.nodes.add(node_name)
             if not is_new:
                 continue
@@ -283,6 +300,19 @@ def device_findings(columns: NodeColumns, instance: FrameworkInstance, found: Ex
         if isinstance(plugin, ClaimsFilter) and plugin.name not in state.skip_filter:
             return DeviceFindings(columns, plugin, plugin.name, state)
     return None
+
+
+def _shown(group: GroupedDevices) -> DeviceGroup:
+    return DeviceGroup(
+        claim=group.terms.claim,
+        request=group.terms.result_name,
+        devices=group.devices,
+        nodes=len(group.nodes),
+        example=group.example,
+        unmet=tuple(UnmetCondition(each.text, each.required_by or None, each.is_use) for each in group.problems),
+        held_by=tuple(each.text for each in islice(group.holders, _MAX_HOLDERS)),
+        more_holders=max(0, len(group.holders) - _MAX_HOLDERS),
+    )
 
 
 def problem_text(problem: DeviceProblem, holders: Sequence[Holder]) -> str:

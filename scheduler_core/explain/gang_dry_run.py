@@ -9,25 +9,26 @@ Extenders are not called, because a dry run must not await: members are tried as
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.gang_constraints import Where
 from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.explain.device_findings import device_findings
+from scheduler_core.explain.findings import KeptOff, NextMember, PlaceFit
 from scheduler_core.explain.gang_nearest_nodes import labels_of
-from scheduler_core.explain.nearest_nodes import NearMiss, near_misses
+from scheduler_core.explain.nearest_nodes import near_misses
 from scheduler_core.explain.pod_dry_run import Examiner, GangContext
-from scheduler_core.explain.unblocking_events import Unblocking, UnblockingEvents
+from scheduler_core.explain.unblocking_events import UnblockingEvents
 from scheduler_core.framework.nominator import NominatedPods
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.gangs.failure_handler import of_rejection
 from scheduler_core.gangs.group_cycle import GangPlacing, refusal
 from scheduler_core.gangs.preemption import GangPreemption, GangPreview
 from scheduler_core.gangs.reservation_lifecycle import GangReservations
-from scheduler_core.model.pod_group import GroupKey
 from scheduler_core.placement.engine import Observer, Policy, Verdict, as_given, at_once, place
 from scheduler_core.placement.requests import Placement, PlacementRequest, Rejection
 from scheduler_core.placement.subsets import Group
@@ -35,23 +36,6 @@ from scheduler_core.placement.worlds import CycleWorld, for_dry_run, without_ext
 from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.snapshot.cluster_cache import ClusterCache
 from scheduler_core.snapshot.node_columns import NodeColumns
-from scheduler_core.snapshot.pod_info import PodInfo
-
-
-@dataclass(frozen=True, slots=True)
-class NextMember:
-    """The first infeasible member while the members before it are assumed.
-
-    Attributes:
-        message: The reason, as in its condition.
-        nearest: The nodes of the domain that lack least for it.
-        unblocking: Events after which it is feasible; the members after it may need more.
-    """
-
-    pod: PodInfo
-    message: str
-    nearest: tuple[NearMiss, ...] = ()
-    unblocking: tuple[Unblocking, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,50 +54,21 @@ class NextMembers:
             return None
         attempt, failure = found.failed[0]
         if failure.is_error:
-            return NextMember(attempt.info, failure.message)
+            return NextMember(attempt.info.key, failure.message)
         assert request.gang.group is not None
         labels = labels_of(self.nodes, request.gang.group.topology, found.where)
         gang_context = GangContext(frozenset(request.gang.pods), labels)
         again = self.examiner.examine_member(request.instance, attempt.queued, gang_context)
         if again.feasible or again.error:
             # A later point rejected it after its node was chosen, so no node lacks anything.
-            return NextMember(attempt.info, failure.message)
+            return NextMember(attempt.info.key, failure.message)
         try:
             devices = device_findings(self.nodes, request.instance, again)
             misses = near_misses(self.nodes, request.instance, again, limit, devices)
             events = self.unblocking.find(request.instance, again, misses, devices) if with_events else ()
         except SchedulerCoreError:
-            return NextMember(attempt.info, failure.message)
-        return NextMember(attempt.info, failure.message, misses, events)
-
-
-@dataclass(frozen=True, slots=True)
-class ExaminedPlace:
-    """Result of the dry run in one domain.
-
-    Attributes:
-        name: The domain, such as ``zone=a``; "" for all nodes.
-        nodes: Node by ``namespace/name`` of each feasible member, in the order in which members are tried.
-        needed: How many members must be feasible.
-        next_member: The first infeasible member; None if no member was rejected.
-        is_error: Whether that member met an error rather than a rejection.
-        is_tried: Whether a group cycle tries this domain; if not, it has room for too few members.
-    """
-
-    name: str
-    nodes: dict[str, str]
-    needed: int
-    next_member: NextMember | None = None
-    is_error: bool = False
-    is_tried: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class ReservedNodes:
-    """Nodes that are reserved for another gang."""
-
-    key: GroupKey
-    node_names: tuple[str, ...]
+            return NextMember(attempt.info.key, failure.message)
+        return NextMember(attempt.info.key, failure.message, misses, events)
 
 
 @dataclass(slots=True)
@@ -123,30 +78,29 @@ class GangExamination:
     Attributes:
         needed: How many members must be scheduled together.
         refusal: Why no domain is tried, such as ``minResources`` that are not free; "" if domains are tried.
-        chosen: The domain in which the quorum is feasible; None for none.
+        placement: Node by ``namespace/name`` of each feasible member, in the order in which members are tried; None if
+            the quorum is infeasible.
+        domain: The domain in which the quorum is feasible; "" for none in particular.
         is_reserved: Whether that is the capacity that is reserved for the gang.
         places: Infeasible domains, the nearest first; at most as many as requested.
         tried: How many domains were tried.
         device_search: Why no other choice of nodes and devices helps; "" if that was not searched, or if one does.
         preemption: Result of a dry run of preemption; None if the quorum is feasible or an error ended the dry run.
         reserved_for_others: Nodes that are reserved for other gangs.
+        error: Error that ended the dry run; "" for none.
     """
 
     needed: int
     refusal: str = ""
-    chosen: ExaminedPlace | None = None
+    placement: dict[str, str] | None = None
+    domain: str = ""
     is_reserved: bool = False
-    places: tuple[ExaminedPlace, ...] = ()
+    places: tuple[PlaceFit, ...] = ()
     tried: int = 0
     device_search: str = ""
     preemption: GangPreview | None = None
-    reserved_for_others: tuple[ReservedNodes, ...] = ()
-
-    @property
-    def error(self) -> str:
-        """Error that ended the dry run; "" for none."""
-        broken = (place.next_member for place in self.places if place.is_error)
-        return next((f"{each.pod.key}: {each.message}" for each in broken if each is not None), "")
+    reserved_for_others: tuple[KeptOff, ...] = ()
+    error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +116,7 @@ class _Tried:
     reached: int
     is_error: bool
     is_tried: bool
-    place: ExaminedPlace | None
+    place: PlaceFit | None
 
 
 class _Recorder(Observer):
@@ -193,7 +147,7 @@ class _Recorder(Observer):
         reached, place = len(found.placed), None
         if sum(count for other, count in self._counts.items() if other > reached) < self._limit:
             lacking = self._next_members.next_of(request, found, self._limit, with_events=self._with_events)
-            place = _place(request.needed, found, lacking, is_tried=self.is_tried)
+            place = PlaceFit(found.where.name or None, reached, request.needed, self.is_tried, lacking)
         self._add(_Tried(found.where, order, reached, found.is_error, self.is_tried, place))
 
     def stored(self, found: Placement, order: Sequence[QueuedPod]) -> None:
@@ -252,14 +206,14 @@ class GroupDryRuns:
                     self._run_tree(alone, part, found)
                 else:
                     self._run(alone, found, limit)
-        if found.chosen is None and not found.error:
+        if found.placement is None and not found.error:
             found.preemption = self.preemption.preview(request.gang, request.instance)
         return found
 
-    def _reserved_for_others(self, request: PlacementRequest) -> tuple[ReservedNodes, ...]:
+    def _reserved_for_others(self, request: PlacementRequest) -> tuple[KeptOff, ...]:
         nodes, members = self.cache.columns, request.members
         blocking = self.reservations.blocking(request.gang.key, members[0].info) if members else []
-        return tuple(ReservedNodes(key, tuple(sorted(map(nodes.node_name, rows.tolist())))) for key, rows in blocking)
+        return tuple(KeptOff(str(key), tuple(sorted(map(nodes.node_name, rows.tolist())))) for key, rows in blocking)
 
     def _run(self, request: PlacementRequest, found: GangExamination, limit: int) -> None:
         """Set the domain in which the quorum is feasible, and the reasons in the nearest other ones."""
@@ -272,16 +226,19 @@ class GroupDryRuns:
         if not rejection.tries and chosen is None:
             found.refusal = of_rejection(request.instance, request.needed, rejection).message
         if chosen is not None:
-            found.chosen = _place(request.needed, chosen)
+            found.placement, found.domain = _nodes_of(chosen.placed), chosen.where.name
             found.is_reserved = chosen.is_reserved
-            recorder.best.pop(found.chosen.name, None)
+            recorder.best.pop(found.domain, None)
             self.world.undo(chosen.placed)
         elif not rejection.is_error:
             self._run_small_domains(request, recorder, limit)
+        nearest = recorder.nearest()
         found.places = tuple(
             tried.place if number and tried.place is not None else self._with_events(request, tried, limit)
-            for number, tried in enumerate(recorder.nearest())
+            for number, tried in enumerate(nearest)
         )
+        broken = (place.next_member for tried, place in zip(nearest, found.places, strict=True) if tried.is_error)
+        found.error = next((f"{each.name}: {each.message}" for each in broken if each is not None), "")
 
     def _run_small_domains(self, request: PlacementRequest, recorder: _Recorder, limit: int) -> None:
         """Try also domains that a group cycle skips, because they have room for too few members."""
@@ -296,7 +253,7 @@ class GroupDryRuns:
 
         self._search(request, Policy(lambda _: Verdict.STORED, subsets, as_given), recorder)
 
-    def _with_events(self, request: PlacementRequest, tried: _Tried, limit: int) -> ExaminedPlace:
+    def _with_events(self, request: PlacementRequest, tried: _Tried, limit: int) -> PlaceFit:
         """Repeat a placement, and compute the reasons and unblocking events of its next member before it is undone."""
         where = _as_long_as(tried.where, self.cache.columns.size)
         recorder = _Recorder(self.next_members, limit, with_events=True, is_tried=tried.is_tried)
@@ -317,10 +274,10 @@ class GroupDryRuns:
             chosen, rejection = at_once(place(request, self.world))
         _raise_limit(rejection)
         if chosen is not None:
-            nodes = {each.info.key: each.node_name for each in chosen.placed if each.queued.group == part.key}
+            nodes = _nodes_of(each for each in chosen.placed if each.queued.group == part.key)
             self.world.undo(chosen.placed)
             if nodes:
-                found.chosen = ExaminedPlace("", nodes, found.needed)
+                found.placement = nodes
                 return
             lack = rejection.lacks.get(part.key, "no member fits")
             name = request.gang.key.name
@@ -331,8 +288,9 @@ class GroupDryRuns:
         rejected = (each for each in failed if each[0].queued.group == part.key)
         attempt, failure = next((each for each in failed if each[1].is_error), None) or next(rejected, (None, None))
         if attempt is not None and failure is not None:
-            member = NextMember(attempt.info, failure.message)
-            found.places = (ExaminedPlace("", {}, found.needed, member, failure.is_error),)
+            member = NextMember(attempt.info.key, failure.message)
+            found.places = (PlaceFit(None, 0, found.needed, is_tried=True, next_member=member),)
+            found.error = f"{member.name}: {member.message}" if failure.is_error else ""
 
 
 def _raise_limit(rejection: Rejection) -> None:
@@ -340,9 +298,8 @@ def _raise_limit(rejection: Rejection) -> None:
         raise rejection.limit
 
 
-def _place(needed: int, found: Placement, lacking: NextMember | None = None, *, is_tried: bool = True) -> ExaminedPlace:
-    nodes = {attempt.info.key: attempt.node_name for attempt in found.placed}
-    return ExaminedPlace(found.where.name, nodes, needed, lacking, found.is_error, is_tried)
+def _nodes_of(placed: Iterable[Attempt]) -> dict[str, str]:
+    return {attempt.info.key: attempt.node_name for attempt in placed}
 
 
 def _as_long_as(where: Where, size: int) -> Where:

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.gang_constraints import Where
 from scheduler_core.errors import SchedulerCoreError
-from scheduler_core.explain.nearest_nodes import Lack, NearMiss, near_misses
+from scheduler_core.explain.findings import Lack, NodeLacks
+from scheduler_core.explain.nearest_nodes import near_misses
 from scheduler_core.explain.pod_dry_run import Examiner, GangContext
 from scheduler_core.framework.extension_points import Shortage
 from scheduler_core.framework.queued_pod import QueuedPod
@@ -92,27 +93,27 @@ class NearestNodesOfGangs(Observer):
         return _sentence(misses)
 
 
-def _sentence(misses: tuple[NearMiss, ...]) -> str:
+def _sentence(misses: tuple[NodeLacks, ...]) -> str:
     if not misses:
         return ""
-    first, nodes = misses[0], ", ".join(f"{miss.node_name} ({_lacks(miss)})" for miss in misses)
-    shortages = [each for lack in first.lacks for each in lack.shortages]
-    if all(lack.shortages for lack in first.lacks):
+    first, nodes = misses[0], ", ".join(f"{miss.node} ({_lacks(miss)})" for miss in misses)
+    shortages = [each for lack in first.lacks for each in lack.amounts]
+    if all(lack.amounts for lack in first.lacks):
         more = " and ".join(_amount(each, each.needed - each.free) for each in shortages)
-        return f"Nearest: {nodes}; it would fit on {first.node_name} with {more} more"
-    return f"Nearest: {nodes}; it would fit on {first.node_name} but for that"
+        return f"Nearest: {nodes}; it would fit on {first.node} with {more} more"
+    return f"Nearest: {nodes}; it would fit on {first.node} but for that"
 
 
-def _lacks(miss: NearMiss) -> str:
+def _lacks(miss: NodeLacks) -> str:
     return "; ".join(map(_lack, miss.lacks))
 
 
 def _lack(lack: Lack) -> str:
-    if not lack.shortages:
+    if not lack.amounts:
         return ", ".join(lack.reasons) or lack.plugin
     return ", ".join(
         f"needs {_amount(each, each.needed)}, has {_quantity(each.resource, max(0, each.free))}"
-        for each in lack.shortages
+        for each in lack.amounts
     )
 
 

@@ -6,6 +6,7 @@ plugin's Filter is called for every node by itself.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 import numpy as np
@@ -14,6 +15,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from scheduler_core.errors import PluginError
+from scheduler_core.explain.findings import Lack, NodeLacks
 from scheduler_core.explain.pod_dry_run import Examination
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import FilterPlugin, Shortage
@@ -25,49 +27,6 @@ from scheduler_core.snapshot.pod_info import PodInfo
 
 _MAX_RANKED = 200
 """Nodes with the fewest rejections for which all reasons are computed before they are ranked."""
-
-
-class Lack(Struct, frozen=True):
-    """Why one plugin rejects one node.
-
-    Attributes:
-        plugin: The plugin; PreFilter plugins that excluded the node together are joined by commas.
-        is_resolvable: Whether removing pods may help.
-        shortages: Missing amounts, if the plugin returns them.
-        details: What exactly is missing, if the reasons do not contain it: for each request the problems of a device.
-        gap: How much of it is missing; larger is more.
-    """
-
-    plugin: str
-    reasons: tuple[str, ...]
-    is_resolvable: bool
-    shortages: tuple[Shortage, ...] = ()
-    details: tuple[str, ...] = ()
-    gap: float = 1.0
-
-    @property
-    def count(self) -> int:
-        """Number of reasons, at least 1."""
-        return max(1, len(self.reasons))
-
-    @property
-    def missing_share(self) -> float:
-        """Sum of the missing shares of the needed amounts; the gap if there are no amounts."""
-        if not self.shortages:
-            return self.gap
-        return sum((each.needed - each.free) / max(1, each.needed) for each in self.shortages)
-
-
-class NearMiss(Struct, frozen=True):
-    """A node and everything that it lacks, in the order of the plugins.
-
-    Attributes:
-        is_excluded: Whether PreFilter named other nodes as the only ones to consider.
-    """
-
-    node_name: str
-    lacks: tuple[Lack, ...]
-    is_excluded: bool = False
 
 
 class RowFindings(Protocol):
@@ -97,7 +56,7 @@ def near_misses(
     found: Examination,
     limit: int,
     devices: RowFindings | None = None,
-) -> tuple[NearMiss, ...]:
+) -> tuple[NodeLacks, ...]:
     """Return the nodes with the fewest reasons against a pod.
 
     Args:
@@ -127,27 +86,33 @@ def near_misses(
         (columns.row_of(name) for name in found.rejected),
         key=lambda row: (failures[row], gaps.get(row, 0.0), columns.names[row]),
     )
-    misses = []
+    misses: list[tuple[tuple[int, int, float], NodeLacks]] = []
     for row in rows[: max(limit, _MAX_RANKED)]:
         name = columns.node_name(row)
         lacks = _lacks(columns, instance, found.pod, verdicts, row)
         if devices is not None and row in gaps:
-            lacks = [_with_devices(lack, devices, row, gaps[row]) for lack in lacks]
+            # Preemption frees no devices: a claim has them until it is deallocated, which follows the end of its pods.
+            lacks = [
+                replace(lack, details=devices.details(row), preemption_may_help=False)
+                if lack.plugin == devices.plugin_name
+                else lack
+                for lack in lacks
+            ]
         first = found.rejected[name]
-        if not first.plugin:
+        is_excluded = not first.plugin
+        if is_excluded:
             # The Filter of a plugin that narrowed the nodes has its own reason.
             silent = [each for each in narrowing if all(lack.plugin != each for lack in lacks)]
             if silent or not lacks:
                 lacks.insert(0, _lack(first, ", ".join(silent)))
-        elif first.plugin == GANG_SCHEDULING:
-            # Reserved for another gang, or outside the domain of the pod's own: no plugin rejects it.
+        elif first.plugin == GANG_SCHEDULING or not lacks:
+            # Reserved for another gang, outside the domain of the pod's own, or infeasible only beside the pods that
+            # are nominated to the node: no plugin alone rejects it.
             lacks.append(_lack(first, first.plugin))
-        elif not lacks:
-            # Infeasible only beside the pods that are nominated to the node.
-            lacks.append(_lack(first, first.plugin))
-        misses.append(NearMiss(name, tuple(lacks), is_excluded=not first.plugin))
-    misses.sort(key=_distance)
-    return tuple(misses[:limit])
+        by_devices_gap = {} if devices is None or row not in gaps else {devices.plugin_name: gaps[row]}
+        misses.append((_distance(lacks, by_devices_gap, is_excluded=is_excluded), NodeLacks(name, tuple(lacks))))
+    misses.sort(key=lambda each: (each[0], each[1].node))
+    return tuple(miss for _, miss in misses[:limit])
 
 
 def _every_verdict(columns: NodeColumns, instance: FrameworkInstance, pod: PodInfo, state: CycleState) -> _Verdicts:
@@ -185,23 +150,27 @@ def _lacks(
         if isinstance(plugin, FilterPlugin):
             shortages = plugin.shortages(verdicts.state, pod, columns, row)
             details = plugin.details(verdicts.state, pod, columns, row)
-        lacks.append(replace(_lack(status, plugin.name, shortages), details=details))
+        lacks.append(_lack(status, plugin.name, shortages, details))
     return lacks
 
 
-def _with_devices(lack: Lack, devices: RowFindings, row: int, gap: float) -> Lack:
-    """Return what the plugin of devices lacks on a row with details; what other plugins lack unchanged."""
-    if lack.plugin != devices.plugin_name:
-        return lack
-    # Preemption frees no devices: a claim has them until it is deallocated, which follows the end of its pods.
-    return replace(lack, details=devices.details(row), gap=gap, is_resolvable=False)
+def _lack(status: Status, plugin: str, shortages: tuple[Shortage, ...] = (), details: tuple[str, ...] = ()) -> Lack:
+    return Lack(plugin, status.reasons, status.code is not Code.UNSCHEDULABLE_AND_UNRESOLVABLE, shortages, details)
 
 
-def _lack(status: Status, plugin: str, shortages: tuple[Shortage, ...] = ()) -> Lack:
-    return Lack(plugin, status.reasons, status.code is not Code.UNSCHEDULABLE_AND_UNRESOLVABLE, shortages)
+def _distance(lacks: list[Lack], gaps: Mapping[str, float], *, is_excluded: bool) -> tuple[int, int, float]:
+    """Return how far a node is from being feasible: reasons, reasons that stay without pods, missing share.
+
+    Args:
+        gaps: Distance of what a plugin lacks that states no amounts, 1 by default.
+        is_excluded: Whether PreFilter named other nodes as the only ones to consider.
+    """
+    count = sum(max(1, len(lack.reasons)) for lack in lacks) + is_excluded
+    final = sum(not lack.preemption_may_help for lack in lacks) + is_excluded
+    return count, final, sum(_missing_share(lack, gaps) for lack in lacks)
 
 
-def _distance(miss: NearMiss) -> tuple[int, int, float, str]:
-    count = sum(lack.count for lack in miss.lacks) + miss.is_excluded
-    final = sum(not lack.is_resolvable for lack in miss.lacks) + miss.is_excluded
-    return count, final, sum(lack.missing_share for lack in miss.lacks), miss.node_name
+def _missing_share(lack: Lack, gaps: Mapping[str, float]) -> float:
+    if not lack.amounts:
+        return gaps.get(lack.plugin, 1.0)
+    return sum((each.needed - each.free) / max(1, each.needed) for each in lack.amounts)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from msgspec.structs import replace
 
 from scheduler_core.explain.candidate_events import Candidate
-from scheduler_core.explain.nearest_nodes import NearMiss
+from scheduler_core.explain.findings import NodeLacks
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, Resource
 from scheduler_core.model.meta import AnnotatedMeta, ObjectMeta
 from scheduler_core.model.pod_requests import value
@@ -34,7 +34,7 @@ from scheduler_core.snapshot.pod_info import PodInfo
 _NEW_VOLUME = "new-volume"
 
 
-def storage_changes(info: PodInfo, columns: NodeColumns, misses: Sequence[NearMiss]) -> Iterator[Candidate]:
+def storage_changes(info: PodInfo, columns: NodeColumns, misses: Sequence[NodeLacks]) -> Iterator[Candidate]:
     """Yield events of the pod's claims and of the CSI drivers of the nearest nodes."""
     storage = columns.storage
     for reference in info.volumes.claims:
@@ -48,11 +48,11 @@ def storage_changes(info: PodInfo, columns: NodeColumns, misses: Sequence[NearMi
             yield from _for_unbound(claim, columns)
             yield from _grown_capacities(claim, columns, misses)
     for miss in misses:
-        csi_node = storage.csi_nodes.get(miss.node_name)
+        csi_node = storage.csi_nodes.get(miss.node)
         if csi_node is not None:
             yield from _raised_limits(csi_node)
-        yield from _registered_drivers(info, columns, miss.node_name, csi_node)
-        yield from _detached(columns, miss.node_name)
+        yield from _registered_drivers(info, columns, miss.node, csi_node)
+        yield from _detached(columns, miss.node)
 
 
 def _for_unbound(claim: PersistentVolumeClaim, columns: NodeColumns) -> Iterator[Candidate]:
@@ -89,7 +89,7 @@ def _after_end(info: PodInfo, reference: ClaimReference, columns: NodeColumns) -
 
 
 def _grown_capacities(
-    claim: PersistentVolumeClaim, columns: NodeColumns, misses: Sequence[NearMiss]
+    claim: PersistentVolumeClaim, columns: NodeColumns, misses: Sequence[NodeLacks]
 ) -> Iterator[Candidate]:
     """Yield reports of enough storage capacity for a claim on the nearest nodes."""
     storage, requested = columns.storage, claim.spec.resources.requests.get(STORAGE)
@@ -99,7 +99,7 @@ def _grown_capacities(
         return
     class_name = storage_class.metadata.name
     for miss in misses:
-        row = columns.row_of(miss.node_name)
+        row = columns.row_of(miss.node)
         node = columns.nodes[row] if row >= 0 else None
         if node is None:
             continue
@@ -107,13 +107,13 @@ def _grown_capacities(
         capacity = next(iter(storage.capacities_reaching(class_name, labels)), None)
         if capacity is None:
             made = CsiStorageCapacity(ObjectMeta("new-capacity"), class_name, capacity=requested)
-            words = f"a CSIStorageCapacity of class {class_name} with {requested} that includes node {miss.node_name}"
+            words = f"a CSIStorageCapacity of class {class_name} with {requested} that includes node {miss.node}"
             yield Candidate(ClusterEvent(Resource.CSI_STORAGE_CAPACITY, Action.ADD), None, made, words)
         elif capacity.volume_limit is None or value(capacity.volume_limit) < value(requested):
             grown = replace(capacity, capacity=requested, maximum_volume_size=None)
             key = f"{capacity.metadata.namespace}/{capacity.metadata.name}"
             amounts = f"from {capacity.volume_limit} to {requested}"
-            words = f"CSIStorageCapacity {key} of node {miss.node_name} grown {amounts}"
+            words = f"CSIStorageCapacity {key} of node {miss.node} grown {amounts}"
             yield Candidate(ClusterEvent(Resource.CSI_STORAGE_CAPACITY, Action.UPDATE), capacity, grown, words)
 
 

@@ -11,7 +11,6 @@ import logging
 from collections.abc import Mapping
 from itertools import chain
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from scheduler_core.cycle.filter_and_score import NodeSelection
@@ -26,7 +25,7 @@ from scheduler_core.explain.candidate_events import (
 )
 from scheduler_core.explain.device_candidates import device_changes
 from scheduler_core.explain.device_findings import DeviceFindings
-from scheduler_core.explain.nearest_nodes import NearMiss
+from scheduler_core.explain.findings import NodeLacks, Unblocking
 from scheduler_core.explain.pod_dry_run import Examination, Examiner
 from scheduler_core.explain.storage_candidates import storage_changes
 from scheduler_core.framework.cluster_events import ClusterEvent, Hint, Resource
@@ -48,24 +47,8 @@ _MAX_NAMED = 8
 _DEVICES = frozenset({Resource.RESOURCE_CLAIM, Resource.RESOURCE_SLICE, Resource.DEVICE_CLASS})
 
 
-class Unblocking(Struct, frozen=True):
-    """An event that requeues the pod.
-
-    Attributes:
-        event: The resource and action.
-        old: The object before the event; None if it is added.
-        new: The object after the event; None if it is deleted.
-        what: Description of the event.
-        plugins: Plugins that rejected the pod and whose hints return Queue; empty if no plugin rejected it.
-        fits_on: The node where the pod would then fit; "" if the event is not sufficient or cannot be dry-run.
-    """
-
-    event: ClusterEvent
-    old: object | None
-    new: object | None
-    what: str
-    plugins: tuple[str, ...]
-    fits_on: str = ""
+Found = tuple[Candidate, Unblocking]
+"""An event with its objects, and as the explanation lists it."""
 
 
 class UnblockingEvents:
@@ -80,10 +63,20 @@ class UnblockingEvents:
         self,
         instance: FrameworkInstance,
         found: Examination,
-        misses: tuple[NearMiss, ...],
+        misses: tuple[NodeLacks, ...],
         devices: DeviceFindings | None = None,
     ) -> tuple[Unblocking, ...]:
-        """Return the events that would requeue a rejected pod; nothing is changed.
+        """Return the events that would requeue a rejected pod, as :meth:`search` does."""
+        return tuple(event for _, event in self.search(instance, found, misses, devices))
+
+    def search(
+        self,
+        instance: FrameworkInstance,
+        found: Examination,
+        misses: tuple[NodeLacks, ...],
+        devices: DeviceFindings | None = None,
+    ) -> list[Found]:
+        """Return the events that would requeue a rejected pod, with their objects; nothing is changed.
 
         Args:
             misses: The nearest nodes; changes of other nodes are not proposed.
@@ -94,7 +87,7 @@ class UnblockingEvents:
             of each type. If no plugin rejected the pod because there are no nodes, every event requeues it.
         """
         if found.feasible or found.error:
-            return ()
+            return []
         search = _Search(self._cache, self._selection, self._examiner, instance, found)
         columns, info = self._cache.columns, found.pod
         gang_context = found.gang_context
@@ -110,10 +103,10 @@ class UnblockingEvents:
         )
         for candidate in list(candidates):
             search.take(candidate)
+        named = search.named
+        sufficient = [one for one in named if one[1].fits_on]
         # Any added node requeues a pod that no node can help; what the pod names itself is more useful then.
-        possible = sorted(search.named, key=lambda one: one.event.resource is Resource.NODE)
-        named = [one for one in search.named if one.fits_on] or possible
-        return tuple(named[:_MAX_NAMED])
+        return (sufficient or sorted(named, key=lambda one: one[0].event.resource is Resource.NODE))[:_MAX_NAMED]
 
 
 class _Search:
@@ -133,11 +126,11 @@ class _Search:
         self._instance = instance
         self._found = found
         self._rules = QueueingRules(instance.pre_enqueue, instance.registrations, instance.queue_sort.sort_key)
-        self._by_event: dict[ClusterEvent, list[Unblocking]] = {}
+        self._by_event: dict[ClusterEvent, list[Found]] = {}
         self._tried: dict[ClusterEvent, int] = {}
 
     @property
-    def named(self) -> list[Unblocking]:
+    def named(self) -> list[Found]:
         """The events to list: the best of each type."""
         return [one for same_event in self._by_event.values() for one in _best(same_event)]
 
@@ -146,17 +139,17 @@ class _Search:
         event = candidate.event
         same_event = self._by_event.setdefault(event, [])
         tried = self._tried.get(event, 0)
-        if any(one.what == candidate.what for one in same_event):
+        if any(known.what == candidate.what for known, _ in same_event):
             return
-        if tried >= _MAX_TRIED or sum(bool(one.fits_on) for one in same_event) >= _MAX_PER_EVENT:
+        if tried >= _MAX_TRIED or sum(bool(one.fits_on) for _, one in same_event) >= _MAX_PER_EVENT:
             return
         with ColumnsOverlay(self._cache.columns) as overlay:
             _apply_devices(overlay, candidate)
             plugins = self._queueing(candidate)
             if plugins or not self._found.rejected_by:
                 self._tried[event] = tried + 1
-                fits_on = self._fits_on(candidate) if candidate.is_complete else ""
-                same_event.append(Unblocking(event, candidate.old, candidate.new, candidate.what, plugins, fits_on))
+                fits_on = self._fits_on(candidate) if candidate.is_complete else None
+                same_event.append((candidate, Unblocking(candidate.what, event.name, plugins, fits_on)))
 
     def _queueing(self, candidate: Candidate) -> tuple[str, ...]:
         plugins = set()
@@ -173,8 +166,8 @@ class _Search:
                 plugins.add(plugin)
         return tuple(sorted(plugins))
 
-    def _fits_on(self, candidate: Candidate) -> str:
-        """A node where the pod fits after the event; "" if there is none."""
+    def _fits_on(self, candidate: Candidate) -> str | None:
+        """Return a node where the pod fits after the event; None if there is none."""
         columns = self._cache.columns
         info = self._found.pod
         try:
@@ -183,22 +176,22 @@ class _Search:
             if candidate.event.resource in _DEVICES:
                 return self._feasible_node(info)
             if candidate.event.resource not in (Resource.NODE, Resource.ASSIGNED_POD):
-                return ""
+                return None
             with ColumnsOverlay(columns) as overlay:
                 _apply(overlay, self._cache, candidate)
                 return self._feasible_node(info)
         except SchedulerCoreError as error:
             log.debug("%s cannot be tried for pod %s: %s", candidate.what, info.key, error)
-            return ""
+            return None
 
-    def _feasible_node(self, info: PodInfo) -> str:
+    def _feasible_node(self, info: PodInfo) -> str | None:
         queued = self._examiner.queued(info)
         if not self._rules.preview_gate(queued).is_success:
-            return ""
+            return None
         attempt = self._examiner.attempt(self._found.gang_context, self._instance, queued)
         feasible = self._selection.find_feasible(attempt, everywhere=True)
         names = [self._cache.columns.node_name(row) for row in feasible.rows.tolist()]
-        return min(names, default="")
+        return min(names, default=None)
 
 
 def _in_domain(candidate: Candidate, labels: Mapping[str, str]) -> Candidate:
@@ -211,8 +204,8 @@ def _in_domain(candidate: Candidate, labels: Mapping[str, str]) -> Candidate:
     return Candidate(candidate.event, candidate.old, labelled, f"{candidate.what}, in {words}")
 
 
-def _best(same_event: list[Unblocking]) -> list[Unblocking]:
-    return sorted(same_event, key=lambda one: not one.fits_on)[:_MAX_PER_EVENT]
+def _best(same_event: list[Found]) -> list[Found]:
+    return sorted(same_event, key=lambda one: not one[1].fits_on)[:_MAX_PER_EVENT]
 
 
 def _apply_devices(overlay: ColumnsOverlay, candidate: Candidate) -> None:

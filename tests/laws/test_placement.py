@@ -239,4 +239,4 @@ async def test_a_dry_run_finds_the_nodes_of_the_next_cycle(nodes: list[int], nee
     attempts = await made.scheduler.cycles.gangs.schedule(entry)
     live = {attempt.info.key: attempt.node_name for attempt in attempts}
     assert live == nodes_of
-    assert live == ({} if explained.chosen is None else explained.chosen.nodes)
+    assert live == (explained.placement or {})

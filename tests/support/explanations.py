@@ -1,7 +1,6 @@
 """Explanations of one scheduled pod and of one scheduled gang, for the tests that transfer them."""
 
-from bayplan.explanation.gang_model import GangExplanation, GangVerdict, MemberCounts
-from bayplan.explanation.pod_model import Explanation, Verdict
+from bayplan.explanation.documents import Explanation, GangExplanation, GangVerdict, MemberCounts, Verdict
 
 EXPLANATION = Explanation(
     namespace="shop",

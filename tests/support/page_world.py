@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from bayplan.explanation.documents import Explanation, GangExplanation
 from bayplan.explanation.gang_building import explain_gang, named_gang
-from bayplan.explanation.gang_model import GangExplanation
 from bayplan.explanation.pod_building import explain_pod
-from bayplan.explanation.pod_model import Explanation
 from bayplan.gangs.gang_attempts import GangAttempts
 from bayplan.introspection.status_building import profile_states
 from bayplan.kube.readiness import Readiness

@@ -7,8 +7,8 @@ from typing import Any
 
 from scheduler_core.devices.records import DeviceFeatures
 from scheduler_core.explain.device_findings import DeviceFindings, device_findings, problem_text
+from scheduler_core.explain.findings import Unblocking
 from scheduler_core.explain.nearest_nodes import near_misses
-from scheduler_core.explain.unblocking_events import Unblocking
 from scheduler_core.explain_assembly import Explainers
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.devices import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
@@ -62,7 +62,7 @@ class RejectedPod:
     def obstacles(self) -> list[tuple[str, str, int]]:
         """Return request, reason and number of nodes of each obstacle."""
         rows = range(self.columns.size)
-        return [(each.request, each.reason, len(each.nodes)) for each in self.findings.rejections(rows)]
+        return [(each.request or "", each.reason, each.nodes) for each in self.findings.rejections(rows)]
 
     def problems(self) -> list[tuple[int, list[str]]]:
         """Return the groups of devices: their number, and the problems with the claims that cause them."""
@@ -74,7 +74,7 @@ class RejectedPod:
     def details(self) -> list[tuple[str, tuple[str, ...]]]:
         """Return the details of the nearest nodes."""
         misses = near_misses(self.columns, self.instance, self.found, 5, self.findings)
-        return [(miss.node_name, lack.details) for miss in misses for lack in miss.lacks]
+        return [(miss.node, lack.details) for miss in misses for lack in miss.lacks]
 
     def events(self) -> list[Unblocking]:
         """Return the events that would requeue the pod."""

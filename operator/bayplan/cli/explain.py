@@ -15,13 +15,9 @@ import msgspec
 from bayplan.cli import allow_invalid_option, feature_gates_option, given_command
 from bayplan.cli.cluster_connection import ClusterChoice
 from bayplan.cli.operator_requests import DEFAULT_SERVER, OperatorRequest, send_to_operator
-from bayplan.explanation import gang_rendering, pod_rendering
 from bayplan.explanation.gang_building import explain_gang, named_gang
-from bayplan.explanation.gang_model import GangExplanation
-from bayplan.explanation.gang_rendering import read_gang_explanation
 from bayplan.explanation.pod_building import explain_pod
-from bayplan.explanation.pod_model import Explanation
-from bayplan.explanation.pod_rendering import read_explanation
+from bayplan.explanation.rendering import RENDERERS, AnyExplanation, read_explanation, read_gang_explanation
 from bayplan.kube.http.connection import ApiConnection
 from bayplan.page.report_file import explanation_report
 from bayplan.serving.endpoint_paths import EXPLAIN_PATH
@@ -88,9 +84,6 @@ def explained_name(namespace: str, text: str) -> PodName | GroupName:
     if api not in known:
         raise click.UsageError(f'unsupported API of PodGroups "{api}": supported values: {", ".join(known)}')
     return GroupName(namespace, name, known[api])
-
-
-AnyExplanation = Explanation | GangExplanation
 
 
 # -- the running operator ---------------------------------------------------------------------------------------------
@@ -346,9 +339,7 @@ def _explained(options: _Options, output: str) -> str:
         explanation = from_operator(options.server or DEFAULT_SERVER, target)
     if output == "html":
         return explanation_report(explanation, given_command(click.get_current_context()))
-    if isinstance(explanation, Explanation):
-        return pod_rendering.RENDERERS[output](explanation)
-    return gang_rendering.RENDERERS[output](explanation)
+    return RENDERERS[output](explanation)
 
 
 def _target(options: _Options) -> tuple[str, str]:

@@ -14,8 +14,8 @@ from typing import Any
 import click
 import msgspec
 
-from bayplan.explanation import gang_rendering, pod_rendering
-from bayplan.explanation.pod_model import Explanation
+from bayplan.explanation.documents import Explanation
+from bayplan.explanation.rendering import RENDERERS
 from bayplan.recording import RecordFiles, open_record
 from bayplan.replaying import Moment, ReplayOptions, ReplayResult, replay
 from bayplan.texts.printable import printable_record
@@ -209,7 +209,7 @@ def replay_command(context: click.Context, /, *, path: Path, output: str, intera
         click.echo(printable_record(f"note: {note}"), err=True)
     if result.explanation is not None:
         if not interactive:
-            _show(output, pod_rendering.RENDERERS[output](result.explanation))
+            _show(output, RENDERERS[output](result.explanation))
         return
     click.echo(printable_record(_summary(record, result)))
     if result.shadow is not None:
@@ -226,7 +226,7 @@ def replay_command(context: click.Context, /, *, path: Path, output: str, intera
 def _look(output: str, moment: Moment, decided: Explanation | None) -> None:
     """Explain the pod that was decided, then the names that are entered, until an empty line."""
     if decided is not None:
-        _show(output, pod_rendering.RENDERERS[output](decided))
+        _show(output, RENDERERS[output](decided))
     click.echo(
         "Enter NAMESPACE/POD or podgroup/NAMESPACE/NAME to explain it at this moment; an empty line ends.", err=True
     )
@@ -234,10 +234,10 @@ def _look(output: str, moment: Moment, decided: Explanation | None) -> None:
         match line.split("/"):
             case ["podgroup", namespace, name]:
                 gang = moment.explain_gang(namespace, name)
-                shown = None if gang is None else gang_rendering.RENDERERS[output](gang)
+                shown = None if gang is None else RENDERERS[output](gang)
             case [namespace, name]:
                 pod = moment.explain_pod(namespace, name)
-                shown = None if pod is None else pod_rendering.RENDERERS[output](pod)
+                shown = None if pod is None else RENDERERS[output](pod)
             case _:
                 shown = None
         if shown is None:

@@ -16,9 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from bayplan.cli import allow_invalid_option, feature_gates_option, given_command
-from bayplan.explanation.device_rendering import device_sections
-from bayplan.explanation.gang_rendering import nearest_place
-from bayplan.explanation.unscheduled_pods import EqualPods, ExplainedPods, explain_unscheduled, is_rejected_for_devices
+from bayplan.explanation.pod_building import EqualPods, ExplainedPods, explain_unscheduled, is_rejected_for_devices
+from bayplan.explanation.rendering import device_sections, nearest_place
 from bayplan.page.report_documents import ReportDocuments
 from bayplan.page.report_file import report_of
 from bayplan.page.simulated_documents import SimulatedDocuments, SimulationCommands

@@ -5,28 +5,26 @@ Everything is computed by the scheduler that would schedule the gang; its state 
 
 from __future__ import annotations
 
+from msgspec import Struct
 from msgspec.structs import replace
 
-from bayplan.explanation.gang_model import (
+from bayplan.explanation.documents import (
     GangExplanation,
     GangPreemption,
     GangReservation,
     GangVerdict,
-    KeptOff,
     LastAttempt,
     MemberCounts,
     MemberNode,
-    NextMember,
-    PlaceFit,
 )
-from bayplan.explanation.shared_building import ExplanationOptions, convert_events, convert_misses, convert_victims
 from bayplan.extenders.http_extender import extenders_skipped_notice
 from bayplan.gangs.group_phase import Phase, Tally, evaluate_gang
 from bayplan.resources.resource_model import format_time
 from bayplan.texts.document_formats import item_or_error
 from scheduler_core.cycle.cycle_context import CycleContext
 from scheduler_core.errors import AttemptLimitError
-from scheduler_core.explain.gang_dry_run import ExaminedPlace, GangExamination
+from scheduler_core.explain.findings import victims_of
+from scheduler_core.explain.gang_dry_run import GangExamination
 from scheduler_core.explain_assembly import Explainers
 from scheduler_core.gangs.preemption import GangPreview
 from scheduler_core.model.pod import Pod
@@ -38,6 +36,20 @@ from scheduler_core.scheduler import Scheduler
 
 _NAMED = 5
 _SOURCES = (GroupSource.NATIVE, GroupSource.BAYPLAN, GroupSource.SCHEDULER_PLUGINS)
+
+
+class ExplanationOptions(Struct, frozen=True):
+    """Limits on the lists in an explanation.
+
+    Attributes:
+        nearest: Maximum number of nearest misses; for a gang also the maximum number of domains.
+        scored: Maximum number of nodes with scores.
+        devices: Maximum number of groups of devices for each request.
+    """
+
+    nearest: int = 5
+    scored: int = 5
+    devices: int = 6
 
 
 def gang_of_pod(context: CycleContext, pod: Pod) -> Gang | None:
@@ -208,29 +220,28 @@ def _held_by_plugins(context: CycleContext, gang: Gang, unplaced: list[Pod]) -> 
 
 def _examined(bare: GangExplanation, gang: Gang, found: GangExamination, extenders: str) -> GangExplanation:
     verdict = GangVerdict.ERROR if found.error else GangVerdict.UNSCHEDULABLE
-    if found.chosen is not None:
+    if found.placement is not None:
         verdict = GangVerdict.FITS
-    chosen = found.chosen
     return replace(
         bare,
         verdict=verdict,
         headline=f"gang {gang.key} {_headline(found)}",
         message=found.refusal or None,
-        domain=None if chosen is None else chosen.name or None,
-        placement=() if chosen is None else tuple(MemberNode(*pair) for pair in chosen.nodes.items()),
-        places=tuple(map(_convert_place, found.places)),
-        preemption=None if found.preemption is None else _convert_preemption(found.preemption),
-        kept_off=tuple(KeptOff(str(other.key), other.node_names) for other in found.reserved_for_others),
+        domain=found.domain or None,
+        placement=tuple(MemberNode(*pair) for pair in (found.placement or {}).items()),
+        places=found.places,
+        preemption=None if found.preemption is None else _preemption(found.preemption),
+        kept_off=found.reserved_for_others,
         notices=(*bare.notices, extenders) if extenders else bare.notices,
     )
 
 
 def _headline(found: GangExamination) -> str:
     must = "that must be placed together"
-    if found.chosen is not None:
-        where = f" in {found.chosen.name}" if found.chosen.name else ""
+    if found.placement is not None:
+        where = f" in {found.domain}" if found.domain else ""
         reserved = " on its reserved capacity" if found.is_reserved else ""
-        more = len(found.chosen.nodes) - found.needed
+        more = len(found.placement) - found.needed
         beyond = f", and {more} more" if more > 0 else ""
         return f"fits{where}{reserved}: there are nodes for all {_counted(found.needed, 'member')} {must}{beyond}"
     if found.error:
@@ -244,29 +255,20 @@ def _headline(found: GangExamination) -> str:
         return f"does not fit: {found.refusal}{room}"
     nearest = found.places[0]
     where = ""
-    if nearest.name:
+    if nearest.domain:
         others = f", the nearest of {found.tried} domains tried" if found.tried > 1 else ""
-        where = f" in {nearest.name}{others}"
-    return f"does not fit: there are nodes for {len(nearest.nodes)} of the {found.needed} members {must}{where}{room}"
+        where = f" in {nearest.domain}{others}"
+    return f"does not fit: there are nodes for {nearest.fitting} of the {found.needed} members {must}{where}{room}"
 
 
-def _convert_place(place: ExaminedPlace) -> PlaceFit:
-    following = place.next_member
-    converted = None
-    if following is not None:
-        misses, events = convert_misses(following.nearest), convert_events(following.unblocking)
-        converted = NextMember(following.pod.key, following.message, misses, events)
-    return PlaceFit(place.name or None, len(place.nodes), place.needed, place.is_tried, converted)
-
-
-def _convert_preemption(preview: GangPreview) -> GangPreemption:
+def _preemption(preview: GangPreview) -> GangPreemption:
     plan = preview.plan
     if plan is None:
         return GangPreemption((), (), (), 0, None, preview.reason)
     return GangPreemption(
-        victims=convert_victims(plan.victims),
+        victims=victims_of(plan.victims),
         nodes=plan.victim_nodes,
-        awaited=convert_victims(plan.awaited),
+        awaited=victims_of(plan.awaited),
         pdb_violations=plan.pdb_violations,
         domain=plan.where.name or None,
         message=None,

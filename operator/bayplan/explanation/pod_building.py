@@ -5,15 +5,17 @@ Everything is computed by the scheduler that would schedule the pod, as a dry ru
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+import msgspec
 import numpy as np
+from msgspec import Struct
 from msgspec.structs import replace
 
-from bayplan.explanation.device_building import explain_devices
-from bayplan.explanation.device_model import DeviceExplanation
-from bayplan.explanation.gang_building import explain_gang, gang_of_pod
-from bayplan.explanation.gang_model import GangExplanation, GangVerdict
-from bayplan.explanation.pod_model import (
+from bayplan.explanation.documents import (
     Explanation,
+    GangExplanation,
+    GangVerdict,
     NodeCounts,
     NodeScore,
     PluginRejections,
@@ -22,18 +24,20 @@ from bayplan.explanation.pod_model import (
     ScorePart,
     Verdict,
 )
-from bayplan.explanation.shared_building import ExplanationOptions, convert_events, convert_misses, convert_victims
-from bayplan.explanation.shared_model import Unblocking
+from bayplan.explanation.gang_building import ExplanationOptions, explain_gang, gang_of_pod
 from bayplan.extenders.http_extender import extenders_skipped_notice
-from bayplan.texts.document_formats import error_text
+from bayplan.texts.document_formats import error_text, item_or_error
 from scheduler_core.cycle.cycle_context import CycleContext
 from scheduler_core.errors import AttemptLimitError, SchedulerCoreError
 from scheduler_core.explain.device_findings import DeviceFindings, device_findings
-from scheduler_core.explain.nearest_nodes import NearMiss, near_misses
+from scheduler_core.explain.findings import DeviceExplanation, NodeLacks, Unblocking, victims_of
+from scheduler_core.explain.nearest_nodes import near_misses
 from scheduler_core.explain.pod_dry_run import Examination
 from scheduler_core.explain_assembly import Explainers
+from scheduler_core.framework.device_choices import ClaimsFilter
 from scheduler_core.framework.status import Code
 from scheduler_core.model.pod import Pod
+from scheduler_core.model.pod_group import GroupKey
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.runtime.post_filtering import PostFilterOutcome
 from scheduler_core.scheduler import Scheduler
@@ -141,7 +145,7 @@ def _examined(scheduler: Scheduler, instance: FrameworkInstance, pod: Pod, optio
     mark = scheduler.context.queue.gangs.foreign_mark(pod)
     if mark and found.gate.message != mark:
         notices.append(f"the pod is scheduled without its gang: {mark}")
-    misses: tuple[NearMiss, ...] = ()
+    misses: tuple[NodeLacks, ...] = ()
     devices: DeviceFindings | None = None
     described: DeviceExplanation | None = None
     node = "" if found.error else found.node
@@ -149,7 +153,7 @@ def _examined(scheduler: Scheduler, instance: FrameworkInstance, pod: Pod, optio
         try:
             devices = device_findings(columns, instance, found)
             misses = near_misses(columns, instance, found, options.nearest, devices)
-            described = None if devices is None else explain_devices(columns, found, devices, options.devices)
+            described = None if devices is None else devices.explain(found, options.devices)
         except Exception as error:  # noqa: BLE001 - a plugin's; the rest of the explanation is shown
             problem = error_text("the nearest misses", error)
             notices.append(f"the nearest misses cannot be computed: {problem}")
@@ -172,7 +176,7 @@ def _examined(scheduler: Scheduler, instance: FrameworkInstance, pod: Pod, optio
         message=found.message or (found.gate.message if verdict is Verdict.GATED else None) or None,
         nodes=NodeCounts(columns.count, len(found.feasible)),
         rejections=_rejections(found),
-        nearest=convert_misses(misses),
+        nearest=misses,
         scores=_scores(found, options.scored),
         preemption=_preemption(found),
         unblocking=unblocking,
@@ -258,7 +262,7 @@ def _preemption(found: Examination) -> Preemption | None:
     if plan is None or not node:
         return Preemption(None, (), 0, 0 if plan is None else len(plan.candidates), _why_not(found, outcome))
     chosen = next((candidate for candidate in plan.candidates if candidate.node_name == node), None)
-    victims = convert_victims(plan.evicted)
+    victims = victims_of(plan.evicted)
     return Preemption(node, victims, 0 if chosen is None else chosen.pdb_violations, len(plan.candidates), None)
 
 
@@ -278,13 +282,13 @@ def _unblocking(
     scheduler: Scheduler,
     instance: FrameworkInstance,
     found: Examination,
-    misses: tuple[NearMiss, ...],
+    misses: tuple[NodeLacks, ...],
     devices: DeviceFindings | None,
 ) -> tuple[Unblocking, ...]:
     if found.error:
         return ()
     explainers = Explainers(scheduler.context, scheduler.cycles, scheduler.reservations)
-    return convert_events(explainers.unblocking.find(instance, found, misses, devices))
+    return explainers.unblocking.find(instance, found, misses, devices)
 
 
 def _with_gang(built: Explanation, pod: Pod, gang: GangExplanation) -> Explanation:
@@ -318,3 +322,81 @@ def _with_gang(built: Explanation, pod: Pod, gang: GangExplanation) -> Explanati
     return replace(
         explanation, verdict=verdict, headline=headline, node=node, tied=(), preemption=None, notices=notices
     )
+
+
+# -- pods that a simulation leaves unscheduled -------------------------------------------------------------------------
+
+
+_Kind = tuple[str, GroupKey | None, bytes]
+"""Namespace, gang and spec of equal pods."""
+
+
+class EqualPods(Struct, frozen=True, rename="camel"):
+    """Unscheduled pods of one namespace and gang with equal specs.
+
+    Attributes:
+        pods: Number of pods.
+        explanation: Explanation of the first one.
+    """
+
+    pods: int
+    explanation: Explanation
+
+
+class ExplainedPods(Struct, frozen=True, rename="camel"):
+    """Explanations of unscheduled pods.
+
+    Attributes:
+        groups: Groups of equal pods, largest first.
+        omitted: Number of pods in further groups.
+    """
+
+    groups: tuple[EqualPods, ...] = ()
+    omitted: int = 0
+
+
+def explain_unscheduled(scheduler: Scheduler, pods: Iterable[Pod], limit: int) -> ExplainedPods:
+    """Explain unscheduled pods.
+
+    Args:
+        scheduler: The scheduler, between two cycles.
+        pods: The pods.
+        limit: Maximum number of groups.
+
+    Returns:
+        One explanation for each group of equal pods; that of a pod that cannot be explained has the error.
+    """
+    groups: dict[_Kind, list[Pod]] = {}
+    for pod in pods:
+        queued = scheduler.context.queue.find(pod.metadata.uid)
+        current = pod if queued is None else queued.info.pod
+        groups.setdefault(_kind(scheduler, current), []).append(current)
+    ordered = sorted(groups.values(), key=lambda each: (-len(each), each[0].key))
+    explained = tuple(EqualPods(len(each), explain_or_fail(scheduler, each[0])) for each in ordered[:limit])
+    return ExplainedPods(explained, sum(map(len, ordered[limit:])))
+
+
+def explain_or_fail(scheduler: Scheduler, pod: Pod) -> Explanation:
+    """Explain a pod of a list; if that fails, the explanation has the error."""
+    return item_or_error(
+        "the explanation of a pod",
+        lambda: explain_pod(scheduler, pod),
+        lambda problem: failed_explanation(pod, problem),
+    )
+
+
+def is_rejected_for_devices(scheduler: Scheduler, pod: Pod) -> bool:
+    """Return whether a plugin that searches devices rejected the last attempt of a pod, or of its gang."""
+    context = scheduler.context
+    instance, queued = context.profiles.get(pod.spec.scheduler_name), context.queue.find(pod.metadata.uid)
+    if instance is None or queued is None:
+        return False
+    gang = context.queue.gangs.of_uid(pod.metadata.uid)
+    entry = None if gang is None else gang.entry
+    rejected_by = queued.rejected_by if entry is None else queued.rejected_by | entry.rejected_by
+    return any(isinstance(plugin, ClaimsFilter) and plugin.name in rejected_by for plugin in instance.filters)
+
+
+def _kind(scheduler: Scheduler, pod: Pod) -> _Kind:
+    gang = scheduler.context.queue.gangs.key_of(pod)
+    return pod.metadata.namespace, gang, msgspec.json.encode(pod.spec)

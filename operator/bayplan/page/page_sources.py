@@ -7,8 +7,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from bayplan.explanation.gang_model import GangExplanation
-from bayplan.explanation.pod_model import Explanation
+from bayplan.explanation.documents import Explanation, GangExplanation
 from bayplan.introspection.status_model import ProfileState
 from bayplan.kube.readiness import Readiness
 from bayplan.kube.served_apis import ServerSupport

@@ -10,14 +10,14 @@ from itertools import islice
 from msgspec import Struct
 from msgspec.structs import replace
 
-from bayplan.explanation.pod_model import Explanation, Verdict
-from bayplan.explanation.shared_model import NodeLacks, Unblocking
-from bayplan.explanation.shared_rendering import lack_text
+from bayplan.explanation.documents import Explanation, Verdict
+from bayplan.explanation.rendering import lack_text
 from bayplan.page.page_sources import PageSources, Turns
 from bayplan.page.waiting_gangs import explain_pod_command
 from bayplan.simulation.simulation import cause_of
 from bayplan.texts.document_formats import error_text
 from scheduler_core.cycle.failure_handler import POD_SCHEDULED
+from scheduler_core.explain.findings import NodeLacks, Unblocking
 from scheduler_core.framework.queued_pod import QueuedPod
 
 SHOWN = 50

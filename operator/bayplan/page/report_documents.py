@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from bayplan.explanation.pod_model import Explanation
+from bayplan.explanation.documents import Explanation
 from bayplan.page.node_layout import NodeRows
 from bayplan.page.node_map import NodesPanel
 from bayplan.page.overview import OverviewPanel

@@ -15,9 +15,9 @@ from collections.abc import Iterable, Iterator
 from msgspec import Struct
 from rich.console import RenderableType
 
-from bayplan.explanation import gang_rendering, pod_rendering
-from bayplan.explanation.gang_model import GangExplanation
-from bayplan.explanation.pod_model import Explanation
+from bayplan.explanation.documents import Explanation, GangExplanation
+from bayplan.explanation.rendering import page_title
+from bayplan.explanation.rendering import sections as explanation_sections
 from bayplan.page.asset_files import DIRECTORY
 from bayplan.page.report_documents import ReportDocuments, reported
 from bayplan.page.work import Work
@@ -43,15 +43,9 @@ def explanation_report(explanation: Explanation | GangExplanation, command: str)
         explanation: Its explanation.
         command: Command that prints the explanation.
     """
-    if isinstance(explanation, Explanation):
-        documents = ReportDocuments(work=(reported(Work("pod", explanation, (), command)),))
-        return report_of(
-            pod_rendering.page_title(explanation), documents, pod_rendering.sections(printable_document(explanation))
-        )
-    documents = ReportDocuments(work=(reported(Work("gang", explanation, (), command)),))
-    return report_of(
-        gang_rendering.page_title(explanation), documents, gang_rendering.sections(printable_document(explanation))
-    )
+    kind = "pod" if isinstance(explanation, Explanation) else "gang"
+    documents = ReportDocuments(work=(reported(Work(kind, explanation, (), command)),))
+    return report_of(page_title(explanation), documents, explanation_sections(printable_document(explanation)))
 
 
 def report_of(title: str, documents: ReportDocuments, sections: Iterable[RenderableType]) -> str:

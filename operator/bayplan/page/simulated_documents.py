@@ -9,10 +9,9 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from bayplan.explanation.documents import Explanation, GangExplanation
 from bayplan.explanation.gang_building import explain_gang, named_gang
-from bayplan.explanation.gang_model import GangExplanation
 from bayplan.explanation.pod_building import explain_pod
-from bayplan.explanation.pod_model import Explanation
 from bayplan.kube.readiness import Readiness
 from bayplan.kube.served_apis import ServerSupport
 from bayplan.kube.writes.api_dispatcher import WriteMetrics

@@ -6,8 +6,7 @@ from collections.abc import Hashable
 
 from msgspec import Struct
 
-from bayplan.explanation.gang_model import GangExplanation
-from bayplan.explanation.pod_model import Explanation
+from bayplan.explanation.documents import Explanation, GangExplanation
 from bayplan.page.page_sources import PageSources
 from bayplan.page.waiting_gangs import explain_gang_command, explain_pod_command
 from scheduler_core.model.pod import Pod

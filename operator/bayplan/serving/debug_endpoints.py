@@ -9,8 +9,7 @@ import msgspec
 from aiohttp import web
 from msgspec import Struct
 
-from bayplan.explanation.gang_model import GangExplanation
-from bayplan.explanation.pod_model import Explanation
+from bayplan.explanation.documents import Explanation, GangExplanation
 from bayplan.introspection.cache_check_report import cache_report
 from bayplan.introspection.profiler_and_tasks import (
     MAX_SECONDS,

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, TypeVar
 from aiohttp import web
 from msgspec.structs import replace
 
+from bayplan.explanation.documents import Explanation, GangExplanation, GangVerdict, Verdict
 from bayplan.explanation.gang_building import explain_gang, named_gang
-from bayplan.explanation.gang_model import GangExplanation, GangVerdict
 from bayplan.explanation.pod_building import explain_pod
-from bayplan.explanation.pod_model import Explanation, Verdict
 from bayplan.extenders.http_extender import extender_states
 from bayplan.introspection.cache_debugger import check_cache
 from bayplan.introspection.shadow_report import shadow_report

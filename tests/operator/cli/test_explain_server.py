@@ -8,8 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 from bayplan.cli import bayplan
-from bayplan.explanation.gang_model import GangExplanation
-from bayplan.explanation.pod_model import Explanation
+from bayplan.explanation.documents import Explanation, GangExplanation
 from bayplan.kube.readiness import Readiness
 from bayplan.serving.debug_endpoints import ExplainEndpoint
 from bayplan.serving.deferred_server import ServedCertificate

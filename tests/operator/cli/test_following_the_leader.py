@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 from bayplan.cli import bayplan, operator_requests
-from bayplan.explanation.pod_model import Explanation, Verdict
+from bayplan.explanation.documents import Explanation, Verdict
 from bayplan.introspection.status_model import CacheState, Status
 from bayplan.kube.access_reviews import Access, User
 from bayplan.kube.leader_election import LeaderEndpoint, LeaderState

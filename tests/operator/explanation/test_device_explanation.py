@@ -7,10 +7,10 @@ from types import MappingProxyType
 from typing import Any
 
 import msgspec
+from bayplan.explanation.documents import Explanation
+from bayplan.explanation.gang_building import ExplanationOptions
 from bayplan.explanation.pod_building import explain_pod
-from bayplan.explanation.pod_model import Explanation
-from bayplan.explanation.pod_rendering import RENDERERS, read_explanation
-from bayplan.explanation.shared_building import ExplanationOptions
+from bayplan.explanation.rendering import RENDERERS, read_explanation
 
 from scheduler_core.in_tree import default_plugins
 from tests.support.builders import node, pod

@@ -6,8 +6,8 @@ from typing import get_args
 
 import msgspec
 import pytest
+from bayplan.explanation.documents import Verdict
 from bayplan.explanation.pod_building import explain_pod
-from bayplan.explanation.pod_model import Verdict
 
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod_group import ForeignGangs, foreign_gang

@@ -7,12 +7,11 @@ from typing import Any
 
 import msgspec
 import pytest
+from bayplan.explanation.documents import GangExplanation, GangVerdict, MemberCounts, Verdict
 from bayplan.explanation.gang_building import explain_gang, named_gang
-from bayplan.explanation.gang_model import GangExplanation, GangVerdict, MemberCounts
 from bayplan.explanation.pod_building import explain_pod
-from bayplan.explanation.pod_model import Verdict
-from bayplan.explanation.shared_model import Victim
 
+from scheduler_core.explain.findings import Victim
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod_group import GroupSource, GroupTopology
 from tests.support.builders import node, pod

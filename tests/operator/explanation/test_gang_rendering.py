@@ -7,25 +7,23 @@ import json
 import msgspec
 import pytest
 import yaml
-from bayplan.explanation import pod_rendering
-from bayplan.explanation.gang_model import (
+from bayplan.explanation.documents import (
+    Explanation,
     GangExplanation,
     GangPreemption,
     GangReservation,
     GangVerdict,
-    KeptOff,
     LastAttempt,
     MemberCounts,
     MemberNode,
-    NextMember,
-    PlaceFit,
+    Verdict,
 )
-from bayplan.explanation.gang_rendering import RENDERERS, read_gang_explanation
-from bayplan.explanation.pod_model import Explanation, Verdict
-from bayplan.explanation.shared_model import Amount, Lack, NodeLacks, Unblocking, Victim
+from bayplan.explanation.rendering import RENDERERS, read_gang_explanation
 from msgspec.structs import replace
 
 from scheduler_core.errors import ServerUnavailableError
+from scheduler_core.explain.findings import KeptOff, Lack, NextMember, NodeLacks, PlaceFit, Unblocking, Victim
+from scheduler_core.framework.extension_points import Shortage
 
 OLD, OLDER, ENDING = Victim("ml", "old", 1), Victim("ml", "older", 0), Victim("ml", "ending", 0)
 UNSCHEDULABLE = GangExplanation(
@@ -46,7 +44,7 @@ UNSCHEDULABLE = GangExplanation(
             next_member=NextMember(
                 "ml/train-3",
                 "0/2 nodes are available: 2 Insufficient cpu.",
-                (NodeLacks("a", (Lack("Fit", ("Insufficient cpu",), True, (Amount("cpu", 2000, 500),)),)),),
+                (NodeLacks("a", (Lack("Fit", ("Insufficient cpu",), True, (Shortage("cpu", 2000, 500),)),)),),
                 (Unblocking("pod ml/old deleted from node a", "AssignedPodDelete", ("Fit",), "a"),),
             ),
         ),
@@ -145,7 +143,7 @@ def test_a_member_is_shown_with_its_gang() -> None:
         node="b",
         gang=FITS,
     )
-    text = pod_rendering.RENDERERS["table"](explanation).splitlines()
+    text = RENDERERS["table"](explanation).splitlines()
     assert text[:3] == ["Pod ml/train-0 would be scheduled to node b with its gang", "", "Members of gang ml/train"]
     assert text[-1] == "b     2        ml/train-0, ml/train-2"
 

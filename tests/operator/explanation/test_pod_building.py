@@ -6,20 +6,14 @@ from typing import Any
 
 import msgspec
 import pytest
+from bayplan.explanation.documents import Explanation, NodeCounts, PluginRejections, ReasonCount, Verdict
+from bayplan.explanation.gang_building import ExplanationOptions
 from bayplan.explanation.pod_building import explain_pod
-from bayplan.explanation.pod_model import (
-    Explanation,
-    NodeCounts,
-    PluginRejections,
-    ReasonCount,
-    Verdict,
-)
-from bayplan.explanation.shared_building import ExplanationOptions
-from bayplan.explanation.shared_model import Amount, Lack, NodeLacks, Victim
 
 from scheduler_core.config.plugin_set_types import Plugins
 from scheduler_core.config.profile_config import Extender, ProfileConfig
-from scheduler_core.framework.extension_points import NodeFilterPlugin
+from scheduler_core.explain.findings import Lack, NodeLacks, Victim
+from scheduler_core.framework.extension_points import NodeFilterPlugin, Shortage
 from scheduler_core.framework.status import Status
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.node import Node
@@ -86,7 +80,7 @@ def test_an_unschedulable_pod() -> None:
         ),
         PluginRejections("NodeUnschedulable", 1, (ReasonCount("node(s) were unschedulable", 1),)),
     )
-    fit = Lack("NodeResourcesFit", ("Insufficient cpu",), False, (Amount("cpu", 2000, 500),))
+    fit = Lack("NodeResourcesFit", ("Insufficient cpu",), False, (Shortage("cpu", 2000, 500),))
     assert explanation.nearest[0] == NodeLacks("b", (fit,))
     assert explanation.message is not None
     assert explanation.message.startswith(

@@ -7,7 +7,7 @@ import json
 import msgspec
 import pytest
 import yaml
-from bayplan.explanation.pod_model import (
+from bayplan.explanation.documents import (
     Explanation,
     NodeCounts,
     NodeScore,
@@ -17,12 +17,12 @@ from bayplan.explanation.pod_model import (
     ScorePart,
     Verdict,
 )
-from bayplan.explanation.pod_rendering import RENDERERS, read_explanation
-from bayplan.explanation.shared_model import Amount, Lack, NodeLacks, Unblocking, Victim
-from bayplan.explanation.shared_rendering import lack_text
+from bayplan.explanation.rendering import RENDERERS, lack_text, read_explanation
 
 from scheduler_core.errors import ServerUnavailableError
 from scheduler_core.explain.candidate_events import amount_text
+from scheduler_core.explain.findings import Lack, NodeLacks, Unblocking, Victim
+from scheduler_core.framework.extension_points import Shortage
 
 UNSCHEDULABLE = Explanation(
     namespace="ml",
@@ -36,8 +36,8 @@ UNSCHEDULABLE = Explanation(
         PluginRejections("Fit", 2, (ReasonCount("Insufficient cpu", 2), ReasonCount("Insufficient memory", 1))),
     ),
     nearest=(
-        NodeLacks("a", (Lack("Fit", ("Insufficient cpu",), True, (Amount("cpu", 500, 320),)),)),
-        NodeLacks("b", (Lack("Taint", ("tainted",), False), Lack("Fit", ("x",), True, (Amount("pods", 1, 0),)))),
+        NodeLacks("a", (Lack("Fit", ("Insufficient cpu",), True, (Shortage("cpu", 500, 320),)),)),
+        NodeLacks("b", (Lack("Taint", ("tainted",), False), Lack("Fit", ("x",), True, (Shortage("pods", 1, 0),)))),
     ),
     preemption=Preemption("a", (Victim("ml", "old", 1), Victim("ml", "older", 0)), 1, 3, None),
     unblocking=(
@@ -147,5 +147,5 @@ def test_amounts_are_written_as_kubernetes_quantities(resource: str, amount: int
 
 def test_an_overcommitted_node_has_nothing_free() -> None:
     """The text of an overcommitted node has 0 free."""
-    lack = Lack("Fit", ("Insufficient cpu",), True, (Amount("cpu", 500, -250), Amount("memory", 1 << 30, 0)))
+    lack = Lack("Fit", ("Insufficient cpu",), True, (Shortage("cpu", 500, -250), Shortage("memory", 1 << 30, 0)))
     assert lack_text(lack) == "needs 500m cpu, 0 free; needs 1Gi memory, 0 free"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from bayplan.explanation.documents import GangVerdict
 from bayplan.explanation.gang_building import explain_gang, named_gang
-from bayplan.explanation.gang_model import GangVerdict
 
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod_group import CompositePodGroup, GroupKey, GroupSource, PodGroup

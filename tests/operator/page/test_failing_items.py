@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 from bayplan.explanation import gang_building, pod_building
-from bayplan.explanation.pod_model import Verdict
-from bayplan.explanation.unscheduled_pods import explain_unscheduled
+from bayplan.explanation.documents import Verdict
+from bayplan.explanation.pod_building import explain_unscheduled
 from bayplan.introspection import status_building
 from bayplan.introspection.status_building import StatusSources, operator_status
 from bayplan.kube.readiness import Readiness

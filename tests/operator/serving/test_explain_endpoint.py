@@ -8,10 +8,8 @@ from typing import Any
 
 import aiohttp
 import pytest
-from bayplan.explanation.gang_model import GangExplanation
-from bayplan.explanation.gang_rendering import read_gang_explanation
-from bayplan.explanation.pod_model import Explanation
-from bayplan.explanation.pod_rendering import read_explanation
+from bayplan.explanation.documents import Explanation, GangExplanation
+from bayplan.explanation.rendering import read_explanation, read_gang_explanation
 from bayplan.kube.readiness import Readiness
 from bayplan.serving.debug_endpoints import ExplainEndpoint
 from bayplan.serving.deferred_server import Listener

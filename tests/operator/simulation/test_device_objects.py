@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from bayplan.cli.explain import PodName, from_files
 from bayplan.cli.simulate import as_document, as_table
-from bayplan.explanation.pod_model import Explanation
+from bayplan.explanation.documents import Explanation
 from bayplan.settings.feature_gates import FeatureGates
 from bayplan.simulation.admission import admit
 from bayplan.simulation.cluster_files import read_cluster_files

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 
 import pytest
 
-from scheduler_core.explain.gang_dry_run import ExaminedPlace, GangExamination
+from scheduler_core.explain.findings import PlaceFit
+from scheduler_core.explain.gang_dry_run import GangExamination
 from scheduler_core.explain_assembly import Explainers
 from scheduler_core.framework.extension_points import NodeFilterPlugin
 from scheduler_core.framework.status import SUCCESS, Status
@@ -43,14 +44,14 @@ def dry_run(made: Rig, name: str = "train", limit: int = 5) -> GangExamination:
     found = examiner.examine(request, gang, limit)
     before = cluster_state(made.context)
     again = examiner.examine(request, gang, limit)
-    assert (again.chosen, feasible_members(again.places)) == (found.chosen, feasible_members(found.places))
+    assert (again.placement, feasible_members(again.places)) == (found.placement, feasible_members(found.places))
     assert cluster_state(made.context) == before
     return found
 
 
-def feasible_members(places: Iterable[ExaminedPlace]) -> dict[str, int]:
+def feasible_members(places: Iterable[PlaceFit]) -> dict[str, int]:
     """Return the number of feasible members by domain."""
-    return {place.name: len(place.nodes) for place in places}
+    return {place.domain or "": place.fitting for place in places}
 
 
 def test_a_gang_that_fits(cluster: Rig) -> None:
@@ -58,8 +59,8 @@ def test_a_gang_that_fits(cluster: Rig) -> None:
     cluster.add(small_node("a"), small_node("b"))
     add_gang(cluster, *members(4), of=group(min_member=4))
     found = dry_run(cluster)
-    assert found.chosen is not None
-    assert sorted(found.chosen.nodes.values()) == ["a", "a", "b", "b"]
+    assert found.placement is not None
+    assert sorted(found.placement.values()) == ["a", "a", "b", "b"]
     assert (found.needed, found.places, found.preemption) == (4, (), None)
 
 
@@ -68,16 +69,16 @@ def test_what_the_next_member_lacks(cluster: Rig) -> None:
     cluster.add(small_node("a", 3), running_pod("v", "a"))
     add_gang(cluster, *members(3), of=group(min_member=3))
     found = dry_run(cluster)
-    assert found.chosen is None
+    assert found.placement is None
     (place,) = found.places
-    assert (len(place.nodes), place.needed) == (2, 3)
+    assert (place.fitting, place.needed) == (2, 3)
     next_member = place.next_member
     assert next_member is not None
-    assert (next_member.pod.key, next_member.message) == (
+    assert (next_member.name, next_member.message) == (
         "default/train-2",
         "0/1 nodes are available: 1 Insufficient cpu.",
     )
-    ((shortage,),) = [[each for lack in miss.lacks for each in lack.shortages] for miss in next_member.nearest]
+    ((shortage,),) = [[each for lack in miss.lacks for each in lack.amounts] for miss in next_member.nearest]
     assert (shortage.resource, shortage.needed, shortage.free) == ("cpu", 1000, 0)
     whats = [event.what for event in next_member.unblocking]
     assert "pod default/v deleted from node a" in whats
@@ -90,8 +91,8 @@ def test_the_nearest_domains_are_first(cluster: Rig) -> None:
     add_gang(cluster, *members(4), of=group(min_member=4, topology=ZONE))
     found = dry_run(cluster)
     assert feasible_members(found.places) == {"zone=c": 3, "zone=a": 2, "zone=b": 1}
-    assert [place.name for place in found.places] == ["zone=c", "zone=a", "zone=b"]
-    assert [place.name for place in dry_run(cluster, limit=1).places] == ["zone=c"]
+    assert [place.domain for place in found.places] == ["zone=c", "zone=a", "zone=b"]
+    assert [place.domain for place in dry_run(cluster, limit=1).places] == ["zone=c"]
 
 
 def test_unblocking_events_are_limited_to_the_domain(cluster: Rig) -> None:
@@ -105,10 +106,10 @@ def test_unblocking_events_are_limited_to_the_domain(cluster: Rig) -> None:
     )
     add_gang(cluster, *members(3), of=group(min_member=3, topology=ZONE))
     place = dry_run(cluster).places[0]
-    assert place.name == "zone=c"
+    assert place.domain == "zone=c"
     next_member = place.next_member
     assert next_member is not None
-    assert [miss.node_name for miss in next_member.nearest] == ["c"]
+    assert [miss.node for miss in next_member.nearest] == ["c"]
     events = {event.what: event.fits_on for event in next_member.unblocking}
     assert events["pod default/v deleted from node c"] == "c"
     assert "pod default/w deleted from node a" not in events
@@ -120,8 +121,8 @@ def test_a_preferred_domain_that_is_infeasible(cluster: Rig) -> None:
     cluster.add(small_node("a", 2, zone="a"), small_node("b", 1, zone="b"))
     add_gang(cluster, *members(3), of=group(min_member=3, topology=PREFERRED_ZONE))
     found = dry_run(cluster)
-    assert found.chosen is not None
-    assert found.chosen.name == ""
+    assert found.placement is not None
+    assert found.domain == ""
     assert feasible_members(found.places) == {"zone=a": 2}
 
 
@@ -156,8 +157,8 @@ async def test_nodes_that_are_reserved_for_another_gang(cluster: Rig) -> None:
     assert gang_of(cluster, "big").reservation == "a"
     add_gang(cluster, *members(1, "late"), of=group("late", 1))
     found = dry_run(cluster, "late")
-    assert [(str(other.key), other.node_names) for other in found.reserved_for_others] == [("default/big", ("a",))]
-    assert found.chosen is None
+    assert [(other.gang, other.nodes) for other in found.reserved_for_others] == [("default/big", ("a",))]
+    assert found.placement is None
     next_member = found.places[0].next_member
     assert next_member is not None
     assert [lack.reasons for lack in next_member.nearest[0].lacks] == [("node(s) were reserved for gang default/big",)]
@@ -169,7 +170,7 @@ def test_extenders_are_not_called() -> None:
     made = with_pod_groups(extender_rig((extender(), client), defaults=default_plugins()))
     made.add(small_node("a"))
     add_gang(made, *members(2), of=group(min_member=2))
-    assert dry_run(made).chosen is not None
+    assert dry_run(made).placement is not None
     assert client.calls == []
 
 
@@ -178,7 +179,7 @@ def test_a_percentage_of_nodes(cluster: Rig) -> None:
     cluster.serve(profile(plugins=default_plugins(), percentage=1))
     cluster.add(*(small_node(f"n{number}") for number in range(300)))
     add_gang(cluster, *members(4), of=group(min_member=4))
-    assert dry_run(cluster).chosen is not None
+    assert dry_run(cluster).placement is not None
     assert cluster.context.node_order.next_start == 0
 
 
@@ -201,7 +202,7 @@ def test_an_error_of_a_plugin_is_reported() -> None:
     made.add(small_node("a"))
     add_gang(made, *members(2), of=group(min_member=2))
     found = dry_run(made)
-    assert (found.chosen, found.preemption) == (None, None)
+    assert (found.placement, found.preemption) == (None, None)
     assert found.error.startswith('default/train-1: running "Faulty" filter plugin')
 
 
@@ -234,11 +235,11 @@ async def test_the_dry_run_equals_the_cycle(cluster: Rig, seed: int) -> None:
     await settle(cluster)
     outcome = gang_of(cluster).outcome
     assert outcome is not None
-    if found.chosen is None:
+    if found.placement is None:
         assert outcome.reason == "Unschedulable"
-        assert outcome.fitting == max((len(place.nodes) for place in found.places if place.is_tried), default=0)
+        assert outcome.fitting == max((place.fitting for place in found.places if place.is_tried), default=0)
     else:
-        assert (outcome.reason, outcome.domain) == ("Scheduled", found.chosen.name)
+        assert (outcome.reason, outcome.domain) == ("Scheduled", found.domain)
         # Members that the group cycle did not place are scheduled one by one after it.
         bound = {f"default/{name}": node_name for name, node_name in cluster.bound.items()}
-        assert found.chosen.nodes.items() <= bound.items()
+        assert found.placement.items() <= bound.items()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from scheduler_core.config.plugin_set_types import Plugins
-from scheduler_core.explain.nearest_nodes import NearMiss, near_misses
+from scheduler_core.explain.findings import NodeLacks
+from scheduler_core.explain.nearest_nodes import near_misses
 from scheduler_core.framework.extension_points import NodeFilterPlugin, Shortage
 from scheduler_core.framework.status import Status, unschedulable
 from scheduler_core.in_tree import default_plugins
@@ -16,7 +17,7 @@ from tests.support.builders import node, pod
 from tests.support.scheduling import BARE, Rig, plugin_set, rig
 
 
-def nearest(made: Rig, wanted: Pod, limit: int = 5) -> tuple[NearMiss, ...]:
+def nearest(made: Rig, wanted: Pod, limit: int = 5) -> tuple[NodeLacks, ...]:
     """Return the nearest nodes of a pod."""
     instance = made.context.profiles.get(wanted.spec.scheduler_name)
     assert instance is not None
@@ -37,7 +38,7 @@ def test_every_plugin_is_called_for_a_node() -> None:
         node("n", unschedulable=True, taints=["a:NoSchedule"]), pod("full", node_name="n", requests={"cpu": "3"})
     )
     (miss,) = nearest(made, pod(requests={"cpu": "1500m", "memory": "1Gi"}, node_selector={"disk": "ssd"}))
-    assert miss.node_name == "n"
+    assert miss.node == "n"
     assert [rejection.plugin for rejection in miss.lacks] == [
         "NodeUnschedulable",
         "TaintToleration",
@@ -45,8 +46,8 @@ def test_every_plugin_is_called_for_a_node() -> None:
         "NodeResourcesFit",
     ]
     fit = miss.lacks[-1]
-    assert (fit.shortages, fit.is_resolvable) == ((Shortage("cpu", 1500, 1000),), True)
-    assert not any(rejection.shortages or rejection.is_resolvable for rejection in miss.lacks[:-1])
+    assert (fit.amounts, fit.preemption_may_help) == ((Shortage("cpu", 1500, 1000),), True)
+    assert not any(rejection.amounts or rejection.preemption_may_help for rejection in miss.lacks[:-1])
 
 
 SMALL = {"cpu": "1", "memory": "16Gi", "pods": "110"}
@@ -84,20 +85,20 @@ RANKS = [
 def test_ranks_nodes(objects: list[Node | Pod], names: list[str]) -> None:
     """The nearest node is first."""
     wanted = pod(requests={"cpu": "2", "memory": "1Gi"})
-    assert [miss.node_name for miss in nearest(default_rig(*objects), wanted)] == names
+    assert [miss.node for miss in nearest(default_rig(*objects), wanted)] == names
 
 
 def test_the_limit_applies() -> None:
     """No more nodes are returned than the limit."""
     made = default_rig(*(node(f"n{number}") for number in range(9)))
-    assert [miss.node_name for miss in nearest(made, pod(requests={"cpu": "64"}), 2)] == ["n0", "n1"]
+    assert [miss.node for miss in nearest(made, pod(requests={"cpu": "64"}), 2)] == ["n0", "n1"]
 
 
 def test_the_number_of_pods_is_an_amount() -> None:
     """A node that may run no more pods has a shortage of one of the resource ``pods``."""
     made = default_rig(node("n", allocatable={"cpu": "4", "memory": "1Gi", "pods": "0"}))
     (miss,) = nearest(made, pod())
-    assert miss.lacks[0].shortages == (Shortage("pods", 1, 0),)
+    assert miss.lacks[0].amounts == (Shortage("pods", 1, 0),)
 
 
 def test_nodes_that_pre_filter_excluded() -> None:
@@ -105,7 +106,7 @@ def test_nodes_that_pre_filter_excluded() -> None:
     term = NodeSelectorTerm(match_fields=(Requirement("metadata.name", "In", ("b",)),))
     affinity = Affinity(node_affinity=NodeAffinity(required=NodeSelector((term,))))
     misses = nearest(default_rig(node("a"), node("b", unschedulable=True)), pod(affinity=affinity))
-    assert [(miss.node_name, miss.lacks[0].plugin) for miss in misses] == [
+    assert [(miss.node, miss.lacks[0].plugin) for miss in misses] == [
         ("b", "NodeUnschedulable"),
         ("a", "NodeAffinity"),
     ]
@@ -143,5 +144,5 @@ def test_a_plugin_that_raises_for_a_rejected_node_is_ignored() -> None:
     names = ("NodeUnschedulable", "RaisesForCordoned", *BARE)
     made = rig((RaisesForCordoned,), defaults=Plugins(multi_point=plugin_set(*names)))
     made.add(node("cordoned", unschedulable=True), node("plain"))
-    plugins = {miss.node_name: [rejection.plugin for rejection in miss.lacks] for miss in nearest(made, pod())}
+    plugins = {miss.node: [rejection.plugin for rejection in miss.lacks] for miss in nearest(made, pod())}
     assert plugins == {"cordoned": ["NodeUnschedulable"], "plain": ["RaisesForCordoned"]}

@@ -39,7 +39,7 @@ def details_of(made: Rig, wanted: Pod, name: str) -> tuple[str, ...]:
     assert instance is not None
     columns = made.context.cache.columns
     found = made.scheduler.cycles.examiner.examine(instance, columns.compile_pod(wanted))
-    [miss] = [each for each in near_misses(columns, instance, found, 9) if each.node_name == name]
+    [miss] = [each for each in near_misses(columns, instance, found, 9) if each.node == name]
     return tuple(detail for lack in miss.lacks for detail in lack.details)
 
 

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from scheduler_core.explain.candidate_events import Candidate
 from scheduler_core.explain.nearest_nodes import near_misses
 from scheduler_core.explain.pod_dry_run import Examination
-from scheduler_core.explain.unblocking_events import Unblocking
+from scheduler_core.explain.unblocking_events import Found
 from scheduler_core.explain_assembly import Explainers
 from scheduler_core.framework.cluster_events import EventRegistration, Hint
 from scheduler_core.framework.extension_points import NodeFilterPlugin
@@ -159,14 +160,14 @@ def rejected(objects: list[Node | Pod], waiting: Pod) -> Rig:
     return made
 
 
-def dry_run_events(made: Rig, waiting: Pod) -> tuple[Examination, tuple[Unblocking, ...]]:
+def dry_run_events(made: Rig, waiting: Pod) -> tuple[Examination, list[Found]]:
     """Return the dry run of a pod, and its unblocking events."""
     context = made.context
     instance = context.profiles.get(waiting.spec.scheduler_name)
     assert instance is not None
     found = made.scheduler.cycles.examiner.examine(instance, context.cache.columns.compile_pod(waiting))
     misses = near_misses(context.cache.columns, instance, found, 5)
-    return found, Explainers(context, made.scheduler.cycles, made.scheduler.reservations).unblocking.find(
+    return found, Explainers(context, made.scheduler.cycles, made.scheduler.reservations).unblocking.search(
         instance, found, misses
     )
 
@@ -175,8 +176,8 @@ def dry_run_events(made: Rig, waiting: Pod) -> tuple[Examination, tuple[Unblocki
 def test_the_expected_events_are_returned(objects: list[Node | Pod], waiting: Pod, expected: list[str]) -> None:
     """The expected events are returned, and the pod is feasible after each of them."""
     _, events = dry_run_events(rejected(objects, waiting), waiting)
-    assert [event.what for event in events] == expected
-    assert all(event.fits_on for event in events)
+    assert [event.what for _, event in events] == expected
+    assert all(event.fits_on for _, event in events)
 
 
 @pytest.mark.parametrize(("objects", "waiting", "expected"), SCENARIOS)
@@ -187,14 +188,14 @@ def test_a_hint_returns_queue_for_each_event(objects: list[Node | Pod], waiting:
     found, events = dry_run_events(made, waiting)
     instance = made.context.profiles.get(waiting.spec.scheduler_name)
     assert instance is not None
-    for event in events:
+    for candidate, event in events:
         assert event.plugins
         for plugin in event.plugins:
             assert plugin in found.rejected_by
             results = {
-                Hint.QUEUE if registration.hint is None else registration.hint(waiting, event.old, event.new)
+                Hint.QUEUE if registration.hint is None else registration.hint(waiting, candidate.old, candidate.new)
                 for registration in instance.registrations[plugin]
-                if registration.event.covers(event.event)
+                if registration.event.covers(candidate.event)
             }
             assert Hint.QUEUE in results
 
@@ -204,16 +205,16 @@ def test_the_pod_is_scheduled_after_each_event(objects: list[Node | Pod], waitin
     """Each event requeues the pod, whose next attempt finds a node."""
     for index in range(len(expected)):
         made = rejected(objects, waiting)
-        event = dry_run_events(made, waiting)[1][index]
+        candidate, event = dry_run_events(made, waiting)[1][index]
         made.clock.advance(20.0)
         assert made.place_of(waiting) in ("unschedulable", "gated")
-        deliver(made, event)
+        deliver(made, candidate)
         made.clock.advance(20.0)
         assert made.place_of(waiting) == "active", event.what
         assert made.decide() is not None, event.what
 
 
-def deliver(made: Rig, event: Unblocking) -> None:
+def deliver(made: Rig, event: Candidate) -> None:
     """Deliver the watch event of an unblocking event."""
     feed, old, new = made.scheduler.feed, event.old, event.new
     match old, new:
@@ -249,7 +250,7 @@ def test_dry_runs_change_nothing(objects: list[Node | Pod], waiting: Pod, expect
     assert [list(row) for row in columns.pods[:size]] == pods
     assert columns.count == size
     assert second.rejected == first.rejected
-    assert [event.what for event in again] == [event.what for event in events] == expected
+    assert [event.what for _, event in again] == [event.what for _, event in events] == expected
     assert made.writer.patches == []
 
 
@@ -262,7 +263,7 @@ def test_events_without_a_node_are_returned_if_none_is_sufficient() -> None:
     assert made.decide() is None
     _, events = dry_run_events(made, waiting)
     assert events
-    assert not any(event.fits_on for event in events)
+    assert not any(event.fits_on for _, event in events)
 
 
 class RejectsAll(NodeFilterPlugin):
@@ -302,7 +303,7 @@ def test_a_hint_that_raises_returns_no_event() -> None:
     made = rig((RaisingHint,), defaults=with_default(RaisingHint))
     made.add(node("n"), waiting)
     assert made.decide() is None
-    assert dry_run_events(made, waiting)[1] == ()
+    assert dry_run_events(made, waiting)[1] == []
 
 
 def test_a_pod_that_fits_needs_no_event() -> None:
@@ -310,7 +311,7 @@ def test_a_pod_that_fits_needs_no_event() -> None:
     waiting = pod()
     made = rig(defaults=default_plugins())
     made.add(node("n"), waiting)
-    assert dry_run_events(made, waiting)[1] == ()
+    assert dry_run_events(made, waiting)[1] == []
 
 
 def test_a_missing_claim() -> None:
@@ -318,5 +319,5 @@ def test_a_missing_claim() -> None:
     waiting = pod(volumes=[Volume("data", claim=ClaimVolumeSource("data"))])
     made = rejected([node("n")], waiting)
     _, events = dry_run_events(made, waiting)
-    assert "claim default/data created" in [event.what for event in events]
-    assert not any(event.fits_on for event in events)
+    assert "claim default/data created" in [event.what for _, event in events]
+    assert not any(event.fits_on for _, event in events)

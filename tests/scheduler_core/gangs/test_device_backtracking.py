@@ -168,7 +168,7 @@ def test_the_dry_run_of_a_gang_with_devices(
     # The first dry run may leave the free row of a hypothetical node.
     before = cluster_state(made.context)
     assert explainers.gangs.examine(request, found, 3).device_search == examined.device_search
-    assert (None if examined.chosen is None else examined.chosen.nodes) == nodes
+    assert examined.placement == nodes
     assert text in examined.device_search
     assert bool(text) == bool(examined.device_search)
     assert cluster_state(made.context) == before

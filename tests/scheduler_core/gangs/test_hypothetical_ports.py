@@ -48,8 +48,8 @@ def test_a_node_that_is_added_again_has_its_pods() -> None:
     found = made.scheduler.cycles.examiner.examine(instance, made.context.cache.columns.compile_pod(wants))
     misses = near_misses(made.context.cache.columns, instance, found, 3)
     unblocking = Explainers(made.context, made.scheduler.cycles, made.scheduler.reservations).unblocking
-    added = [each for each in unblocking.find(instance, found, misses) if each.event == NODE_ADD]
-    assert [each.fits_on for each in added] == [""]
+    added = [each for each in unblocking.find(instance, found, misses) if each.event == NODE_ADD.name]
+    assert [each.fits_on for each in added] == [None]
 
 
 async def test_an_empty_node_has_room_for_one_member_with_a_host_port() -> None:

@@ -1,6 +1,8 @@
-"""The document that explains a gang.
+"""The documents that explain a pod and a gang.
 
-The fields are those of the JSON and YAML that users read (``docs/why-pending.md``), in camel case.
+The fields are those of the JSON and YAML that users read (``docs/why-pending.md``), in camel case; the parts that dry
+runs fill are in :mod:`scheduler_core.explain.findings`. They are structs, not mappings, so that the command fails where
+it decodes a response of the operator's endpoint that it does not support.
 """
 
 from __future__ import annotations
@@ -9,7 +11,85 @@ from enum import Enum
 
 from msgspec import Struct
 
-from bayplan.explanation.shared_model import NodeLacks, Unblocking, Victim
+from scheduler_core.explain.findings import DeviceExplanation, KeptOff, NodeLacks, PlaceFit, Unblocking, Victim
+
+
+class Verdict(Enum):
+    """Verdict on the pod."""
+
+    FITS = "Fits"
+    """The pod waits and has a feasible node."""
+    UNSCHEDULABLE = "Unschedulable"
+    """The pod waits and no node is feasible."""
+    GATED = "Gated"
+    """A plugin or its gang gates the pod before any node is evaluated."""
+    PLACED = "Placed"
+    """The pod is bound or assumed."""
+    ENDED = "Ended"
+    """The pod has terminated or is being deleted."""
+    NO_PROFILE = "NoProfile"
+    """No profile serves the pod's schedulerName."""
+    ERROR = "Error"
+    """A plugin failed."""
+
+
+class ReasonCount(Struct, frozen=True, rename="camel"):
+    """Reason, and the number of nodes it applies to."""
+
+    reason: str
+    nodes: int
+
+
+class PluginRejections(Struct, frozen=True, rename="camel"):
+    """Nodes of which a plugin was the first to reject the pod, with the reasons.
+
+    Attributes:
+        nodes: Number of nodes; 0 if the pod was rejected before any node was evaluated.
+    """
+
+    plugin: str
+    nodes: int
+    reasons: tuple[ReasonCount, ...]
+
+
+class ScorePart(Struct, frozen=True, rename="camel"):
+    """One plugin's score for one node: as returned, normalized to 0..100, and multiplied by the weight."""
+
+    raw: int
+    normalized: int
+    weighted: int
+
+
+class NodeScore(Struct, frozen=True, rename="camel"):
+    """Scores of a node by plugin, and their sum."""
+
+    node: str
+    total: int
+    plugins: dict[str, ScorePart]
+
+
+class Preemption(Struct, frozen=True, rename="camel"):
+    """Dry run of preemption.
+
+    Attributes:
+        node: Node that would be nominated; None if preemption does not help.
+        pdb_violations: Number of victims whose eviction violates a PodDisruptionBudget.
+        candidates: Number of candidate nodes.
+        message: Why preemption does not help; None if it does.
+    """
+
+    node: str | None
+    victims: tuple[Victim, ...]
+    pdb_violations: int
+    candidates: int
+    message: str | None
+
+
+class NodeCounts(Struct, frozen=True, rename="camel"):
+    """Number of nodes in the cluster, and of feasible nodes."""
+
+    total: int
+    feasible: int
 
 
 class GangVerdict(Enum):
@@ -66,40 +146,6 @@ class MemberNode(Struct, frozen=True, rename="camel"):
     node: str
 
 
-class NextMember(Struct, frozen=True, rename="camel"):
-    """First member without a feasible node after the members before it are placed.
-
-    Attributes:
-        name: ``namespace/name`` of the member.
-        message: Message of its condition.
-        nearest: Nodes that lack the least, nearest first.
-        unblocking: Events after which the member has a feasible node; only for the nearest place.
-    """
-
-    name: str
-    message: str
-    nearest: tuple[NodeLacks, ...] = ()
-    unblocking: tuple[Unblocking, ...] = ()
-
-
-class PlaceFit(Struct, frozen=True, rename="camel"):
-    """Result of the dry run in one topology domain, or in the whole cluster.
-
-    Attributes:
-        domain: Topology domain, such as ``zone=a``; None for the whole cluster.
-        fitting: Number of members that have a node there.
-        needed: Number of members that need a node there.
-        is_tried: Whether a group cycle would try the domain; False if too few members have room there.
-        next_member: First member without a node; None if no member was rejected.
-    """
-
-    domain: str | None
-    fitting: int
-    needed: int
-    is_tried: bool
-    next_member: NextMember | None = None
-
-
 class GangPreemption(Struct, frozen=True, rename="camel"):
     """Dry run of preemption for the whole quorum.
 
@@ -132,13 +178,6 @@ class GangReservation(Struct, frozen=True, rename="camel"):
     where: str
     nodes: tuple[str, ...]
     waits_for: tuple[str, ...]
-
-
-class KeptOff(Struct, frozen=True, rename="camel"):
-    """Nodes reserved for another gang."""
-
-    gang: str
-    nodes: tuple[str, ...]
 
 
 class LastAttempt(Struct, frozen=True, rename="camel"):
@@ -193,3 +232,40 @@ class GangExplanation(Struct, frozen=True, rename="camel", kw_only=True):
     kept_off: tuple[KeptOff, ...] = ()
     last_attempt: LastAttempt | None = None
     notices: tuple[str, ...] = ()
+
+
+class Explanation(Struct, frozen=True, rename="camel", kw_only=True):
+    """Explanation of one pod.
+
+    Attributes:
+        headline: The verdict in a sentence.
+        node: Node of the pod, or the node to which it would be scheduled; None if there is none.
+        tied: All nodes with the highest score.
+        message: Message of the FailedScheduling event; None if the pod fits.
+        rejections: Rejections by plugin, the plugin with most nodes first.
+        nearest: Nodes that lack the least, nearest first.
+        scores: Nodes with the highest scores, best first.
+        preemption: Dry run of preemption; None if preemption is not reached.
+        unblocking: Events that would requeue the pod.
+        devices: What nodes and devices lack for the claims of the pod; None if no node was rejected for devices.
+        notices: Limitations of this explanation.
+        gang: Explanation of the pod's gang, or None.
+    """
+
+    namespace: str
+    name: str
+    scheduler_name: str
+    verdict: Verdict
+    headline: str
+    node: str | None = None
+    tied: tuple[str, ...] = ()
+    message: str | None = None
+    nodes: NodeCounts = NodeCounts(0, 0)
+    rejections: tuple[PluginRejections, ...] = ()
+    nearest: tuple[NodeLacks, ...] = ()
+    scores: tuple[NodeScore, ...] = ()
+    preemption: Preemption | None = None
+    unblocking: tuple[Unblocking, ...] = ()
+    devices: DeviceExplanation | None = None
+    notices: tuple[str, ...] = ()
+    gang: GangExplanation | None = None
