@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from benchmarks.workload import SCHEDULER_NAME
+from benchmarks.workloads import SCHEDULER_NAME
 from scheduler_core.model.affinity import (
     Affinity,
     LabelSelector,

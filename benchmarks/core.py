@@ -20,18 +20,21 @@ import argparse
 import asyncio
 import cProfile
 import logging
-import sys
-from collections.abc import Callable, Iterator, Sequence
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-import msgspec
+from rich.console import Console
+from rich.table import Table
 
 from benchmarks import line_chart
 from benchmarks.core_drain import Measured, Size, measure
 from benchmarks.core_memory import Memory, in_own_process
-from benchmarks.core_report import chart, show
 from benchmarks.device_workloads import CORE_DEVICE_WORKLOADS, DEVICE_WORKLOADS
-from benchmarks.result_lines import ResultLines
+from benchmarks.harness import ResultLines, add_output, command_line, grouped, print_json, table
+from benchmarks.line_chart import LineChart
 from benchmarks.workloads import WORKLOADS, Workload
 
 _WITH_DEVICES = (*DEVICE_WORKLOADS, *CORE_DEVICE_WORKLOADS)
@@ -39,6 +42,7 @@ _WITH_DEVICES = (*DEVICE_WORKLOADS, *CORE_DEVICE_WORKLOADS)
 MOST_OCCUPIED = 40
 """Maximum number of bound pods per node at the start: workloads need room beside them."""
 _PARTS_AT = 5000
+"""Number of nodes of the cases whose extension points and plugins are shown."""
 
 
 def sizes(text: str, occupied: int = 0) -> list[tuple[int, int]]:
@@ -76,75 +80,186 @@ def _cases(arguments: argparse.Namespace) -> Iterator[tuple[Workload, Size]]:
                     yield workload, Size(nodes, pods, occupied, repetition)
 
 
-def run(
-    planned: Iterator[tuple[Workload, Size]], known: Sequence[Measured], keep: Callable[[Measured], None]
-) -> list[Measured]:
-    results = list(known)
-    done = {(each.workload, each.nodes, each.occupied, each.repetition) for each in known}
-    for workload, size in planned:
-        if (workload.name, size.nodes, size.occupied, size.repetition) not in done:
-            result = asyncio.run(measure(workload, size))
-            results.append(result)
-            keep(result)
-            sys.stderr.write(
-                f"{workload.name}, {size.nodes} nodes, {size.occupied} pods beforehand, #{size.repetition}: "
-                f"{result.rate:,.0f} pods/s\n"
-            )
-    return results
+_WIDTH = 200
+_LEAST_US = 0.5
+"""Parts that took less in every workload are left out of the tables of parts."""
 
 
-def _profiled(arguments: argparse.Namespace) -> list[Measured]:
-    profiler = cProfile.Profile()
-    results = [asyncio.run(measure(workload, size, profiler)) for workload, size in _cases(arguments)]
-    profiler.dump_stats(arguments.profile)
-    return results
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Repetitions of one measurement."""
+
+    workload: str
+    nodes: int
+    occupied: int
+    runs: Sequence[Measured]
+
+    def median(self, of: Callable[[Measured], float]) -> float:
+        return statistics.median(map(of, self.runs))
+
+    @property
+    def rate(self) -> float:
+        return self.median(lambda one: one.rate)
+
+
+def cases(results: Sequence[Measured]) -> list[Case]:
+    return [
+        Case(*key, runs)
+        for key, runs in grouped(results, lambda each: (each.workload, each.nodes, each.occupied)).items()
+    ]
+
+
+def medians(found: Sequence[Case]) -> Table:
+    """Return the table of all cases with the cost of their pods."""
+    columns = ("nodes", "bound pods", "tried", "bound", "take in µs", "decide µs", "bind µs", "pods/s", "spread", "n")
+    made = table("The core alone, medians; spread of the rates", ["workload"], columns)
+    for each in found:
+        rates = [one.rate for one in each.runs]
+        made.add_row(
+            each.workload,
+            f"{each.nodes:,}",
+            f"{each.occupied:,}",
+            f"{each.runs[0].pods:,}",
+            f"{each.runs[0].bound:,}",
+            f"{each.median(lambda one: one.taken_in_us):,.0f}",
+            f"{each.median(lambda one: one.decided_us):,.0f}",
+            f"{each.median(lambda one: one.bound_us):,.0f}",
+            f"{each.rate:,.0f}",
+            f"{min(rates):,.0f}-{max(rates):,.0f}",
+            f"{len(rates)}",
+        )
+    return made
+
+
+def growth(found: Sequence[Case]) -> Table:
+    """Return the table of pods per second and µs to decide, workloads by sizes."""
+    sizes = sorted({(each.nodes, each.occupied) for each in found})
+    heads = [f"{nodes:,} nodes" + (f", {occupied:,} bound" if occupied else "") for nodes, occupied in sizes]
+    made = table("By size: pods/s (µs to decide)", ["workload"], heads)
+    known = {(each.workload, each.nodes, each.occupied): each for each in found}
+    for workload in dict.fromkeys(each.workload for each in found):
+        row = []
+        for nodes, occupied in sizes:
+            each = known.get((workload, nodes, occupied))
+            row.append("" if each is None else f"{each.rate:,.0f} ({each.median(lambda one: one.decided_us):,.0f})")
+        made.add_row(workload, *row)
+    return made
+
+
+def parts(found: Sequence[Case], title: str, of: Callable[[Measured], Mapping[str, float]]) -> Table:
+    """Return the table of the times of extension points or plugins, by workload."""
+    made = table(title, [""], ())
+    for each in found:
+        made.add_column(each.workload, justify="right", overflow="fold")
+    names = dict.fromkeys(name for each in found for one in each.runs for name in of(one))
+    rows = {name: [_median_of_part(each, name, of) for each in found] for name in names}
+    for name, row in sorted(rows.items(), key=lambda each: -max(each[1])):
+        if max(row) >= _LEAST_US:
+            made.add_row(name, *(f"{us:,.1f}" if us >= _LEAST_US / 10 else "" for us in row))
+    return made
+
+
+def _median_of_part(case: Case, name: str, of: Callable[[Measured], Mapping[str, float]]) -> float:
+    return statistics.median(of(one).get(name, 0.0) for one in case.runs)
+
+
+def memory_table(found: Sequence[Memory]) -> Table:
+    heads = ("nodes", "bound pods", "KiB a node", "KiB a bound pod", "whole process MiB")
+    made = table("Memory, each measured in its own process", (), heads)
+    for each in found:
+        numbers = (f"{each.node_kib:.1f}", f"{each.pod_kib:.1f}", f"{each.whole_mib:,.0f}")
+        made.add_row(f"{each.nodes:,}", f"{each.pods:,}", *numbers)
+    return made
+
+
+def show(results: Sequence[Measured], memory: Sequence[Memory]) -> None:
+    console, found = Console(width=_WIDTH), cases(results)
+    if found:
+        console.print(medians(found))
+    if len({(each.nodes, each.occupied) for each in found}) > 1:
+        console.print(growth(found))
+    shown = [each for each in found if each.nodes == _PARTS_AT and not each.occupied] or [
+        each for each in found if (each.nodes, each.occupied) == (found[-1].nodes, found[-1].occupied)
+    ]
+    if shown:
+        where = f"{shown[0].nodes:,} nodes" + (f", {shown[0].occupied:,} bound pods" if shown[0].occupied else "")
+        console.print(parts(shown, f"Extension points, µs a pod, {where}", lambda one: one.points))
+        console.print(parts(shown, f"Plugins, µs per run, {where}", lambda one: one.plugins))
+    if memory:
+        console.print(memory_table(memory))
+
+
+def chart(results: Sequence[Measured]) -> LineChart:
+    """Return the chart of pods per second by the number of nodes, one line per workload, without bound pods."""
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for each in sorted(cases(results), key=lambda one: one.nodes):
+        if not each.occupied:
+            lines.setdefault(each.workload, []).append((each.nodes, each.rate))
+    ordered = {each.workload: lines[each.workload] for each in results if each.workload in lines}
+    return LineChart(
+        title="The core alone: pods decided and bound per CPU second",
+        description="in memory, no API server; every node is scored; medians, higher is better",
+        across="nodes",
+        up="pods/s",
+        lines=ordered,
+    )
 
 
 def arguments_of(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__, pods=2000, repetitions=3, occupied=0)
     parser.add_argument("--nodes", default="100,1000,5000", help="sizes with commas: nodes, or nodes+pods beforehand")
-    parser.add_argument("--pods", type=int, default=2000)
     parser.add_argument(
         "--preempting", type=int, default=100, help="maximum number of preempting pods, which take long"
     )
-    parser.add_argument("--occupied", type=int, default=0, help="bound pods at the start for sizes without a number")
-    parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument(
         "--only", help="workloads with commas: " + ", ".join(each.name for each in (*WORKLOADS, *_WITH_DEVICES))
     )
     parser.add_argument("--devices", action="store_true", help="only the workloads with devices")
-    parser.add_argument("--results", type=Path, help="file of JSON lines: store results, and reuse stored ones")
-    parser.add_argument("--show", type=Path, help="show this file of results without a measurement")
     parser.add_argument("--profile", type=Path, help="file for a profile by cProfile")
     parser.add_argument("--memory", help="Sizes as for --nodes whose memory is measured, each in its own process")
     parser.add_argument("--chart", type=Path, help="file for a chart of pods/s by nodes, SVG")
-    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    add_output(parser, "", show=True)
     return parser.parse_args(argv)
+
+
+def run(
+    planned: Iterable[tuple[Workload, Size]], lines: ResultLines[Measured], profiler: cProfile.Profile | None = None
+) -> list[Measured]:
+    def measured(workload: Workload, size: Size) -> Measured:
+        return asyncio.run(measure(workload, size, profiler))
+
+    turns = (
+        ((workload.name, size.nodes, size.occupied, size.repetition), partial(measured, workload, size))
+        for workload, size in planned
+    )
+    return lines.complete(
+        turns,
+        lambda each: (each.workload, each.nodes, each.occupied, each.repetition),
+        lambda each: (
+            f"{each.workload}, {each.nodes} nodes, {each.occupied} pods beforehand, #{each.repetition}: "
+            f"{each.rate:,.0f} pods/s"
+        ),
+    )
 
 
 def main() -> None:
     arguments = arguments_of()
     # Preemptions on 50,000 nodes are slow cycles, whose log lines would be mixed with the results.
     logging.disable(logging.WARNING)
-    memory: list[Memory] = []
-    if arguments.profile is not None:
-        results = _profiled(arguments)
-    elif arguments.show is not None:
+    profiler = None if arguments.profile is None else cProfile.Profile()
+    if arguments.show is not None:
         results = ResultLines(arguments.show, Measured).read()
-    elif arguments.results is not None:
-        lines = ResultLines(arguments.results, Measured)
-        results = run(_cases(arguments), lines.read(), lines.add)
     else:
-        results = run(_cases(arguments), (), lambda _: None)
-    if arguments.memory is not None:
-        memory = [in_own_process(*size) for size in sizes(arguments.memory)]
+        results = run(_cases(arguments), ResultLines(None if profiler else arguments.results, Measured), profiler)
+    if profiler is not None:
+        profiler.dump_stats(arguments.profile)
+    memory = [] if arguments.memory is None else [in_own_process(*size) for size in sizes(arguments.memory)]
     if arguments.chart is not None and results:
         line_chart.draw(chart(results)).write(arguments.chart)
     if arguments.output == "json":
-        document = msgspec.json.encode({"measured": results, "memory": memory})
-        print(msgspec.json.format(document, indent=2).decode())
+        print_json({"measured": results, "memory": memory})
     else:
-        show(results, memory, _PARTS_AT)
+        show(results, memory)
 
 
 if __name__ == "__main__":

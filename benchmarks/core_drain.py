@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
+from collections import defaultdict
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
@@ -17,11 +19,11 @@ from bayplan.kube.served_apis import OPTIONAL, REQUIRED
 from bayplan.kube.timing import SystemClock
 from bayplan.simulation.memory_cluster import MemoryCluster
 
-from benchmarks.core_parts import between, parts_of
-from benchmarks.workload import SCHEDULER_NAME, Document, encoded, node
-from benchmarks.workloads import Workload, placed
+from benchmarks.workloads import SCHEDULER_NAME, Document, Workload, encoded, node, placed
 from scheduler_core.config.profile_config import ProfileConfig
+from scheduler_core.framework.cycle_state import STAGE_NAMES, CycleStage
 from scheduler_core.framework.queued_pod import QueuedGang
+from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.scheduler import Scheduler, SchedulerPorts
@@ -226,3 +228,57 @@ async def measure(workload: Workload, size: Size, profiler: AbstractContextManag
         between(before.points, after.points, count),
         between(before.plugins, after.plugins),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Counts of one part."""
+
+    seconds: float = 0.0
+    runs: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Times since the scheduler started.
+
+    Attributes:
+        points: By extension point, with its name in the metrics.
+        plugins: By ``point/plugin``.
+    """
+
+    points: Mapping[str, Spent]
+    plugins: Mapping[str, Spent]
+
+
+def parts_of(metrics: SchedulerMetrics) -> Parts:
+    """Read the current counts."""
+    metrics.settle()
+    points: defaultdict[str, Spent] = defaultdict(Spent)
+    plugins: defaultdict[str, Spent] = defaultdict(Spent)
+    for point in CycleStage:
+        for histogram in metrics.profiles[SCHEDULER_NAME].stages.histograms[point]:
+            name = STAGE_NAMES[point]
+            points[name] = Spent(points[name].seconds + histogram.total, points[name].runs + histogram.count)
+    for (point, plugin, _), histogram in metrics.plugins.items():
+        name = f"{STAGE_NAMES[point]}/{plugin}"
+        plugins[name] = Spent(plugins[name].seconds + histogram.total, plugins[name].runs + histogram.count)
+    return Parts(points, plugins)
+
+
+def between(before: Mapping[str, Spent], after: Mapping[str, Spent], pods: int = 0) -> dict[str, float]:
+    """Return the difference between two readings.
+
+    Args:
+        pods: Number of pods to divide by; 0 to divide by the number of runs.
+
+    Returns:
+        Microseconds per pod or per run; parts that did not run are left out.
+    """
+    found = {}
+    for name, spent in after.items():
+        earlier = before.get(name, Spent())
+        runs = spent.runs - earlier.runs
+        if runs:
+            found[name] = 1e6 * (spent.seconds - earlier.seconds) / (pods or runs)
+    return found

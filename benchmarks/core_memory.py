@@ -8,7 +8,6 @@ reused and not increase the resident set.
 
 from __future__ import annotations
 
-import argparse
 import resource
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.core_drain import pod, scheduler_with
+from benchmarks.harness import command_line
 from benchmarks.workloads import placed, workload_named
 
 _ROOT = Path(__file__).resolve().parents[1]
@@ -69,9 +69,7 @@ def resident_mib() -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nodes", type=int, default=5000)
-    parser.add_argument("--pods", type=int, default=50_000)
+    parser = command_line(__doc__, nodes=5000, pods=50_000)
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text")
     arguments = parser.parse_args()
     found = measured(arguments.nodes, arguments.pods)

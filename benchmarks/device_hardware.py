@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from benchmarks.workload import NAMESPACE, Document, node
+from benchmarks.workloads import NAMESPACE, Document, node
 
 API = "/apis/resource.k8s.io/v1"
 CLAIMS_PATH = f"{API}/namespaces/{NAMESPACE}/resourceclaims"

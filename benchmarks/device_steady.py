@@ -16,8 +16,7 @@ from itertools import chain
 from benchmarks import device_hardware as hardware
 from benchmarks.device_hardware import CLASS, DRIVER, INDEX, PCI_ROOT, Objects
 from benchmarks.device_workloads import exactly, two_partitions, unequal_partitions
-from benchmarks.workload import Document, pod
-from benchmarks.workloads import Workload
+from benchmarks.workloads import Document, Workload, pod
 
 IN_FLIGHT = 10
 _ANY_NUMBER = 1_000_000

@@ -12,8 +12,7 @@ from itertools import chain
 
 from benchmarks import device_hardware as hardware
 from benchmarks.device_hardware import CLASS, DEVICES_PER_NODE, DRIVER, LINK, Objects
-from benchmarks.workload import Document, pod
-from benchmarks.workloads import Workload
+from benchmarks.workloads import Document, Workload, pod
 
 RESOURCE_CLASSES = 25
 PODS_PER_CLAIM = 5

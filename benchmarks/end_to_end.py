@@ -20,17 +20,16 @@ import argparse
 import itertools
 import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
-
-import msgspec
 
 from benchmarks import ratio_chart
 from benchmarks.device_steady import STEADY_DEVICE_WORKLOADS
 from benchmarks.device_workloads import DEVICE_WORKLOADS
 from benchmarks.end_to_end_drain import Drain, drain
 from benchmarks.end_to_end_report import chart, show, summary, without_events
+from benchmarks.harness import ResultLines, add_output, command_line, print_json
 from benchmarks.prepared import PreparedCluster
-from benchmarks.result_lines import DEFAULT_FOLDER, ResultLines
 from benchmarks.workloads import WORKLOADS, Workload
 from hack.controlplane.schedulers import BAYPLAN, KUBE_SCHEDULER
 
@@ -58,50 +57,36 @@ def _prepared(workload: Workload, nodes: int, pods: int) -> PreparedCluster:
     return PreparedCluster(nodes, backlog, workload.others(nodes, pods))
 
 
-def run(cases: Sequence[tuple[Workload, int, int]], repetitions: int, results: ResultLines[Drain]) -> list[Drain]:
-    """Run the measurements that are not in the file of results, and add their results."""
-    known = results.read()
-    done = {(each.workload, each.nodes, each.pods, each.scheduler, each.repetition) for each in known}
+def run(cases: Sequence[tuple[Workload, int, int]], repetitions: int, lines: ResultLines[Drain]) -> list[Drain]:
     for workload, nodes, pods in cases:
-        turns = [
-            (scheduler, repetition)
-            for repetition, scheduler in itertools.product(range(1, repetitions + 1), (BAYPLAN, KUBE_SCHEDULER))
-            if (workload.name, nodes, pods, scheduler, repetition) not in done
-        ]
-        if not turns:
-            continue
         with _prepared(workload, nodes, pods) as cluster:
-            for scheduler, repetition in turns:
-                result = drain(cluster, workload, scheduler, (nodes, pods, repetition))
-                known.append(result)
-                results.add(result)
-                line = f"{result.rate:.0f} pods/s, {result.cpu_ms_per_pod:.2f} CPU ms/pod"
-                sys.stderr.write(
-                    f"{workload.name} {nodes} #{repetition} {scheduler}: {line} {'; '.join(result.wrong)}\n"
-                )
-    return known
+            lines.complete(
+                (
+                    (
+                        (workload.name, nodes, pods, scheduler, repetition),
+                        partial(drain, cluster, workload, scheduler, (nodes, pods, repetition)),
+                    )
+                    for repetition, scheduler in itertools.product(range(1, repetitions + 1), (BAYPLAN, KUBE_SCHEDULER))
+                ),
+                lambda each: (each.workload, each.nodes, each.pods, each.scheduler, each.repetition),
+                lambda each: (
+                    f"{each.workload} {each.nodes} #{each.repetition} {each.scheduler}: {each.rate:.0f} pods/s, "
+                    f"{each.cpu_ms_per_pod:.2f} CPU ms/pod {'; '.join(each.wrong)}"
+                ),
+            )
+    return lines.read()
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nodes", type=int, default=5000)
-    parser.add_argument("--pods", type=int, default=5000)
-    parser.add_argument("--repetitions", type=int, default=5)
+    parser = command_line(__doc__, nodes=5000, pods=5000, repetitions=5)
     parser.add_argument(
         "--only", help="workloads with commas: " + ", ".join(each.name for each in (*WORKLOADS, *_WITH_DEVICES))
     )
     parser.add_argument("--devices", action="store_true", help="only the workloads with devices")
     parser.add_argument("--quick", action="store_true", help="one repetition of 1,000 pods on 1,000 nodes")
-    parser.add_argument(
-        "--results",
-        type=Path,
-        default=DEFAULT_FOLDER / "end-to-end.jsonl",
-        help="file of JSON lines; results are added",
-    )
     parser.add_argument("--profile", type=Path, help="run Bayplan once, and write a profile by cProfile to this file")
-    parser.add_argument("--show", type=Path, help="show this file of results without a measurement")
     parser.add_argument("--chart", type=Path, help="file for a chart of the ratios, SVG")
-    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    add_output(parser, "end-to-end.jsonl", show=True)
     arguments = parser.parse_args()
     if arguments.quick:
         arguments.nodes, arguments.pods, arguments.repetitions = 1000, 1000, 1
@@ -117,8 +102,7 @@ def main() -> None:
     if arguments.chart is not None:
         ratio_chart.draw(chart(drains)).write(arguments.chart)
     if arguments.output == "json":
-        document = msgspec.json.encode({"compared": summary(drains), "drains": drains})
-        print(msgspec.json.format(document, indent=2).decode())
+        print_json({"compared": summary(drains), "drains": drains})
     else:
         show(drains)
     wrong = [f"{each.workload}, {each.scheduler}: {text}" for each in drains for text in each.wrong] + without_events(

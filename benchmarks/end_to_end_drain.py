@@ -20,8 +20,7 @@ from benchmarks.placements import violations
 from benchmarks.pod_turnover import PodTurnover
 from benchmarks.prepared import PreparedCluster, connected
 from benchmarks.server_load import MACHINE, WALL, answered_requests, busy_seconds, difference
-from benchmarks.workload import NAMESPACE, NODES_PATH, PODS_PATH, SCHEDULER_NAME
-from benchmarks.workloads import Workload
+from benchmarks.workloads import NAMESPACE, NODES_PATH, PODS_PATH, SCHEDULER_NAME, Workload
 from hack.controlplane.controllers import start_kube_controller_manager
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.probes import free_port

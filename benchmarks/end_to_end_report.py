@@ -4,52 +4,24 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import harness
 from benchmarks.end_to_end_drain import Drain
+from benchmarks.harness import Comparison
 from benchmarks.ratio_chart import Column, Ratio, RatioChart
 from benchmarks.workloads import WORKLOADS
-from hack.controlplane.schedulers import BAYPLAN, KUBE_SCHEDULER
 
 _TABLE_WIDTH = 160
 _SERVERS = ("kube-apiserver", "etcd", "kube-controller-manager")
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """Medians of one workload for Bayplan and kube-scheduler."""
-
-    workload: str
-    nodes: int
-    pods: int
-    own: Sequence[Drain]
-    other: Sequence[Drain]
-
-    def medians(self, of: Callable[[Drain], float]) -> tuple[float, float]:
-        """Return Bayplan's median and kube-scheduler's."""
-        return statistics.median(map(of, self.own)), statistics.median(map(of, self.other))
-
-    def ratio(self, of: Callable[[Drain], float]) -> float:
-        """Return the ratio of Bayplan's median to kube-scheduler's."""
-        own, other = self.medians(of)
-        return own / other if other else 0.0
-
-
-def compared(drains: Sequence[Drain]) -> list[Comparison]:
+def compared(drains: Sequence[Drain]) -> list[Comparison[Drain]]:
     """Return the workloads with results of both schedulers, in the order of the runs."""
-    found = []
-    for key in dict.fromkeys((each.workload, each.nodes, each.pods) for each in drains):
-        sides = [
-            [each for each in drains if (each.workload, each.nodes, each.pods, each.scheduler) == (*key, scheduler)]
-            for scheduler in (BAYPLAN, KUBE_SCHEDULER)
-        ]
-        if all(sides):
-            found.append(Comparison(*key, *sides))
-    return found
+    return harness.compared(drains, lambda each: (each.workload, each.nodes, each.pods), lambda each: each.scheduler)
 
 
 COUNTED: Mapping[str, tuple[str, Callable[[Drain], float]]] = {
@@ -70,13 +42,11 @@ def show(drains: Sequence[Drain]) -> None:
     rates = _table("rates", [*names[:2], "spread of pods/s", "Scheduled events", "n"])
     costs = _table("costs", [*names[2:], "spread of CPU ms/pod"])
     for each in found:
-        counted = [_cell(each, of, form) for form, of in COUNTED.values()]
+        counted = [each.cell(of, form) for form, of in COUNTED.values()]
         events = "as many" if not without_events([*each.own, *each.other]) else "not as many"
-        runs = f"{len(each.own)} / {len(each.other)}"
-        rates.add_row(
-            each.workload, f"{each.nodes:,}", f"{each.pods:,}", *counted[:2], _spreads(each, _RATE, ".0f"), events, runs
-        )
-        costs.add_row(each.workload, f"{each.nodes:,}", f"{each.pods:,}", *counted[2:], _spreads(each, _CPU, ".2f"))
+        runs = " / ".join(map(str, each.repetitions))
+        rates.add_row(*_situation(each), *counted[:2], each.spreads(_RATE, ".0f"), events, runs)
+        costs.add_row(*_situation(each), *counted[2:], each.spreads(_CPU, ".2f"))
     console = Console(width=_TABLE_WIDTH)
     console.print(rates)
     console.print(costs)
@@ -86,15 +56,17 @@ def show(drains: Sequence[Drain]) -> None:
         console.print(sentence, highlight=False, soft_wrap=True)
 
 
+def _situation(each: Comparison[Drain]) -> tuple[str, str, str]:
+    workload, nodes, pods = each.key
+    return workload, f"{nodes:,}", f"{pods:,}"
+
+
 def _table(of: str, columns: Sequence[str]) -> Table:
-    table = Table(title=f"Bayplan / kube-scheduler = ratio, medians: {of}")
-    table.add_column("workload")
-    for column in ("nodes", "pods", *columns):
-        table.add_column(column, justify="right")
-    return table
+    title = f"Bayplan / kube-scheduler = ratio, medians: {of}"
+    return harness.table(title, ["workload"], ("nodes", "pods", *columns))
 
 
-def _load_table(found: Sequence[Comparison]) -> Table:
+def _load_table(found: Sequence[Comparison[Drain]]) -> Table:
     """Return CPU time by process after the first bindings, and the number of busy processors.
 
     If all processors are busy, the CPU time of all processes per pod limits the rate.
@@ -110,7 +82,7 @@ def _load_table(found: Sequence[Comparison]) -> Table:
             ]
             cells.append(f"{sides[0]:.2f} / {sides[1]:.2f}")
         busy = each.medians(lambda one: one.busy_processors)
-        table.add_row(each.workload, f"{each.nodes:,}", f"{each.pods:,}", *cells, f"{busy[0]:.2f} / {busy[1]:.2f}")
+        table.add_row(*_situation(each), *cells, f"{busy[0]:.2f} / {busy[1]:.2f}")
     return table
 
 
@@ -118,19 +90,9 @@ def summary(drains: Sequence[Drain]) -> list[dict[str, Any]]:
     """Return the JSON document: for each number both medians, both spreads and the ratio."""
     return [
         {
-            "workload": each.workload,
-            "nodes": each.nodes,
-            "pods": each.pods,
-            "repetitions": [len(each.own), len(each.other)],
-            "counted": {
-                name: {
-                    "medians": each.medians(of),
-                    "lowest": [min(map(of, side)) for side in (each.own, each.other)],
-                    "highest": [max(map(of, side)) for side in (each.own, each.other)],
-                    "ratio": each.ratio(of),
-                }
-                for name, (_, of) in COUNTED.items()
-            },
+            **dict(zip(("workload", "nodes", "pods"), each.key, strict=True)),
+            "repetitions": each.repetitions,
+            "counted": each.counted(COUNTED),
             "without_events": without_events([*each.own, *each.other]),
         }
         for each in compared(drains)
@@ -150,24 +112,14 @@ def without_events(drains: Sequence[Drain]) -> list[str]:
     ]
 
 
-def _cell(each: Comparison, of: Callable[[Drain], float], form: str) -> str:
-    own, other = each.medians(of)
-    return f"{own:{form}} / {other:{form}} = {each.ratio(of):.2f}x"
-
-
-def _spreads(each: Comparison, of: Callable[[Drain], float], form: str) -> str:
-    spreads = [f"{min(map(of, side)):{form}}-{max(map(of, side)):{form}}" for side in (each.own, each.other)]
-    return " / ".join(spreads)
-
-
 def chart(drains: Sequence[Drain]) -> RatioChart:
     """Return the chart of rates and CPU as ratios, workload by workload, the larger clusters first."""
     found = compared(drains)
     rows: list[tuple[str, Sequence[Ratio]]] = []
-    for nodes in sorted({each.nodes for each in found}, reverse=True):
+    for nodes in sorted({each.key[1] for each in found}, reverse=True):
         rows.append((f"{nodes:,} nodes", ()))
-        rows += [(_name(each), _ratios(each)) for each in found if each.nodes == nodes]
-    counts = sorted({len(side) for each in found for side in (each.own, each.other)}) or [0]
+        rows += [(_name(each), _ratios(each)) for each in found if each.key[1] == nodes]
+    counts = sorted({count for each in found for count in each.repetitions}) or [0]
     runs = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     return RatioChart(
         title="Bayplan compared with kube-scheduler v1.36.3",
@@ -180,11 +132,12 @@ def chart(drains: Sequence[Drain]) -> RatioChart:
     )
 
 
-def _name(each: Comparison) -> str:
-    return {known.name: known.description for known in WORKLOADS}.get(each.workload, each.workload)
+def _name(each: Comparison[Drain]) -> str:
+    workload: str = each.key[0]
+    return {known.name: known.description for known in WORKLOADS}.get(workload, workload)
 
 
-def _ratios(each: Comparison) -> tuple[Ratio, Ratio]:
+def _ratios(each: Comparison[Drain]) -> tuple[Ratio, Ratio]:
     rates, costs = each.medians(_RATE), each.medians(_CPU)
     return (
         Ratio(each.ratio(_RATE), f"{rates[0]:,.0f} / {rates[1]:,.0f} pods/s", each.ratio(_TOLD)),

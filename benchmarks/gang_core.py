@@ -11,25 +11,23 @@ machine only CPU times are comparable between runs.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import cProfile
 import gc
-import json
 import statistics
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 from bayplan.kube.timing import SystemClock
 from bayplan.simulation.memory_cluster import MemoryCluster
 from rich.console import Console
-from rich.table import Table
 
-from benchmarks.workload import NAMESPACE, SCHEDULER_NAME, Document, encoded
+from benchmarks.harness import add_output, command_line, grouped, median_of, print_json, table
+from benchmarks.workloads import NAMESPACE, SCHEDULER_NAME, Document, encoded
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.framework.queued_pod import QueuedGang
 from scheduler_core.model.node import Node
@@ -160,32 +158,30 @@ async def decide(case: Case, nodes: int, members: int, profiler: cProfile.Profil
 
 def show(decisions: Sequence[Decision]) -> None:
     first = decisions[0]
-    table = Table(title=f"A gang of {first.members} decided on {first.nodes} nodes, medians (lowest to highest)")
-    table.add_column("gang")
-    for column in ("CPU ms", "wall ms", "CPU µs/member"):
-        table.add_column(column, justify="right")
+    made = table(
+        f"A gang of {first.members} decided on {first.nodes} nodes, medians (lowest to highest)",
+        ["gang"],
+        ("CPU ms", "wall ms", "CPU µs/member"),
+    )
     descriptions = {case.name: case.description for case in CASES}
-    for case in dict.fromkeys(decision.case for decision in decisions):
-        own = [decision for decision in decisions if decision.case == case]
+    for case, own in grouped(decisions, lambda each: each.case).items():
         cpu = [1000 * decision.cpu_seconds for decision in own]
         wall = [1000 * decision.wall_seconds for decision in own]
-        table.add_row(
+        made.add_row(
             f"{case}: {descriptions[case]}",
-            f"{statistics.median(cpu):.0f} ({min(cpu):.0f} to {max(cpu):.0f})",
-            f"{statistics.median(wall):.0f} ({min(wall):.0f} to {max(wall):.0f})",
+            median_of(cpu, ".0f"),
+            median_of(wall, ".0f"),
             f"{1000 * statistics.median(cpu) / first.members:.0f}",
         )
-    Console().print(table)
+    Console().print(made)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__, members=1000, repetitions=5)
     parser.add_argument("--nodes", type=int, default=5000, help="more than members")
-    parser.add_argument("--members", type=int, default=1000)
-    parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--only", choices=[case.name for case in CASES])
     parser.add_argument("--profile", type=Path, help="file for a profile of the group cycles by cProfile")
-    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    add_output(parser)
     arguments = parser.parse_args()
     profiler = cProfile.Profile() if arguments.profile is not None else None
     decisions = [
@@ -197,7 +193,7 @@ def main() -> None:
     if profiler is not None:
         profiler.dump_stats(arguments.profile)
     if arguments.output == "json":
-        print(json.dumps([asdict(decision) for decision in decisions], indent=2))
+        print_json(decisions)
     else:
         show(decisions)
 

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+import ssl
 import time
-from collections.abc import Callable
+import urllib.request
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from prometheus_client.parser import text_string_to_metric_families
+
 from benchmarks import gangs_workload
 from benchmarks.audit_times import AuditTimes
-from benchmarks.gangs_metrics import SCRAPE_FLAG, group_attempts, scrape_bayplan, scrape_kube_scheduler
 from benchmarks.gangs_workload import GangBacklog
 from benchmarks.prepared import connected, create_all
-from benchmarks.workload import NAMESPACE, NODES_PATH, PODS_PATH, SCHEDULER_NAME, encoded
+from benchmarks.workloads import NAMESPACE, NODES_PATH, PODS_PATH, SCHEDULER_NAME, encoded
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.native_groups import native_groups
-from hack.controlplane.probes import free_port
+from hack.controlplane.probes import LOOPBACK, free_port
 from hack.controlplane.processes import Process
 from hack.controlplane.schedulers import BAYPLAN, start_bayplan, start_kube_scheduler
 from hack.controlplane.servers import Options
@@ -178,3 +182,59 @@ def _await_end(scheduler: str, log: AuditTimes, backlog: GangBacklog) -> None:
                 f"{scheduler} bound {bound} of {backlog.pods} pods in {_LIMIT_SECONDS:.0f} s; use fewer gangs"
             )
         time.sleep(_POLL_SECONDS)
+
+
+ATTEMPT = "scheduler_podgroup_scheduling_attempt_duration_seconds"
+ALGORITHM = "scheduler_podgroup_scheduling_algorithm_duration_seconds"
+SCRAPE_FLAG = "--authorization-always-allow-paths=/readyz,/livez,/healthz,/metrics"
+"""Flag that allows scrapes of kube-scheduler without authentication."""
+
+_TIMEOUT_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class GroupAttempts:
+    """Attempts to schedule gangs.
+
+    Attributes:
+        mean_ms: Mean milliseconds of an attempt, without binding; None if there are none.
+        algorithm_mean_ms: Mean milliseconds of the search for nodes in an attempt.
+    """
+
+    count: int
+    mean_ms: float | None
+    algorithm_mean_ms: float | None
+
+
+def group_attempts(text: str) -> GroupAttempts:
+    """Read the attempts from a scrape."""
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+
+    def total(name: str, suffix: str) -> float:
+        samples: Iterable[tuple[str, float]] = (
+            [(sample.name, sample.value) for sample in families[name].samples] if name in families else []
+        )
+        return sum(value for sample, value in samples if sample == name + suffix)
+
+    def mean_ms(name: str) -> float | None:
+        count = total(name, "_count")
+        return 1000 * total(name, "_sum") / count if count else None
+
+    return GroupAttempts(int(total(ATTEMPT, "_count")), mean_ms(ATTEMPT), mean_ms(ALGORITHM))
+
+
+def scrape_bayplan(port: int) -> str:
+    return _get(f"http://{LOOPBACK}:{port}/metrics")
+
+
+def scrape_kube_scheduler(process: Process) -> str:
+    """Read the metrics of kube-scheduler, which must have been started with :data:`SCRAPE_FLAG`."""
+    flags = dict(re.findall(r"--([a-z-]+)=(\S*)", " ".join(process.command.argv)))
+    trusted = ssl.create_default_context(cafile=str(Path(flags["cert-dir"]) / "kube-scheduler.crt"))
+    return _get(f"https://{LOOPBACK}:{flags['secure-port']}/metrics", trusted)
+
+
+def _get(url: str, trusted: ssl.SSLContext | None = None) -> str:
+    with urllib.request.urlopen(url, timeout=_TIMEOUT_SECONDS, context=trusted) as answer:  # noqa: S310 - of this machine
+        body: bytes = answer.read()
+    return body.decode()

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.workload import NAMESPACE, SCHEDULER_NAME, Document
+from benchmarks.workloads import NAMESPACE, SCHEDULER_NAME, Document
 from hack.controlplane.native_groups import native_groups
 
 API_VERSION = native_groups().api_version

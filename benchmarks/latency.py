@@ -16,23 +16,19 @@ import asyncio
 import itertools
 import math
 import statistics
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import Any
 
-import msgspec
 from bayplan.kube.http.connection import ApiRequest
 from rich.console import Console
-from rich.table import Table
 
 from benchmarks.audit_times import AuditTimes
+from benchmarks.harness import Comparison, ResultLines, add_output, command_line, compared, print_json, table
 from benchmarks.prepared import PreparedCluster, connected
-from benchmarks.result_lines import DEFAULT_FOLDER, ResultLines
-from benchmarks.workload import PODS_PATH, SCHEDULER_NAME, encoded
-from benchmarks.workloads import WORKLOADS
+from benchmarks.workloads import PODS_PATH, SCHEDULER_NAME, WORKLOADS, encoded
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.schedulers import BAYPLAN, KUBE_SCHEDULER, start_scheduler
 
@@ -60,10 +56,10 @@ class Latency:
     repetition: int
 
 
-COUNTED: Mapping[str, Callable[[Latency], float]] = {
-    "p50 ms": lambda one: one.p50_ms,
-    "p99 ms": lambda one: one.p99_ms,
-    "CPU ms/pod": lambda one: one.cpu_ms_per_pod,
+COUNTED: Mapping[str, tuple[str, Callable[[Latency], float]]] = {
+    "p50 ms": (".2f", lambda one: one.p50_ms),
+    "p99 ms": (".2f", lambda one: one.p99_ms),
+    "CPU ms/pod": (".2f", lambda one: one.cpu_ms_per_pod),
 }
 """Reported numbers, in the order of the table."""
 
@@ -110,92 +106,62 @@ def percentile(ascending: Sequence[float], share: float) -> float:
     return ascending[max(0, math.ceil(share * len(ascending)) - 1)]
 
 
-def run(arguments: argparse.Namespace, results: ResultLines[Latency]) -> list[Latency]:
-    """Run the measurements that are not in the file of results, and add their results."""
-    known = results.read()
-    done = {(each.nodes, each.rate, each.pods, each.scheduler, each.repetition) for each in known}
+def run(arguments: argparse.Namespace) -> list[Latency]:
     rates = [int(text) for text in arguments.rates.split(",")]
-    turns = [
-        (scheduler, (arguments.nodes, rate, int(rate * arguments.seconds)), repetition)
-        for rate, repetition in itertools.product(rates, range(1, arguments.repetitions + 1))
-        for scheduler in (BAYPLAN, KUBE_SCHEDULER)
-    ]
-    turns = [turn for turn in turns if (*turn[1], turn[0], turn[2]) not in done]
-    if not turns:
-        return known
     with PreparedCluster(arguments.nodes, ()) as cluster:
-        for turn in turns:
-            result = measure(cluster, *turn)
-            known.append(result)
-            results.add(result)
-            line = f"p50 {result.p50_ms:.1f} ms, p99 {result.p99_ms:.1f} ms"
-            sys.stderr.write(f"{result.scheduler} {result.rate}/s #{result.repetition}: {line}\n")
-    return known
+        turns = [
+            ((*load, scheduler, repetition), partial(measure, cluster, scheduler, load, repetition))
+            for rate, repetition in itertools.product(rates, range(1, arguments.repetitions + 1))
+            for load in [(arguments.nodes, rate, int(rate * arguments.seconds))]
+            for scheduler in (BAYPLAN, KUBE_SCHEDULER)
+        ]
+        return ResultLines(arguments.results, Latency).complete(
+            turns,
+            lambda each: (each.nodes, each.rate, each.pods, each.scheduler, each.repetition),
+            lambda each: (
+                f"{each.scheduler} {each.rate}/s #{each.repetition}: p50 {each.p50_ms:.1f} ms, p99 {each.p99_ms:.1f} ms"
+            ),
+        )
+
+
+def by_rate(results: Sequence[Latency]) -> list[Comparison[Latency]]:
+    return compared(results, lambda each: (each.nodes, each.rate), lambda each: each.scheduler)
 
 
 def summary(results: Sequence[Latency]) -> list[dict[str, Any]]:
-    """Return medians, spread and ratio of each number, by nodes and rate, if there are results of both schedulers."""
-    found = []
-    for nodes, rate in dict.fromkeys((each.nodes, each.rate) for each in results):
-        sides = [
-            [each for each in results if (each.nodes, each.rate, each.scheduler) == (nodes, rate, scheduler)]
-            for scheduler in (BAYPLAN, KUBE_SCHEDULER)
-        ]
-        if all(sides):
-            counted = {name: _counted(sides, of) for name, of in COUNTED.items()}
-            runs = [len(side) for side in sides]
-            found.append({"nodes": nodes, "rate": rate, "repetitions": runs, "counted": counted})
-    return found
-
-
-def _counted(sides: Sequence[Sequence[Latency]], of: Callable[[Latency], float]) -> dict[str, Any]:
-    own, other = (statistics.median(map(of, side)) for side in sides)
-    return {
-        "medians": [own, other],
-        "lowest": [min(map(of, side)) for side in sides],
-        "highest": [max(map(of, side)) for side in sides],
-        "ratio": own / other if other else 0.0,
-    }
+    return [
+        {
+            "nodes": each.key[0],
+            "rate": each.key[1],
+            "repetitions": each.repetitions,
+            "counted": each.counted(COUNTED),
+        }
+        for each in by_rate(results)
+    ]
 
 
 def show(results: Sequence[Latency]) -> None:
     """Print medians over repetitions, and their spread."""
-    table = Table(title="Latency from creation to bind: Bayplan / kube-scheduler = ratio, medians")
-    for column in ("nodes", "pods/s", *COUNTED, "spread of p99 ms", "n"):
-        table.add_column(column, justify="right")
-    for each in summary(results):
-        cells = []
-        for counted in each["counted"].values():
-            own, other = counted["medians"]
-            cells.append(f"{own:.2f} / {other:.2f} = {counted['ratio']:.2f}x")
-        p99 = each["counted"]["p99 ms"]
-        cells.append(
-            " / ".join(f"{low:.1f}-{high:.1f}" for low, high in zip(p99["lowest"], p99["highest"], strict=True))
-        )
-        runs = " / ".join(map(str, each["repetitions"]))
-        table.add_row(f"{each['nodes']:,}", f"{each['rate']}", *cells, runs)
-    Console(width=_TABLE_WIDTH).print(table)
+    made = table(
+        "Latency from creation to bind: Bayplan / kube-scheduler = ratio, medians",
+        (),
+        ("nodes", "pods/s", *COUNTED, "spread of p99 ms", "n"),
+    )
+    for each in by_rate(results):
+        cells = [each.cell(of, form) for form, of in COUNTED.values()]
+        runs = " / ".join(map(str, each.repetitions))
+        made.add_row(f"{each.key[0]:,}", f"{each.key[1]}", *cells, each.spreads(COUNTED["p99 ms"][1], ".1f"), runs)
+    Console(width=_TABLE_WIDTH).print(made)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nodes", type=int, default=5000)
+    parser = command_line(__doc__, nodes=5000, seconds=20.0, repetitions=3)
     parser.add_argument("--rates", default="50,200")
-    parser.add_argument("--seconds", type=float, default=20.0)
-    parser.add_argument("--repetitions", type=int, default=3)
-    parser.add_argument(
-        "--results", type=Path, default=DEFAULT_FOLDER / "latency.jsonl", help="file of JSON lines; results are added"
-    )
-    parser.add_argument("--show", type=Path, help="show this file of results without a measurement")
-    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    add_output(parser, "latency.jsonl", show=True)
     arguments = parser.parse_args()
-    if arguments.show is not None:
-        results = ResultLines(arguments.show, Latency).read()
-    else:
-        results = run(arguments, ResultLines(arguments.results, Latency))
+    results = run(arguments) if arguments.show is None else ResultLines(arguments.show, Latency).read()
     if arguments.output == "json":
-        document = msgspec.json.encode({"compared": summary(results), "runs": results})
-        print(msgspec.json.format(document, indent=2).decode())
+        print_json({"compared": summary(results), "runs": results})
     else:
         show(results)
 

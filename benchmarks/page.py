@@ -11,7 +11,6 @@ the serving process, so compare it with the time without viewers.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import gc
 import itertools
@@ -43,9 +42,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.core_drain import pod as decoded_pod
-from benchmarks.result_lines import DEFAULT_FOLDER, ResultLines
-from benchmarks.workload import SCHEDULER_NAME, Document, encoded, node, pod
-from benchmarks.workloads import placed
+from benchmarks.harness import DEFAULT_FOLDER, ResultLines, command_line
+from benchmarks.workloads import SCHEDULER_NAME, Document, encoded, node, placed, pod
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.metrics.attempt_reports import AttemptHistory
 from scheduler_core.model.node import Node
@@ -260,11 +258,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found = asyncio.run(_read(given[1], int(given[2]), float(given[3]), float(given[4])))
         sys.stdout.write(json.dumps(found))
         return 0
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.page", description=__doc__)
-    parser.add_argument("--nodes", type=int, default=5000)
-    parser.add_argument("--pods", type=int, default=50_000)
+    parser = command_line(__doc__, nodes=5000, pods=50_000, seconds=30.0)
     parser.add_argument("--viewers", default="0,1,10", help="Numbers of viewers, separated by commas")
-    parser.add_argument("--seconds", type=float, default=30.0, help="Duration of a measurement")
     parser.add_argument("--quick", action="store_true", help="500 nodes, 5,000 pods, 5 seconds")
     parser.add_argument("--results", type=Path, default=DEFAULT_FOLDER / "page.jsonl")
     options = parser.parse_args(given)

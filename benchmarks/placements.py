@@ -9,8 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from benchmarks.workload import Document
-from benchmarks.workloads import HOSTNAME, Workload
+from benchmarks.workloads import HOSTNAME, Document, Workload
 from hack.controlplane.accounts import overcommitted
 
 _HARD = "requiredDuringSchedulingIgnoredDuringExecution"

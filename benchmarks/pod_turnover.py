@@ -11,8 +11,7 @@ from bayplan.kube.http.connection import MERGE_PATCH, ApiConnection, ApiRequest
 from msgspec.structs import replace
 
 from benchmarks.device_hardware import CLAIMS_PATH
-from benchmarks.workload import PODS_PATH, Document, encoded
-from benchmarks.workloads import Workload
+from benchmarks.workloads import PODS_PATH, Document, Workload, encoded
 
 _SECONDS = 60.0
 _NOW = json.dumps(

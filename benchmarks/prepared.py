@@ -1,7 +1,7 @@
 """Prepared etcd data of a workload, from which each run starts a control plane.
 
-The objects are created once through the API; then the servers are stopped, and etcd's files are saved. Every run starts
-on a copy, so both schedulers start from the same state, byte for byte.
+The objects are created once through the API, before the first run; then the servers are stopped, and etcd's files are
+saved. Every run starts on a copy, so both schedulers start from the same state, byte for byte.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from bayplan.kube.credentials import open_connection
 from bayplan.kube.http.connection import MERGE_PATCH, ApiConnection, ApiRequest, ConnectionOptions
 from bayplan.kube.timing import SystemClock
 
-from benchmarks.workload import NODES_PATH, PODS_PATH, Document, encoded, node
-from benchmarks.workloads import PREEMPTING_PRIORITY, PRIORITY_CLASS
+from benchmarks.workloads import NODES_PATH, PODS_PATH, PREEMPTING_PRIORITY, PRIORITY_CLASS, Document, encoded, node
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.servers import Options
 
@@ -52,8 +51,6 @@ class PreparedCluster:
 
     def __enter__(self) -> Self:
         self._root = Path(tempfile.mkdtemp(prefix="bayplan-benchmark-"))
-        with ControlPlane(plane_options(self._root / "made")) as plane:
-            asyncio.run(self._fill(plane))
         return self
 
     def __exit__(
@@ -64,9 +61,13 @@ class PreparedCluster:
     @contextmanager
     def started(self) -> Iterator[ControlPlane]:
         """Start a control plane on a copy of the files; remove both at the end."""
+        made = self._root / "made"
+        if not made.exists():
+            with ControlPlane(plane_options(made)) as plane:
+                asyncio.run(self._fill(plane))
         root = Path(tempfile.mkdtemp(prefix="run-", dir=self._root))
         try:
-            shutil.copytree(self._root / "made" / "etcd", root / "etcd")
+            shutil.copytree(made / "etcd", root / "etcd")
             with ControlPlane(plane_options(root)) as plane:
                 yield plane
         finally:

@@ -9,7 +9,6 @@ replayed, and every decision must be equal.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import subprocess
 import sys
@@ -20,8 +19,8 @@ from pathlib import Path
 
 from benchmarks.end_to_end import _prepared
 from benchmarks.end_to_end_drain import Drain, drain
-from benchmarks.workload import SCHEDULER_NAME
-from benchmarks.workloads import WORKLOADS
+from benchmarks.harness import command_line
+from benchmarks.workloads import SCHEDULER_NAME, WORKLOADS
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.probes import free_port
 from hack.controlplane.processes import Process
@@ -35,10 +34,7 @@ def _recorded(plane: ControlPlane, directory: Path) -> Process:
 
 def main() -> int:
     """Measure, and replay the last record."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.record", description=__doc__)
-    parser.add_argument("--nodes", type=int, default=500, help="Number of nodes")
-    parser.add_argument("--pods", type=int, default=5000, help="Number of pods of the backlog")
-    parser.add_argument("--repetitions", type=int, default=3, help="Backlogs with and without a record, each")
+    parser = command_line(__doc__, nodes=500, pods=5000, repetitions=3)
     given = parser.parse_args()
     workload = WORKLOADS[0]
     found: dict[str, list[Drain]] = {"without": [], "with": []}

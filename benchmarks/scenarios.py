@@ -10,20 +10,19 @@ Random scenarios are compared after each step, and run again if they differ, so 
 random.
 """
 
-import argparse
-import json
 import sys
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.harness import add_output, command_line, print_json
 from tests.scenarios.generated_runs import GeneratedRun, run_generated
 from tests.scenarios.scenario import Scenario, read_scenarios
 from tests.scenarios.scenario_runner import SCHEDULERS, Outcome, ScenarioRunner
@@ -111,9 +110,9 @@ def _keep(generated: GeneratedRun, directory: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("--only", default="", help="scenarios whose names contain this")
-    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    add_output(parser)
     parser.add_argument("--random", type=int, default=0, metavar="N", help="run N random scenarios instead")
     parser.add_argument("--seed", type=int, default=1, help="seed of the random scenarios")
     parser.add_argument("--start", type=int, default=0, help="number of the first random scenario")
@@ -128,7 +127,7 @@ def main() -> None:
     chosen = [scenario for scenario in read_scenarios(SCENARIOS) if arguments.only in scenario.name]
     compared = compare(chosen)
     if arguments.output == "json":
-        print(json.dumps([asdict(one) for one in compared], indent=2))
+        print_json(compared)
     else:
         show(compared)
     sys.exit(any(one.differences for one in compared))

@@ -11,7 +11,6 @@ of compared decisions depends on its budget. Compare ratios within one run rathe
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import statistics
@@ -24,10 +23,9 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.end_to_end_drain import Drain, drain
+from benchmarks.harness import DEFAULT_FOLDER, ResultLines, command_line, grouped
 from benchmarks.prepared import PreparedCluster
-from benchmarks.result_lines import DEFAULT_FOLDER, ResultLines
-from benchmarks.workload import SCHEDULER_NAME
-from benchmarks.workloads import WORKLOADS
+from benchmarks.workloads import SCHEDULER_NAME, WORKLOADS
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.processes import Process
 from hack.controlplane.schedulers import BAYPLAN, install_crds, start_scheduler
@@ -101,8 +99,7 @@ def run(nodes: int, pods: int, budgets: Sequence[int], repetitions: int, results
 def show(results: Sequence[Result]) -> None:
     """Print medians by budget."""
     table = Table("shadow", "pods/s", "CPU ms/pod", "compared", "shadow ms/decision", box=None)
-    for budget in dict.fromkeys(each.budget for each in results):
-        chosen = [each for each in results if each.budget == budget]
+    for budget, chosen in grouped(results, lambda each: each.budget).items():
         compared = sum(each.compared for each in chosen)
         each_ms = 1000 * sum(each.seconds for each in chosen) / compared if compared else 0.0
         table.add_row(
@@ -116,15 +113,10 @@ def show(results: Sequence[Result]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nodes", type=int, default=1000)
-    parser.add_argument("--pods", type=int, default=5000)
-    parser.add_argument("--repetitions", type=int, default=3)
+    parser = command_line(__doc__, nodes=1000, pods=5000, repetitions=3)
     parser.add_argument("--budgets", default="10,100", help="budgets in percent, with commas")
     parser.add_argument("--quick", action="store_true", help="one repetition of 5,000 pods on 500 nodes")
-    parser.add_argument(
-        "--results", type=Path, default=DEFAULT_FOLDER / "shadow.jsonl", help="file of JSON lines; results are added"
-    )
+    parser.add_argument("--results", type=Path, default=DEFAULT_FOLDER / "shadow.jsonl", help="results are added")
     arguments = parser.parse_args()
     if arguments.quick:
         arguments.nodes, arguments.pods, arguments.repetitions = 500, 5000, 1

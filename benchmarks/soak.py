@@ -8,13 +8,16 @@ kwok run beside the operator. The exit code is 1 if memory grows faster than the
 node is overcommitted, or the condition of a bound pod is False.
 """
 
-import argparse
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import json
 import sys
 import tempfile
 import time
+import urllib.request
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -22,17 +25,18 @@ from bayplan.kube.credentials import open_connection
 from bayplan.kube.http.connection import ConnectionOptions
 from bayplan.kube.timing import SystemClock
 from bayplan.kube.watches.informer import Informer, Resource
+from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import workload
+from benchmarks import workloads
+from benchmarks.harness import add_output, command_line
 from benchmarks.latency import percentile
 from benchmarks.soak_load import Load, Plan
-from benchmarks.soak_samples import Sample, Trouble, read_trouble, rss_slope, take
 from hack.controlplane import accounts
 from hack.controlplane.api_client import ApiClient
 from hack.controlplane.launcher import ControlPlane
-from hack.controlplane.probes import free_port
+from hack.controlplane.probes import LOOPBACK, free_port
 from hack.controlplane.schedulers import start_bayplan
 from hack.controlplane.servers import STAGES, Options
 from scheduler_core.model.pod import Pod
@@ -61,6 +65,101 @@ apiVersion: config.kwok.x-k8s.io/v1alpha1
 kind: KwokConfiguration
 options: {podPlayStageParallelism: 32, nodePlayStageParallelism: 4}
 """
+
+
+_MIB = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Metrics of the operator at one time.
+
+    Attributes:
+        seconds: Time since the load began.
+        queues: Waiting pods, by queue.
+        assumed_pods: Assumed pods among them.
+        live: Existing pods by the count of the load.
+        scheduled: Number of attempts that ended in a binding.
+    """
+
+    seconds: float
+    rss_mib: float
+    cpu_seconds: float
+    queues: dict[str, int]
+    cache_pods: int
+    assumed_pods: int
+    informer_pods: int
+    live: int
+    scheduled: int
+    errors: int
+
+
+def take(port: int, seconds: float, live: int) -> Sample:
+    with urllib.request.urlopen(f"http://{LOOPBACK}:{port}/metrics", timeout=10) as answer:
+        text = answer.read().decode()
+    values: dict[str, list[tuple[dict[str, str], float]]] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            values.setdefault(sample.name, []).append((sample.labels, sample.value))
+
+    def total(name: str, **labels: str) -> float:
+        return sum(value for held, value in values.get(name, ()) if labels.items() <= held.items())
+
+    return Sample(
+        seconds=seconds,
+        rss_mib=total("process_resident_memory_bytes") / _MIB,
+        cpu_seconds=total("process_cpu_seconds_total"),
+        queues={held["queue"]: int(value) for held, value in values.get("scheduler_pending_pods", ())},
+        cache_pods=int(total("scheduler_cache_size", type="pods")),
+        assumed_pods=int(total("scheduler_cache_size", type="assumed_pods")),
+        informer_pods=int(total("bayplan_informer_objects", resource="pods")),
+        live=live,
+        scheduled=int(total("scheduler_schedule_attempts_total", result="scheduled")),
+        errors=int(total("scheduler_schedule_attempts_total", result="error")),
+    )
+
+
+def rss_slope(samples: Sequence[Sample], after_seconds: float) -> float | None:
+    """Fit a line through the resident memory.
+
+    Args:
+        after_seconds: Earlier samples are ignored, because caches and pools fill.
+
+    Returns:
+        MiB per minute; None with fewer than two samples.
+    """
+    points = [(sample.seconds / 60.0, sample.rss_mib) for sample in samples if sample.seconds >= after_seconds]
+    if len(points) < 2:
+        return None
+    mean_x = sum(x for x, _ in points) / len(points)
+    mean_y = sum(y for _, y in points) / len(points)
+    spread = sum((x - mean_x) ** 2 for x, _ in points)
+    return sum((x - mean_x) * (y - mean_y) for x, y in points) / spread
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Warnings and errors in an operator's log.
+
+    Attributes:
+        counts: Number of lines by level, and of tracebacks.
+    """
+
+    counts: dict[str, int]
+    examples: list[str]
+
+
+def read_trouble(log: Path, most: int = 10) -> Trouble:
+    counts = {"WARNING": 0, "ERROR": 0, "Traceback": 0}
+    examples: list[str] = []
+    with log.open() as lines:
+        for line in lines:
+            for word in counts:
+                if f" {word} " in line or line.startswith(word):
+                    counts[word] += 1
+                    if len(examples) < most:
+                        examples.append(line.strip()[:400])
+    return Trouble(counts, examples)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +207,7 @@ async def _soak(plane: ControlPlane, plan: Plan, quiet: bool) -> Outcome:
         load = Load(connection, plan)
         informer: Informer[Pod] = Informer(connection, Resource("/api/v1/pods"), Pod, load, clock)
         watching = asyncio.create_task(informer.run())
-        process = await asyncio.to_thread(start_bayplan, plane, workload.SCHEDULER_NAME, port)
+        process = await asyncio.to_thread(start_bayplan, plane, workloads.SCHEDULER_NAME, port)
         await load.prepare()
         samples: list[Sample] = []
         began = time.monotonic()
@@ -158,7 +257,7 @@ def _violations(plane: ControlPlane) -> list[str]:
     log = accounts.BindingLog(plane.audit_log)
     log.read()
     with ApiClient(plane) as api:
-        pods = api.items(f"/api/v1/namespaces/{workload.NAMESPACE}/pods")
+        pods = api.items(f"/api/v1/namespaces/{workloads.NAMESPACE}/pods")
         nodes = api.items("/api/v1/nodes")
     return [
         *(f"bound twice: {name}" for name in log.twice()),
@@ -193,13 +292,10 @@ def show(outcome: Outcome) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=30.0)
+    parser = command_line(__doc__, minutes=30.0, nodes=300, seed=1)
     parser.add_argument("--rate", type=float, default=50.0, help="pods created and deleted per second")
-    parser.add_argument("--nodes", type=int, default=300)
     parser.add_argument("--live", type=int, default=3000, help="maximum number of pods")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    add_output(parser)
     arguments = parser.parse_args()
     outcome = soak(Plan(arguments.minutes * 60, arguments.rate, arguments.nodes, arguments.live, arguments.seed))
     if arguments.output == "json":

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from bayplan.kube.http.connection import MERGE_PATCH, ApiConnection, ApiRequest
 
-from benchmarks import workload
+from benchmarks import workloads
 from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.model.pod import Pod
 
@@ -146,7 +146,7 @@ class Load:
             body = {"metadata": {"name": name}, "value": value}
             await self._send("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", body)
         for number in range(self._plan.nodes):
-            node = workload.node(number)
+            node = workloads.node(number)
             node["metadata"]["labels"]["pool"] = "full" if number < self._pool else "open"
             await self._send("POST", "/api/v1/nodes", node)
         for _ in range(self._pool):
@@ -231,7 +231,7 @@ class Load:
 
     def _create(self, kind: str) -> str:
         size = self._random.randrange(900)
-        pod = workload.pod(self._number, cpu_milli=100 + size, memory_mib=200 + size)
+        pod = workloads.pod(self._number, cpu_milli=100 + size, memory_mib=200 + size)
         self._number += 1
         spec, name = pod["spec"], str(pod["metadata"]["name"])
         requests = spec["containers"][0]["resources"]["requests"]
@@ -249,7 +249,7 @@ class Load:
             spec["schedulingGates"] = [{"name": "soak.example.com/hold"}]
             self._timed.append((now + self._random.uniform(*_GATED_SECONDS), "release", name))
         self._existing[name] = _CreatedPod(kind, now)
-        path = f"/api/v1/namespaces/{workload.NAMESPACE}/pods"
+        path = f"/api/v1/namespaces/{workloads.NAMESPACE}/pods"
         self._spawn("created", self._send("POST", path, pod))
         return name
 
@@ -274,7 +274,7 @@ class Load:
         self._requests.add(task)
         task.add_done_callback(self._requests.discard)
 
-    async def _send(self, method: str, path: str, body: workload.Document | None) -> None:
+    async def _send(self, method: str, path: str, body: workloads.Document | None) -> None:
         content_type = MERGE_PATCH if method == "PATCH" else "application/json"
         payload = None if body is None else json.dumps(body).encode()
         await self._connection.request(ApiRequest(method, path, payload, content_type, timeout=30.0))
@@ -285,4 +285,4 @@ class Load:
 
 
 def _pod_path(name: str) -> str:
-    return f"/api/v1/namespaces/{workload.NAMESPACE}/pods/{name}"
+    return f"/api/v1/namespaces/{workloads.NAMESPACE}/pods/{name}"

@@ -13,27 +13,32 @@ not measured again.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import itertools
 import os
 import statistics
-import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-import msgspec
 from bayplan.kube.http.connection import ApiRequest
 from rich.console import Console
-from rich.table import Table
 
 from benchmarks.audit_times import AuditTimes
+from benchmarks.harness import (
+    DEFAULT_FOLDER,
+    ResultLines,
+    add_output,
+    command_line,
+    grouped,
+    median_of,
+    print_json,
+    table,
+)
 from benchmarks.prepared import PreparedCluster, connected
-from benchmarks.result_lines import DEFAULT_FOLDER, ResultLines
-from benchmarks.workload import PODS_PATH, SCHEDULER_NAME, Document, encoded, node
-from benchmarks.workloads import WORKLOADS, placed
+from benchmarks.workloads import PODS_PATH, SCHEDULER_NAME, WORKLOADS, Document, encoded, node, placed
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.probes import free_port
 from hack.controlplane.processes import Process
@@ -175,86 +180,67 @@ def longest_gap(bound: Iterable[float], since: float) -> float:
 
 def show(results: Results) -> None:
     console = Console(width=_TABLE_WIDTH)
-    table = Table(title="Started in a full cluster, medians (lowest to highest)")
-    for column in (
-        "scheduler",
-        "nodes",
-        "bound pods",
-        "to first bind, s",
-        "CPU s until then",
-        "CPU s",
-        "peak MiB",
-        "n",
-    ):
-        table.add_column(column, justify="left" if column == "scheduler" else "right")
-    for scheduler, nodes, pods in dict.fromkeys((each.scheduler, each.nodes, each.pods) for each in results.starts):
-        own = [each for each in results.starts if (each.scheduler, each.nodes, each.pods) == (scheduler, nodes, pods)]
-        table.add_row(
+    made = table(
+        "Started in a full cluster, medians (lowest to highest)",
+        ["scheduler"],
+        ("nodes", "bound pods", "to first bind, s", "CPU s until then", "CPU s", "peak MiB", "n"),
+    )
+    starts = grouped(results.starts, lambda each: (each.scheduler, each.nodes, each.pods))
+    for (scheduler, nodes, pods), own in starts.items():
+        made.add_row(
             scheduler,
             f"{nodes:,}",
             f"{pods:,}",
-            _median([each.seconds for each in own]),
+            median_of([each.seconds for each in own], ".1f"),
             f"{statistics.median(each.first_cpu_seconds for each in own):.1f}",
             f"{statistics.median(each.cpu_seconds for each in own):.1f}",
             f"{statistics.median(each.peak_rss_mib for each in own):.0f}",
             f"{len(own)}",
         )
-    console.print(table)
-    for by in dict.fromkeys(each.signal for each in results.takeovers):
-        gaps = [each.seconds for each in results.takeovers if each.signal == by]
-        console.print(f"takeover after {by}: {_median(gaps)} s without a bind, n={len(gaps)}")
-
-
-def _median(seconds: Sequence[float]) -> str:
-    return f"{statistics.median(seconds):.1f} ({min(seconds):.1f} to {max(seconds):.1f})"
+    console.print(made)
+    for by, ends in grouped(results.takeovers, lambda each: each.signal).items():
+        gaps = median_of([each.seconds for each in ends], ".1f")
+        console.print(f"takeover after {by}: {gaps} s without a bind, n={len(ends)}")
 
 
 def run(size: tuple[int, int], repetitions: int, folder: Path) -> Results:
-    """Run the measurements that are not in the files of results, and add their results.
+    """Run the measurements that are not in the two files of results; return stored and new results.
 
     Args:
         size: Nodes, and bound pods.
     """
     starts, takeovers = ResultLines(folder / "starts.jsonl", Startup), ResultLines(folder / "takeovers.jsonl", Takeover)
-    known = Results(starts.read(), takeovers.read())
-    done = {(each.scheduler, each.nodes, each.pods, each.repetition) for each in known.starts}
-    done |= {(each.signal, each.nodes, each.pods, each.repetition) for each in known.takeovers}
-    turns = [
-        (what, repetition)
-        for repetition in range(1, repetitions + 1)
-        for what in (BAYPLAN, KUBE_SCHEDULER, SIGTERM, SIGKILL)
-        if (what, *size, repetition) not in done
-    ]
-    if not turns:
-        return known
     with PreparedCluster(size[0], _objects(*size)) as cluster:
-        for what, repetition in turns:
-            if what in {SIGTERM, SIGKILL}:
-                ended = takeover(cluster, what, size, repetition)
-                known.takeovers.append(ended)
-                takeovers.add(ended)
-                sys.stderr.write(f"{what} #{repetition}: {ended.seconds:.1f} s without a bind\n")
-            else:
-                started = measure(cluster, what, size, repetition)
-                known.starts.append(started)
-                starts.add(started)
-                sys.stderr.write(f"{what} #{repetition}: {started.seconds:.1f} s to the first bind\n")
-    return known
+        for repetition in range(1, repetitions + 1):
+            starts.complete(
+                (
+                    ((scheduler, *size, repetition), partial(measure, cluster, scheduler, size, repetition))
+                    for scheduler in (BAYPLAN, KUBE_SCHEDULER)
+                ),
+                lambda each: (each.scheduler, each.nodes, each.pods, each.repetition),
+                lambda each: f"{each.scheduler} #{each.repetition}: {each.seconds:.1f} s to the first bind",
+            )
+            takeovers.complete(
+                (
+                    ((by, *size, repetition), partial(takeover, cluster, by, size, repetition))
+                    for by in (SIGTERM, SIGKILL)
+                ),
+                lambda each: (each.signal, each.nodes, each.pods, each.repetition),
+                lambda each: f"{each.signal} #{each.repetition}: {each.seconds:.1f} s without a bind",
+            )
+    return Results(starts.read(), takeovers.read())
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nodes", type=int, default=5000)
-    parser.add_argument("--pods", type=int, default=50_000)
-    parser.add_argument("--repetitions", type=int, default=3)
+    parser = command_line(__doc__, nodes=5000, pods=50_000, repetitions=3)
     parser.add_argument(
         "--results", type=Path, default=DEFAULT_FOLDER, help="folder of the JSON lines; results are added"
     )
-    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    add_output(parser)
     arguments = parser.parse_args()
     results = run((arguments.nodes, arguments.pods), arguments.repetitions, arguments.results)
     if arguments.output == "json":
-        print(msgspec.json.format(msgspec.json.encode(results), indent=2).decode())
+        print_json(results)
     else:
         show(results)
 

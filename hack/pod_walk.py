@@ -29,8 +29,7 @@ import msgspec
 from bayplan.simulation.memory_cluster import MemoryCluster
 
 from benchmarks.core_drain import pod, scheduler_with
-from benchmarks.workload import Document
-from benchmarks.workloads import workload_named
+from benchmarks.workloads import Document, workload_named
 from scheduler_core.framework.queued_pod import QueuedGang
 from scheduler_core.model.pod_group import POD_GROUP_LABELS, GroupKey, GroupSource, PodGroup
 from scheduler_core.scheduler import Scheduler

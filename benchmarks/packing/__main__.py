@@ -16,24 +16,80 @@ from __future__ import annotations
 
 import argparse
 import logging
+import statistics
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-import msgspec
+from rich import box
+from rich.console import Console
 
+from benchmarks.harness import ResultLines, UnreadableResultsError, add_output, command_line, grouped, print_json, table
 from benchmarks.packing.arrivals import in_order, sampled, typical_pods
-from benchmarks.packing.profiles import PROFILES, profile
+from benchmarks.packing.profiles import PROFILES, PUBLISHED, profile
 from benchmarks.packing.replay import Outcome, Replay, replay
-from benchmarks.packing.report import show, summary
 from benchmarks.packing.trace import NODES_FILE, PODS_FILE, Trace, TraceError, TracePod, read_trace
-from benchmarks.result_lines import ResultLines, UnreadableResultsError
 
 _DRAWN, _IN_ORDER = "drawn", "trace"
 
 
+_WIDTH = 140
+"""Width of the table if the output is not a terminal."""
+
+
+def summary(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
+    """Return means over the samples of each profile, the most allocated first."""
+    found = []
+    for name, own in grouped(outcomes, lambda each: each.profile).items():
+
+        def mean(of: Callable[[Outcome], float], own: Sequence[Outcome] = own) -> float:
+            return statistics.fmean(map(of, own))
+
+        allocated = [each.allocated_percent for each in own]
+        found.append(
+            {
+                "profile": name,
+                "draws": len(own),
+                "allocated_percent": statistics.fmean(allocated),
+                "lowest_percent": min(allocated),
+                "highest_percent": max(allocated),
+                "free_gpus": mean(lambda one: one.capacity_gpus - one.allocated_gpus),
+                "fragmented_gpus": mean(lambda one: one.fragmented_gpus),
+                "arrived": mean(lambda one: one.arrived),
+                "pending": mean(lambda one: one.pending),
+                "pending_gpus": mean(lambda one: one.arrived_gpus - one.allocated_gpus),
+                "decided_us": mean(lambda one: one.decided_us),
+                "bound_us": mean(lambda one: one.bound_us),
+            }
+        )
+    return sorted(found, key=lambda row: -row["allocated_percent"])
+
+
+def show(outcomes: Sequence[Outcome], *, compare: bool) -> None:
+    """Print the table; ``compare`` adds the published figures."""
+    columns = ["allocated %", "range", *(["published"] if compare else [])]
+    columns += ["GPUs free", "fragments", "pods pending", "GPUs pending", "µs to decide", "µs to bind"]
+    made = table("", ["profile"], columns, box=box.SIMPLE_HEAD)
+    for row in summary(outcomes):
+        published = PUBLISHED.get(row["profile"])
+        cells = [f"{row['allocated_percent']:.1f}", f"{row['lowest_percent']:.1f}-{row['highest_percent']:.1f}"]
+        if compare:
+            cells.append("" if published is None else f"{published:.1f}")
+        cells += [f"{row['free_gpus']:.0f}", f"{row['fragmented_gpus']:.0f}", f"{row['pending']:.0f}"]
+        cells += [f"{row['pending_gpus']:.0f}", f"{row['decided_us']:.0f}", f"{row['bound_us']:.0f}"]
+        made.add_row(row["profile"], *cells)
+    console = Console() if sys.stdout.isatty() else Console(width=_WIDTH)
+    console.print(made)
+    console.print(
+        f"{outcomes[0].capacity_gpus:.0f} GPUs. Fragments: expected fragmentation of the free GPUs, in GPUs. "
+        "Means over samples of arrivals, which are the same for each profile."
+    )
+
+
 def arguments_of(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("folder", type=Path, help="Folder with the CSV files of the trace.")
     parser.add_argument("--nodes", default=NODES_FILE, help="File of nodes in the folder.")
     parser.add_argument("--pods", default=PODS_FILE, help="File of pods in the folder.")
@@ -42,8 +98,7 @@ def arguments_of(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--first", type=int, default=0, help="Seed of the first sample.")
     parser.add_argument("--load", type=float, default=100.0, help="GPUs that arriving pods request, % of all GPUs.")
     parser.add_argument("--arrivals", choices=(_DRAWN, _IN_ORDER), default=_DRAWN, help="Order of the arrivals.")
-    parser.add_argument("--results", type=Path, help="File of JSON lines: store results, and reuse stored ones.")
-    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    add_output(parser, "")
     arguments = parser.parse_args(argv)
     arguments.profiles = arguments.profiles.split(",")
     unknown = [name for name in arguments.profiles if name not in PROFILES]
@@ -62,27 +117,22 @@ def arrivals_of(trace: Trace, arguments: argparse.Namespace, seed: int) -> list[
     return in_order(trace, load) if arguments.arrivals == _IN_ORDER else sampled(trace, seed, load)
 
 
-def run(
-    trace: Trace, arguments: argparse.Namespace, known: Sequence[Outcome], keep: Callable[[Outcome], None]
-) -> list[Outcome]:
-    """Run the replays that are not stored yet.
-
-    Args:
-        known: Outcomes of earlier runs; those of other nodes or arrivals are ignored.
-    """
+def run(trace: Trace, arguments: argparse.Namespace) -> list[Outcome]:
+    """Run the replays that are not stored yet; return the outcomes of the requested profiles and arrivals."""
     expected = typical_pods(trace.pods)
-    done = {(each.profile, each.given): each for each in known}
-    outcomes = []
+    turns = []
     for seed in range(arguments.first, arguments.first + arguments.draws):
         given = Replay(trace.nodes, arrivals_of(trace, arguments, seed), expected, seed)
-        for name in arguments.profiles:
-            outcome = done.get((name, given.digest))
-            if outcome is None:
-                outcome = replay(name, profile(name, expected), given)
-                keep(outcome)
-                sys.stderr.write(f"{name}, draw {seed}: {outcome.allocated_percent:.1f} % allocated\n")
-            outcomes.append(outcome)
-    return outcomes
+        turns += [
+            ((name, given.digest), partial(replay, name, profile(name, expected), given)) for name in arguments.profiles
+        ]
+    outcomes = ResultLines(arguments.results, Outcome).complete(
+        turns,
+        lambda each: (each.profile, each.given),
+        lambda each: f"{each.profile}, draw {each.seed}: {each.allocated_percent:.1f} % allocated",
+    )
+    by_turn = {(each.profile, each.given): each for each in outcomes}
+    return [by_turn[turn] for turn, _ in turns]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -92,19 +142,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.disable(logging.WARNING)
     try:
         trace = read_trace(arguments.folder, arguments.nodes, arguments.pods)
-        if arguments.results is None:
-            outcomes = run(trace, arguments, (), lambda _: None)
-        else:
-            lines = ResultLines(arguments.results, Outcome)
-            outcomes = run(trace, arguments, lines.read(), lines.add)
+        outcomes = run(trace, arguments)
     except (TraceError, UnreadableResultsError) as error:
         sys.stderr.write(f"{error}\n")
         return 2
     finally:
         logging.disable(logging.NOTSET)
     if arguments.output == "json":
-        document = msgspec.json.encode({"outcomes": outcomes, "summary": summary(outcomes)})
-        print(msgspec.json.format(document, indent=2).decode())
+        print_json({"outcomes": outcomes, "summary": summary(outcomes)})
     else:
         is_published = (arguments.pods, arguments.arrivals, arguments.load) == (PODS_FILE, _DRAWN, 100.0)
         show(outcomes, compare=is_published)

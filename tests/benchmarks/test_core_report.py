@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.core import run, sizes
+from benchmarks.core import cases, growth, medians, run, sizes
 from benchmarks.core_drain import Measured, Size
-from benchmarks.core_report import cases, growth, medians
+from benchmarks.harness import ResultLines
 from benchmarks.workloads import Workload, workload_named
 
 ONE = Measured("basic", 100, 50, 50, 10.0, 60.0, 40.0, created=50, points={"Score": 6.0, "Permit": 0.1})
@@ -47,11 +48,13 @@ def test_too_many_bound_pods_are_rejected() -> None:
         sizes("100+5000")
 
 
-def test_stored_results_are_not_measured_again(capsys: pytest.CaptureFixture[str]) -> None:
+def test_stored_results_are_not_measured_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A run that was interrupted continues, and new results are stored."""
     planned: list[tuple[Workload, Size]] = [(workload_named("basic"), Size(100, 50, 0, number)) for number in (1, 2)]
-    stored: list[Measured] = []
-    results = run(iter(planned), [ONE], stored.append)
+    lines = ResultLines(tmp_path / "core.jsonl", Measured)
+    lines.add(ONE)
+    results = run(planned, lines)
+    stored = lines.read()[1:]
     assert [each.repetition for each in stored] == [2]
     assert results == [ONE, *stored]
     assert stored[0].bound == stored[0].created == 45

@@ -16,8 +16,7 @@ from benchmarks.device_hardware import Objects
 from benchmarks.device_steady import IN_FLIGHT, STEADY_DEVICE_WORKLOADS
 from benchmarks.device_workloads import DEVICE_WORKLOADS
 from benchmarks.pod_turnover import PodTurnover
-from benchmarks.workload import PODS_PATH, Document
-from benchmarks.workloads import Workload
+from benchmarks.workloads import PODS_PATH, Document, Workload
 from tests.support.fake_api import FakeApi, Response
 
 NODES = 4

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.gangs_metrics import GroupAttempts, group_attempts
+from benchmarks.gangs_drain import GroupAttempts, group_attempts
 from benchmarks.gangs_workload import longest_partial, partial_gangs
 
 

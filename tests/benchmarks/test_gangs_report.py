@@ -6,9 +6,8 @@ import dataclasses
 
 import pytest
 
-from benchmarks.gangs import wrong
+from benchmarks.gangs import summary, wrong
 from benchmarks.gangs_drain import GangDrain
-from benchmarks.gangs_report import summary
 from benchmarks.gangs_workload import GangBacklog
 from hack.controlplane.schedulers import BAYPLAN, KUBE_SCHEDULER
 

@@ -33,7 +33,7 @@ def test_latencies_are_compared_by_rate() -> None:
     (row,) = summary([*runs, dataclasses.replace(ONE, scheduler=KUBE_SCHEDULER, p99_ms=5.0)])
     assert (row["nodes"], row["rate"], row["repetitions"]) == (100, 50, [2, 1])
     assert row["counted"]["p99 ms"] == {
-        "medians": [10.0, 5.0],
+        "medians": (10.0, 5.0),
         "lowest": [8.0, 5.0],
         "highest": [12.0, 5.0],
         "ratio": 2.0,

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from benchmarks.placements import violations
-from benchmarks.workload import node
-from benchmarks.workloads import Workload, placed, workload_named
+from benchmarks.workloads import Workload, node, placed, workload_named
 
 NODES = [node(number) for number in range(6)]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.result_lines import ResultLines, UnreadableResultsError
+from benchmarks.harness import ResultLines, UnreadableResultsError
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.soak_samples import Sample, read_trouble, rss_slope
+from benchmarks.soak import Sample, read_trouble, rss_slope
 
 
 def sample(seconds: float, rss_mib: float) -> Sample:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from benchmarks.churn_run import ChurnRun
+from benchmarks.churn import ChurnRun
 from scheduler_core.scheduler import SchedulerOptions
 from tests.laws.twins.twin import TINY
 from tests.support.virtual_clock import VirtualClock
