@@ -26,6 +26,7 @@ from scheduler_core.explain.gang_nearest_nodes import NearestNodesOfGangs
 from scheduler_core.explain.pod_dry_run import Examiner
 from scheduler_core.gangs.failure_handler import FailedGangs
 from scheduler_core.gangs.group_cycle import GangPlacing, GangRejection, GangScheduler, QuorumCommit
+from scheduler_core.gangs.moved_search import ResultCheck
 from scheduler_core.gangs.preemption import GangPreemption
 from scheduler_core.gangs.reservation_cycle import Reserving
 from scheduler_core.gangs.reservation_lifecycle import GangReservations
@@ -165,8 +166,10 @@ class Cycles:
             reserving=Reserving(search, reservations),
             reservations=reservations,
             failed=failed,
-            report=report,
+            cycles=report,
             clock=clock,
+            background=context.background,
+            order=context.node_order,
         )
         return GangScheduler(
             cache=cache,
@@ -182,4 +185,7 @@ class Cycles:
             rejection=rejection,
             failed=failed,
             errors=self.errors,
+            background=context.background,
+            check=ResultCheck(cache, world, search),
+            order=context.node_order,
         )

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import ParamSpec, Protocol, TypeVar
+from typing import NoReturn, ParamSpec, Protocol, TypeVar
 
 from scheduler_core.model.devices import ResourceClaim
 from scheduler_core.model.pod import ExtendedResourceClaimStatus, Pod, PodCondition
@@ -369,6 +369,26 @@ class Watchdog(Protocol):
             A function that calls it and raises a PluginError when the budget is used up. The interruption happens only
             in the plugin's own code, never while the plugin changes state of the scheduler.
         """
+
+
+class SearchProcesses(Protocol):
+    """Copies of this process, in which long searches continue; one at a time."""
+
+    def fork(self, done: Callable[[bytes | None], None]) -> Callable[[bytes | None], NoReturn] | None:
+        """Start a copy of this process, in which this method returns, too.
+
+        Args:
+            done: Called on the event loop of this process with the result of the copy; None if it ended without one.
+
+        Returns:
+            None in this process; in the copy a function that sends a result and ends the process.
+
+        Raises:
+            OSError: No process can be started.
+        """
+
+    def stop(self) -> None:
+        """End the copy, whose result is dropped."""
 
 
 class PluginMetrics(Protocol):

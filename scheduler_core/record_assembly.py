@@ -33,6 +33,7 @@ from scheduler_core.recording.recorded_ports import (
     WORKLOADS,
     LastDelivered,
     RecordedPort,
+    RecordedProcesses,
     RecordedWriter,
     record_feed,
     recorded_extenders,
@@ -44,6 +45,8 @@ from scheduler_core.scheduler import Scheduler
 from scheduler_core.scheduler_options import SchedulerOptions, SchedulerPorts
 
 _INFINITE = "inf"
+_OF_TASKS = (entries.Step, entries.Answered, entries.SliceOver, entries.SearchMoved)
+"""Entries that tasks of the scheduler consume, besides decisions."""
 
 
 def recorded_ports(recorder: Recorder, clock: Clock, ports: SchedulerPorts) -> SchedulerPorts:
@@ -55,6 +58,8 @@ def recorded_ports(recorder: Recorder, clock: Clock, ports: SchedulerPorts) -> S
             made[name] = RecordedPort(port, recorder)
     if ports.make_extender is not None:
         made["make_extender"] = recorded_extenders(ports.make_extender, recorder)
+    if ports.processes is not None:
+        made["processes"] = RecordedProcesses(ports.processes, recorder)
     return replace(ports, **made)
 
 
@@ -107,6 +112,8 @@ def replay_of(
         )
     recorded = RecordedInput(record)
     ports: Any = {"journal": recorded, "timing": ReplayedTiming(recorded)}
+    # Whether a search moves is recorded, whatever the ports of the recorded scheduler were.
+    ports["processes"] = RecordedProcesses(None, recorded)
     if header.has_storage:
         ports["storage"] = RecordedPort(None, recorded)
     if header.has_claims:
@@ -243,7 +250,7 @@ class Replay:
 
     def _apply(self, entry: entries.Entry | None) -> bool:
         """Apply an entry; return False if it is for a task to consume."""
-        if isinstance(entry, (entries.Step, entries.Answered, entries.SliceOver, *entries.DECISIONS)):
+        if isinstance(entry, (*_OF_TASKS, *entries.DECISIONS)):
             return False
         self._recorded.take()
         match entry:
@@ -262,6 +269,13 @@ class Replay:
                 else:
                     outcome = entries.error_of(entry.error, entry.content) if entry.error else None
                     done(outcome if isinstance(outcome, Exception) else None)
+            case entries.SearchEnded():
+                ended = self._recorded.on_search_ended
+                if ended is None:
+                    self._recorded.differ(entry)
+                else:
+                    self._recorded.on_search_ended = None
+                    ended(entry.result)
             case entries.Begun():
                 self._running = asyncio.get_running_loop().create_task(self._scheduler.run())
             case entries.Ended():

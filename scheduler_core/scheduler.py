@@ -20,6 +20,7 @@ from pydantic import BaseModel
 from scheduler_core.config.plugin_set_types import Plugins
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.cycle.attempt import Attempt
+from scheduler_core.cycle.background_search import BackgroundSearches, MovedSearch
 from scheduler_core.cycle.cycle_context import CycleContext
 from scheduler_core.cycle.cycle_report import CycleRecording
 from scheduler_core.cycle.cycle_slices import CycleSlices
@@ -164,6 +165,7 @@ class Scheduler:
             metrics=metrics,
             steps=steps,
             idle_binds=IdleBinds(clock),
+            background=BackgroundSearches(ports.processes, steps, ports.journal, queue.wake),
         )
         self._slices = CycleSlices(steps, suspension, clock, ports.journal)
         self.cycles = Cycles(self.context, self.reservations)
@@ -291,10 +293,12 @@ class Scheduler:
             try:
                 await asyncio.get_running_loop().create_future()
             finally:
+                self.context.background.stop()
                 self._journal.ended()
 
     async def stop(self, grace_seconds: float) -> None:
         """Wait for binds in progress, release the pods that wait at Permit without events, and stop the timers."""
+        self.context.background.stop()
         await self._end_suspended_cycle()
         tasks = set(self._binding)
         self.context.waiting.abandon_all()
@@ -336,13 +340,20 @@ class Scheduler:
             context.cache.columns.rebuild()
         deadline = context.clock.now() + _SLICE_SECONDS
         for _ in range(_SLICE_PODS):
-            queued = context.queue.pop()
+            ended = context.background.next_ended()
+            queued = context.background.next_waiting() if ended is None else ended.queued
             if queued is None:
-                break
+                queued = context.queue.pop()
+                if queued is None:
+                    break
+            elif context.queue.find(queued.uid) is not queued or not context.queue.is_in_flight(queued.uid):
+                # It was deleted or bound meanwhile.
+                context.background.forget(queued, ended)
+                continue
             try:
                 if decided.profiles:
                     decided.begin(queued)
-                await self._cycle(queued)
+                await self._cycle(queued, ended)
             except Exception as fault:
                 self.cycles.errors.interrupted(queued, None, fault)
             if context.clock.now() >= deadline or self._binds_under_way >= self.options.max_binding:
@@ -360,14 +371,19 @@ class Scheduler:
         log.error("%s failed in the scheduler itself; please report it", what, exc_info=fault)
         self.context.metrics.internal_errors += 1
 
-    async def _cycle(self, queued: QueuedPod) -> None:
-        """Run one cycle of a pod or a gang; awaits only for extenders and between slices."""
+    async def _cycle(self, queued: QueuedPod, ended: MovedSearch | None = None) -> None:
+        """Run one cycle of a pod or a gang; awaits only for extenders and between slices.
+
+        Args:
+            ended: The search of the cycle, which was made in another process; None if it is made now.
+        """
         attempt, attempts, steps = None, list[Attempt](), self.context.steps
+        background = self.context.background
         steps.begin_attempt(len(queued.members) if isinstance(queued, QueuedGang) else 1)
         try:
             try:
                 if isinstance(queued, QueuedGang):
-                    attempts = await self.cycles.gangs.schedule(queued)
+                    attempts = await self.cycles.gangs.schedule(queued, ended)
                 else:
                     instance = self.context.profiles.live.get(queued.profile)
                     if instance is not None and instance.extenders:
@@ -385,6 +401,10 @@ class Scheduler:
                 except Exception as fault:
                     self.cycles.binding.interrupted(each, fault)
         finally:
+            if background.is_copy:
+                # The cycle has ended in a way in which only this process can end it.
+                background.send(None)
+            background.end()
             steps.limit = NO_LIMIT
             if self._slices.has_suspended:
                 try_twice(self._slices.cycle_ended)

@@ -10,7 +10,7 @@ from scheduler_core.devices.records import DeviceFeatures
 from scheduler_core.gangs.reservation_lifecycle import RESERVED_AFTER_SECONDS
 from scheduler_core.metrics.attempt_reports import SLOW_CYCLE_SECONDS, AttemptHistory
 from scheduler_core.model.pod_group import ForeignGangs
-from scheduler_core.ports import ClaimWriter, Clock, StorageWriter, Tracer, Watchdog
+from scheduler_core.ports import ClaimWriter, Clock, SearchProcesses, StorageWriter, Tracer, Watchdog
 from scheduler_core.runtime.equivalence import DEFAULT_REUSE_BOUNDS, ReuseBounds
 from scheduler_core.runtime.extenders import MakeClient
 from scheduler_core.snapshot.interning import DEFAULT_BOUNDS, SnapshotBounds
@@ -83,6 +83,7 @@ class SchedulerPorts(Struct, frozen=True):
         journal: Receives the order of the scheduler's steps, for a record.
         timing: Clock of durations in metrics and of shadows; None for the scheduler's clock.
         attempts: Receives every ended attempt of a pod; None if they are not stored.
+        processes: Starts copies of this process for long searches; None if they delay other pods instead.
     """
 
     storage: StorageWriter | None = None
@@ -94,3 +95,4 @@ class SchedulerPorts(Struct, frozen=True):
     journal: Journal = Journal()
     timing: Clock | None = None
     attempts: AttemptHistory | None = None
+    processes: SearchProcesses | None = None

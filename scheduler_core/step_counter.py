@@ -6,6 +6,7 @@ an attempt is given up does not depend on the machine or its load.
 ::
 
     idle ──begin──▶ attempt ──slice used up──▶ on_slice_end (the event loop runs) ──▶ attempt ──end──▶ idle
+                                    └────────▶ on_long_search (another process continues) ──▶ undone ──▶ idle
 """
 
 from __future__ import annotations
@@ -38,9 +39,21 @@ class StepCounter:
         limit: Steps that the attempt or dry run in progress may take; :data:`NO_LIMIT` without one.
         is_dry: Whether a dry run is in progress, which must not change what live attempts are charged for.
         on_slice_end: Called when a slice is used up; None if nothing can run between two slices.
+        on_long_search: Called first if the step that used it up is charged to the attempt; may raise to end the
+            attempt. None if the attempt must end where it began.
     """
 
-    __slots__ = ("_left", "attempt_steps", "dry_run_steps", "is_dry", "limit", "on_slice_end", "slice_steps", "spent")
+    __slots__ = (
+        "_left",
+        "attempt_steps",
+        "dry_run_steps",
+        "is_dry",
+        "limit",
+        "on_long_search",
+        "on_slice_end",
+        "slice_steps",
+        "spent",
+    )
 
     def __init__(
         self,
@@ -54,6 +67,7 @@ class StepCounter:
         self.spent = 0
         self.is_dry = False
         self.on_slice_end: Callable[[], None] | None = None
+        self.on_long_search: Callable[[], None] | None = None
         self.limit = NO_LIMIT
         self._left = slice_steps
 
@@ -70,6 +84,9 @@ class StepCounter:
             raise AttemptLimitError(self.limit, is_dry=self.is_dry)
         self._left -= steps
         if self._left <= 0:
+            # Not in upkeep(), which refreshes shared state: an exception there would leave it half refreshed.
+            if self.on_long_search is not None:
+                self.on_long_search()
             self._end_slice()
 
     def upkeep(self, steps: int = 1) -> None:

@@ -33,6 +33,7 @@ from bayplan.kube.watches.cluster_informers import ClusterInformers, DeviceInfor
 from bayplan.kube.writes.claim_writes import ClaimWrites, StorageWrites
 from bayplan.kube.writes.cluster_writer import KubeWriter, WriterOptions
 from bayplan.process.loop_liveness import SHADOW_CALL_SECONDS, LoopLiveness, PluginWatchdog
+from bayplan.process.search_processes import ForkedSearches
 from bayplan.process.tracing import CycleTracer, tracer_of
 from bayplan.profiles.desired_profiles import ProfileOwnership
 from bayplan.profiles.profile_sources import ConfiguredProfiles, CustomResourceProfiles, ProfileSource, ResourcePorts
@@ -215,7 +216,16 @@ def _core(settings: Settings, cluster: _Cluster, configuration: RunConfiguration
     claims = ClaimWrites(connection, options.request_seconds, cluster.device_api)
     shadow_watchdog = watchdog.shorter(SHADOW_CALL_SECONDS)
     attempts = AttemptHistory() if settings.serve_page else None
-    ports = SchedulerPorts(storage, claims, tracer, watchdog, shadow_watchdog, make_extender, attempts=attempts)
+    ports = SchedulerPorts(
+        storage,
+        claims,
+        tracer,
+        watchdog,
+        shadow_watchdog,
+        make_extender,
+        attempts=attempts,
+        processes=ForkedSearches() if settings.search_in_background else None,
+    )
     registry = in_tree_registry()
     registry.load_entry_points()
     recording = None

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from msgspec import Struct
 
+from scheduler_core.cycle.background_search import BackgroundSearches
 from scheduler_core.cycle.cycle_report import CycleRecording
 from scheduler_core.cycle.gang_constraints import MemberDomains
 from scheduler_core.cycle.idle_binds import IdleBinds
@@ -54,6 +55,7 @@ class CycleContext:
         services: Parts that plugins use.
         steps: Counts the steps of attempts and dry runs.
         idle_binds: Counts binding cycles that wait for something other than the API server.
+        background: Long searches that continue in another process.
     """
 
     cache: ClusterCache
@@ -71,3 +73,4 @@ class CycleContext:
     metrics: SchedulerMetrics
     steps: StepCounter
     idle_binds: IdleBinds
+    background: BackgroundSearches

@@ -51,6 +51,16 @@ class Journal:
         """Do work that lets other tasks run between two slices of a cycle; the cycle is suspended."""
         await work
 
+    def may_move(self) -> bool:
+        """Return whether a search whose slice is used up may continue in another process."""
+        return True
+
+    def moved(self) -> None:
+        """Note that a search continues in another process, or starts again when the process of another one ends."""
+
+    def cut(self) -> None:
+        """Record nothing more: this process is a copy of the one that writes the record."""
+
     def suspending(self) -> None:
         """Note that changes are deferred from now on, because shadows decide."""
 

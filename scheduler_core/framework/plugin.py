@@ -109,6 +109,8 @@ class Plugin(ABC):
         hints_for: Changes of nodes whose queueing hints of this plugin also requeue pods and gangs that the scheduler
             itself rejected, because of a reservation, ``minResources`` or a topology domain.
         handles_resizes: Whether PreFilter, Filter and PostFilter are called for a running pod whose resize is deferred.
+        may_fork: Whether a long search may continue in a copy of the process, made by ``fork``, in which the plugin's
+            other threads do not run and whatever the plugin changes is lost.
     """
 
     name: ClassVar[str]
@@ -117,6 +119,7 @@ class Plugin(ABC):
     reuse: ClassVar[Reuse] = Reuse()
     hints_for: ClassVar[NodeChange] = NodeChange.NOTHING
     handles_resizes: ClassVar[bool] = True
+    may_fork: ClassVar[bool] = True
 
     def __init__(self, args: Any, handle: Handle) -> None:
         """Store the args and the handle.

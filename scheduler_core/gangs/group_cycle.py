@@ -6,6 +6,9 @@
                                                                            │ yes
                                         bound concurrently ◀─ permitted ◀──┘
 
+A long search continues in another process (:mod:`scheduler_core.cycle.background_search`). The cycle then ends with its
+result: a rejection is reported, and a placement is checked member by member before Permit.
+
 No member stays assumed between two cycles, so gangs cannot deadlock. Members beyond the quorum are scheduled in the
 same cycle if feasible, otherwise one by one afterwards.
 
@@ -21,9 +24,11 @@ from dataclasses import dataclass, replace
 
 from scheduler_core.cycle.assume_and_reserve import AssumedPods
 from scheduler_core.cycle.attempt import Attempt
+from scheduler_core.cycle.background_search import BackgroundSearches, MovedSearch, SearchMovedError
 from scheduler_core.cycle.cycle_report import CycleReport
 from scheduler_core.cycle.gang_bind_barrier import GangBindBarrier
 from scheduler_core.cycle.internal_errors import InternalErrors, try_twice
+from scheduler_core.cycle.percentage_of_nodes import NodeOrder
 from scheduler_core.cycle.scheduling_cycle import SchedulingCycle
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.errors import error_message
@@ -41,8 +46,17 @@ from scheduler_core.gangs.failure_handler import (
     of_rejection,
     of_strangers,
 )
+from scheduler_core.gangs.moved_search import (
+    GangBasis,
+    RejectedGang,
+    ResultCheck,
+    SeatedGang,
+    decode,
+    encode,
+    may_move,
+)
 from scheduler_core.gangs.preemption import GangPreemption, evict
-from scheduler_core.gangs.reservation_cycle import Reserving, reserved_world
+from scheduler_core.gangs.reservation_cycle import ReservationSearch, Reserving, reserved_world
 from scheduler_core.gangs.reservation_lifecycle import GangReservations
 from scheduler_core.metrics.attempt_reports import log_gang
 from scheduler_core.metrics.profile_metrics import ERROR, SCHEDULED, UNSCHEDULABLE, WAITING_ON_PREEMPTION
@@ -79,29 +93,52 @@ class GangScheduler:
     rejection: GangRejection
     failed: FailedGangs
     errors: InternalErrors
+    background: BackgroundSearches
+    check: ResultCheck
+    order: NodeOrder
 
-    async def schedule(self, entry: QueuedGang) -> list[Attempt]:
+    async def schedule(self, entry: QueuedGang, ended: MovedSearch | None = None) -> list[Attempt]:
         """Run one group cycle.
 
+        Args:
+            ended: The search of the cycle, which was made in another process; None to search now.
+
         Returns:
-            The attempts whose pods are assumed and must be bound; none if the gang was not scheduled. Awaits only if
-            the profile has extenders; the cycle is suspended then. If it is cancelled, the gang is released and
-            requeued.
+            The attempts whose pods are assumed and must be bound; none if the gang was not scheduled, or if its search
+            continues in another process. Awaits only if the profile has extenders; the cycle is suspended then. If it
+            is cancelled, the gang is released and requeued.
         """
         queue = self.queue
+        if ended is not None:
+            attempts = self._finish(entry, ended)
+            if attempts is not None:
+                self.background.forget(entry)
+                return attempts
+            # The steps of the check are not charged to the new search.
+            self.placing.world.steps.begin_attempt(len(entry.members))
         entry.tried_at = self.clock.now()
         gang, instance = queue.gangs.get(entry.gang_key), self.profiles.get(entry.profile)
         if gang is None or gang.group is None or instance is None or not gang.has_quorum:
             queue.failed(entry)
             return []
         instance.begin()
-        attempts: list[Attempt] = []
+        attempts = []
+        nodes, start = self.cache.columns, self.order.next_start
+        members = [queued.info for queued in gang.waiting.values()]
         try:
+            if not self.placing.searches_devices:
+                self.background.begin(entry, lambda: may_move(instance, members, nodes))
             if not instance.extenders:
                 attempts = await self._run(entry, gang, instance)
             else:
                 with self.suspension.of_cycle():
                     attempts = await self._run(entry, gang, instance)
+        except SearchMovedError as moved:
+            self.errors.undo()
+            self.order.next_start = start
+            if moved.search is not None:
+                moved.search.hold(instance, GangBasis.of(gang, instance, nodes, start))
+            return []
         except BaseException:
             self.errors.undo()
             if queue.find(entry.uid) is entry:
@@ -109,6 +146,69 @@ class GangScheduler:
             raise
         finally:
             try_twice(instance.end)
+        self.background.forget(entry)
+        return attempts
+
+    def _finish(self, entry: QueuedGang, ended: MovedSearch) -> list[Attempt] | None:
+        """End the cycle with a result from another process; return None to search again."""
+        gang, basis, result = self.queue.gangs.get(entry.gang_key), ended.basis, decode(ended.result)
+        try:
+            instance = self.profiles.get(entry.profile)
+            if gang is None or result is None or instance is None or not isinstance(basis, GangBasis):
+                return None
+            if not gang.has_quorum or not basis.still_holds(gang, instance):
+                self.background.counts.outdated += 1
+                return None
+            request = PlacementRequest.of(gang, instance)
+            attempts = self._use(entry, request, result, basis)
+            if attempts is None:
+                self.background.counts.outdated += 1
+                return None
+        except Exception as fault:
+            # The gang is searched again, where the error is reported if it persists.
+            extra = {"podgroup": str(entry.gang_key)}
+            try_twice(log.error, "the result for gang %s cannot be used", entry.gang_key, exc_info=fault, extra=extra)
+            self.errors.undo()
+            return None if self.queue.is_in_flight(entry.uid) else []
+        except BaseException:
+            self.errors.undo()
+            if self.queue.find(entry.uid) is entry:
+                self.queue.failed(entry)
+            raise
+        else:
+            self.background.counts.used += 1
+            if self.order.next_start == basis.next_start:
+                self.order.next_start = result.next_start
+            return attempts
+        finally:
+            try_twice(ended.close)
+
+    def _use(
+        self, entry: QueuedGang, request: PlacementRequest, result: SeatedGang | RejectedGang, basis: GangBasis
+    ) -> list[Attempt] | None:
+        """Commit or report a result; return None if it does not hold any more, with nothing assumed."""
+        if isinstance(result, RejectedGang):
+            holds, eviction = self.check.eviction(request, result, basis)
+            if not holds:
+                return None
+            failure = self.rejection.reserving.reserve(request, result.failure(basis.members), result.reservation)
+            ended = self.rejection.report(entry, request, failure, eviction)
+            self._count(entry, ended, entry.tried_at, self.clock.now())
+            return []
+        start = self.order.next_start
+        with self.queue.nominator.without(request.gang.waiting):
+            if refusal(self.cache, request) is not None:
+                return None
+            found = self.check.seat(request, result, basis)
+            needed = len(result.seats) if request.gang.is_tree else request.needed
+            if found is not None and self._permit(found, needed) is not Verdict.TAKEN:
+                self.assumed.undo()
+                found = None
+        self.order.next_start = start
+        if found is None:
+            return None
+        attempts = self.commit.commit(entry, request, found, Rejection(), result.message)
+        try_twice(self._report_scheduled, entry, len(attempts), entry.tried_at, self.clock.now())
         return attempts
 
     async def _run(self, entry: QueuedGang, gang: Gang, instance: FrameworkInstance) -> list[Attempt]:
@@ -140,6 +240,10 @@ class GangScheduler:
             with self.queue.nominator.without(gang.waiting):
                 found, rejection = await awaited(self.placing.place(request, policy, self.observer))
         searched = clock.now()
+        if found is not None and self.background.is_copy:
+            seats = tuple((attempt.info.uid, attempt.node_name) for attempt in found.placed)
+            message, start = scheduled_message(found, rejection), self.order.next_start
+            self.background.send(encode(SeatedGang(seats, found.where.name, message, start)))
         if found is None:
             if failure is None:
                 failure = of_rejection(request.instance, request.needed, rejection)
@@ -154,6 +258,9 @@ class GangScheduler:
 
     def _permit(self, found: Placement, needed: int) -> Verdict:
         """Run Permit for all assumed members, and accept the placement if the quorum passed or waits there."""
+        if self.background.is_copy:
+            # Permit runs where the members are bound.
+            return Verdict.TAKEN
         passed: list[Attempt] = []
         for attempt in found.placed:
             assert attempt.recorder is not None, "members are recorded"
@@ -187,20 +294,33 @@ class GangRejection:
     reserving: Reserving
     reservations: GangReservations
     failed: FailedGangs
-    report: CycleReport
+    cycles: CycleReport
     clock: Clock
+    background: BackgroundSearches
+    order: NodeOrder
 
     def reject(self, entry: QueuedGang, request: PlacementRequest, failure: GangFailure, rejection: Rejection) -> str:
         """Handle one gang, and return the result for the metrics."""
         gang, instance = request.gang, request.instance
         for attempt, reason in (each for tried in rejection.tries for each in tried.failed):
-            self.report.scheduling_ended(attempt, ERROR if reason.is_error else UNSCHEDULABLE)
+            self.cycles.scheduling_ended(attempt, ERROR if reason.is_error else UNSCHEDULABLE)
         eviction: GangEviction | None = None
+        reservation = ReservationSearch()
         if not failure.is_given_up:
             failure = self._post_filtered(request, failure, rejection)
             failure, eviction = self.preemption.plan(gang, instance, failure)
         if not failure.is_given_up:
-            failure = self.reserving.reserve(request, failure)
+            reservation = self.reserving.search(request, failure)
+        if self.background.is_copy:
+            self.background.send(encode(RejectedGang.of(failure, eviction, reservation, self.order.next_start)))
+        failure = self.reserving.reserve(request, failure, reservation)
+        return self.report(entry, request, failure, eviction)
+
+    def report(
+        self, entry: QueuedGang, request: PlacementRequest, failure: GangFailure, eviction: GangEviction | None
+    ) -> str:
+        """Report a rejected gang, requeue it and evict the victims; return the result for the metrics."""
+        gang, instance = request.gang, request.instance
         if gang.first_failure is None:
             gang.first_failure = self.clock.now()
         self.reservations.failed(gang)
@@ -239,7 +359,12 @@ class QuorumCommit:
     errors: InternalErrors
 
     def commit(
-        self, entry: QueuedGang, request: PlacementRequest, found: Placement, rejection: Rejection
+        self,
+        entry: QueuedGang,
+        request: PlacementRequest,
+        found: Placement,
+        rejection: Rejection,
+        message: str = "",
     ) -> list[Attempt]:
         """Hand over the members of one gang.
 
@@ -253,7 +378,7 @@ class QuorumCommit:
         for each in (*rejection.tries, found):
             for attempt, _ in each.failed:
                 self.report.scheduling_ended(attempt, UNSCHEDULABLE)
-        message = _scheduled_message(found, rejection)
+        message = message or scheduled_message(found, rejection)
         try:
             self._hand_over(entry, request, found.placed)
             queue.gang_changed(gang)
@@ -314,7 +439,8 @@ def _quorum(request: PlacementRequest, placed: Sequence[Attempt]) -> list[str]:
     return found
 
 
-def _scheduled_message(found: Placement, rejection: Rejection) -> str:
+def scheduled_message(found: Placement, rejection: Rejection) -> str:
+    """Return the message of the outcome of a gang that is scheduled; *rejection* is what failed before."""
     text = f"{len(found.placed)} members were placed together"
     if found.where.name:
         return f"{text} in {found.where.name}"

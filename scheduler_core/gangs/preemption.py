@@ -43,6 +43,7 @@ from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.snapshot.cluster_cache import ClusterCache
 from scheduler_core.snapshot.overlay import ColumnsOverlay
+from scheduler_core.snapshot.pod_info import PodInfo
 
 log = logging.getLogger(__name__)
 
@@ -112,6 +113,15 @@ def _sentence(plan: GangPlan) -> str:
 
 def _counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def eviction_of(
+    gang: Gang, instance: FrameworkInstance, victims: Sequence[PodInfo], node_names: Sequence[str]
+) -> GangEviction:
+    """Return the eviction of victims for a gang, whose members are nominated to some nodes."""
+    assert gang.group is not None
+    preemptor = _preemptor(gang, gang.group, instance)
+    return GangEviction(preemptor, tuple(victims), tuple(node_names), frozenset(gang.pods))
 
 
 def _preemptor(gang: Gang, group: PodGroup, instance: FrameworkInstance) -> Preemptor:
@@ -204,8 +214,7 @@ class GangPreemption:
         words = f"found a placement for podgroup, preempting {len(plan.victims)} victims"
         failure = replace(failure, preemption=words)
         node_names = tuple(dict.fromkeys(plan.nodes.values()))
-        preemptor = _preemptor(gang, gang.group, instance)
-        return failure, GangEviction(preemptor, plan.victims, node_names, frozenset(gang.pods))
+        return failure, eviction_of(gang, instance, plan.victims, node_names)
 
     def _preview(self, group: PodGroup, placing: PlacementRequest) -> GangPreview:
         if not self.is_enabled:

@@ -10,6 +10,9 @@ cycle: later pods get none of its capacity, and when a pod in the way ends, the 
 from __future__ import annotations
 
 from dataclasses import replace
+from enum import Enum
+
+from msgspec import Struct
 
 from scheduler_core.cycle.gang_constraints import ANYWHERE, Where
 from scheduler_core.errors import AttemptLimitError
@@ -17,9 +20,11 @@ from scheduler_core.gangs.failure_handler import GangFailure
 from scheduler_core.gangs.reservation_lifecycle import GangReservations
 from scheduler_core.placement.engine import Policy
 from scheduler_core.placement.requests import PlacementRequest
-from scheduler_core.placement.reservations import Plan, Reservation, assignment, find_plan, is_still_valid
+from scheduler_core.placement.reservations import Plan, Reservation, Slot, assignment, find_plan, is_still_valid
 from scheduler_core.placement.worlds import CycleWorld, SearchWorld, SeatedWorld, seated_in
+from scheduler_core.runtime.equivalence import filter_class
 from scheduler_core.snapshot.node_columns import NodeColumns
+from scheduler_core.snapshot.pod_info import NO_ROW
 
 _RESERVED = "capacity is reserved for it, {} {}, until the pods that run there have ended"
 _IN_TURN = "it waits for its turn: capacity that it needs is reserved for gang {}"
@@ -41,6 +46,60 @@ def reserved_world(
     return SeatedWorld(world, seats, _beyond(world.nodes, reservation)), seated_in(reservation.plan.domain)
 
 
+class ReservationStep(Enum):
+    """What a group cycle does about a reservation.
+
+    Attributes:
+        NONE: Nothing: it is too early, or the gang preempts.
+        STAYS: The gang has a reservation that is still good.
+        PLANNED: Capacity is reserved by a new plan, or there is none.
+        HOPELESS: There was no plan recently, and no node has changed since.
+    """
+
+    NONE = "none"
+    STAYS = "stays"
+    PLANNED = "planned"
+    HOPELESS = "hopeless"
+
+
+class ReservedNodes(Struct, frozen=True):
+    """A plan with UIDs of the members in place of pods; fields as in :class:`Plan`."""
+
+    slots: tuple[tuple[str, str], ...]
+    in_the_way: tuple[str, ...]
+    weight: int
+    domain: str
+
+    @classmethod
+    def of(cls, plan: Plan) -> ReservedNodes:
+        """Return the nodes of a plan."""
+        slots = tuple((slot.info.uid, slot.node_name) for slot in plan.slots)
+        return cls(slots, tuple(sorted(plan.in_the_way)), plan.weight, plan.domain)
+
+    def plan(self, nodes: NodeColumns, request: PlacementRequest) -> Plan | None:
+        """Return the plan; None if a node or a member is gone."""
+        infos = {queued.uid: queued.info for queued in request.members}
+        if any(uid not in infos or nodes.row_of(node_name) == NO_ROW for uid, node_name in self.slots):
+            return None
+        slots = tuple(
+            Slot(infos[uid], filter_class(request.instance, infos[uid]), node_name) for uid, node_name in self.slots
+        )
+        return Plan(slots, frozenset(self.in_the_way), self.weight, self.domain)
+
+
+class ReservationSearch(Struct, frozen=True):
+    """Result of the search for capacity to reserve.
+
+    Attributes:
+        nodes: The plan of the step PLANNED; None for no plan.
+        given_up: The limit of steps at which the search ended; "" for none.
+    """
+
+    step: ReservationStep = ReservationStep.NONE
+    nodes: ReservedNodes | None = None
+    given_up: str = ""
+
+
 class Reserving:
     """Reserves capacity for gangs."""
 
@@ -49,30 +108,45 @@ class Reserving:
         self._nodes = search.nodes
         self._reservations = reservations
 
-    def reserve(self, request: PlacementRequest, failure: GangFailure) -> GangFailure:
-        """Reserve capacity for a gang that has failed for too long, or check its reservation.
+    def search(self, request: PlacementRequest, failure: GangFailure) -> ReservationSearch:
+        """Search capacity for a gang that has failed for too long, or check its reservation."""
+        gang = request.gang
+        if not self._reservations.is_due(gang) or failure.is_error or failure.victims:
+            # A gang that preempts has nominated nodes already.
+            return ReservationSearch()
+        try:
+            held = self._reservations.of(gang.key)
+            if held is not None:
+                held.priority = gang.priority
+                if self._is_still_good(request, held):
+                    return ReservationSearch(ReservationStep.STAYS)
+            if self._reservations.is_hopeless(gang):
+                return ReservationSearch(ReservationStep.HOPELESS)
+            plan = self._plan(request)
+        except AttemptLimitError as limit:
+            return ReservationSearch(ReservationStep.PLANNED, given_up=str(limit))
+        return ReservationSearch(ReservationStep.PLANNED, None if plan is None else ReservedNodes.of(plan))
+
+    def reserve(self, request: PlacementRequest, failure: GangFailure, found: ReservationSearch) -> GangFailure:
+        """Reserve what was found.
 
         Returns:
             The failure, whose message also reports the reservation, or that the search for it was given up.
         """
-        try:
-            return self._reserve(request, failure)
-        except AttemptLimitError as limit:
-            return _with(failure, f"the search for nodes to reserve was {limit}")
-
-    def _reserve(self, request: PlacementRequest, failure: GangFailure) -> GangFailure:
         gang = request.gang
-        if not self._reservations.is_due(gang) or failure.is_error or failure.victims:
-            # A gang that preempts has nominated nodes already.
+        if found.step is ReservationStep.NONE:
             return failure
-        held = self._reservations.of(gang.key)
-        if held is not None:
-            held.priority = gang.priority
-            if self._is_still_good(request, held):
-                return _with(failure, _reserved(held.plan))
-        if self._reservations.is_hopeless(gang):
+        if found.given_up:
+            return _with(failure, f"the search for nodes to reserve was {found.given_up}")
+        if found.step is ReservationStep.STAYS:
+            held = self._reservations.of(gang.key)
+            return failure if held is None else _with(failure, _reserved(held.plan))
+        if found.step is ReservationStep.HOPELESS:
             return _with(failure, _HOPELESS)
-        plan = self._plan(request)
+        plan = None if found.nodes is None else found.nodes.plan(self._nodes, request)
+        if found.nodes is not None and plan is None:
+            # A node or a member was deleted during the search; the next cycle of the gang searches again.
+            return failure
         if plan is not None:
             self._reservations.begin(gang, plan)
             return _with(failure, _reserved(plan))

@@ -320,6 +320,10 @@ class SchedulingQueue:
         """Wait until :meth:`pop` may return a pod."""
         await self._ready.wait()
 
+    def wake(self) -> None:
+        """Let :meth:`wait` return, because there is work besides the pods of the queue."""
+        self._ready.set()
+
     def is_in_flight(self, uid: str) -> bool:
         pod = self.find(uid)
         return pod is not None and pod.place is _IN_FLIGHT

@@ -155,11 +155,21 @@ class SliceOver(_Entry, frozen=True, tag=18):
     """A slice of a cycle is over: other tasks run before the cycle continues, which is a step."""
 
 
+class SearchMoved(_Entry, frozen=True, tag=19):
+    """A search is not continued here: another process makes it, or the attempt starts again later."""
+
+
+class SearchEnded(_Entry, frozen=True, tag=20):
+    """A search in another process ended, with an encoded result; None for none."""
+
+    result: bytes | None
+
+
 Decision = Placed | Rejected | Evicted | Wrote
 DECISIONS = (Placed, Rejected, Evicted, Wrote)
 Entry = (
     Fed | Step | TimerFired | Answered | Deleted | Readings | Building | Activating | Withdrawing | Begun | Ended
-    | Placed | Rejected | Evicted | Wrote | Suspended | Resumed | SliceOver
+    | Placed | Rejected | Evicted | Wrote | Suspended | Resumed | SliceOver | SearchMoved | SearchEnded
 )  # fmt: skip
 
 

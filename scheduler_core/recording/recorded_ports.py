@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 from scheduler_core.config.profile_config import Extender
 from scheduler_core.cycle.failure_handler import FAILED_SCHEDULING
@@ -16,6 +16,7 @@ from scheduler_core.ports import (
     ExtenderClient,
     PodDeletion,
     PodStatusPatch,
+    SearchProcesses,
     StorageWriter,
 )
 from scheduler_core.recording import record_entries as entries
@@ -173,6 +174,27 @@ class RecordedPort:
 
 def _written(record: Record, method: str, args: tuple[Any, ...]) -> entries.Wrote:
     return entries.Wrote(method, tuple(map(record.objects.content, args)))
+
+
+class RecordedProcesses:
+    """Copies of this process whose results are recorded; implements :class:`scheduler_core.ports.SearchProcesses`.
+
+    Without processes it replays: no copy is made, and the results are those of the record.
+    """
+
+    def __init__(self, processes: SearchProcesses | None, record: Record) -> None:
+        self._processes = processes
+        self._record = record
+
+    def fork(self, done: Callable[[bytes | None], None]) -> Callable[[bytes | None], NoReturn] | None:
+        """Start a copy of this process."""
+        done = self._record.search_ended(done)
+        return None if self._processes is None else self._processes.fork(done)
+
+    def stop(self) -> None:
+        """End the copy."""
+        if self._processes is not None:
+            self._processes.stop()
 
 
 def recorded_extenders(

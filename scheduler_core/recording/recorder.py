@@ -288,6 +288,23 @@ class Recorder(Journal):
         self.write(entries.SliceOver())
         await self.paused(work)
 
+    def moved(self) -> None:
+        """Record that a search is not continued in this process."""
+        self.write(entries.SearchMoved())
+
+    def cut(self) -> None:
+        """Drop what is buffered, and write nothing more to the file of another process."""
+        self._sink = None
+
+    def search_ended(self, done: Callable[[bytes | None], None]) -> Callable[[bytes | None], None]:
+        """Return a callback that records the result of a search in another process."""
+
+        def ended(result: bytes | None) -> None:
+            self.write(entries.SearchEnded(result))
+            self.inside(done, result)
+
+        return ended
+
     def suspending(self) -> None:
         self.write(entries.Suspended())
 

@@ -60,6 +60,7 @@ class RecordedInput(Journal):
         on_decision: Called with each decision that is equal or changed; returns whether the replay ends there.
         move: Moves a placed pod to the recorded node; returns whether it could be moved.
         timers, deletions: Callbacks by the number of the timer, and by the call.
+        on_search_ended: Callback of the search that another process made; None for no search.
     """
 
     objects: ObjectTypes
@@ -77,6 +78,7 @@ class RecordedInput(Journal):
         self.move: Callable[[Attempt, str], bool] = lambda *_: False
         self.timers: dict[int, Callable[[], None]] = {}
         self.deletions: dict[str, Callable[[Exception | None], None]] = {}
+        self.on_search_ended: Callable[[bytes | None], None] | None = None
         self._entries: Iterator[entries.Entry] = iter(record)
         self._waiters: dict[int | str, asyncio.Future[None]] = {}
         self._seconds: deque[float] = deque()
@@ -118,7 +120,9 @@ class RecordedInput(Journal):
                 waiter = self._waiters.get(number)
                 if waiter is not None and not waiter.done():
                     waiter.set_result(None)
-            case entries.Placed() | entries.Rejected() | entries.Evicted() | entries.Wrote() | entries.SliceOver():
+            case entries.Placed() | entries.Rejected() | entries.Evicted() | entries.Wrote():
+                pass
+            case entries.SliceOver() | entries.SearchMoved():
                 pass
             case _:
                 self.on_input()
@@ -236,6 +240,19 @@ class RecordedInput(Journal):
     def is_slice_over(self) -> bool:
         """Return whether the recorded cycle was interrupted after the readings that were taken."""
         return isinstance(self.head, entries.SliceOver) and not any(self._readings)
+
+    def may_move(self) -> bool:
+        """Return whether the recorded search was not continued after the readings that were taken."""
+        return isinstance(self.head, entries.SearchMoved) and not any(self._readings)
+
+    def moved(self) -> None:
+        """Consume the entry of the moved search."""
+        self.take()
+
+    def search_ended(self, done: Callable[[bytes | None], None]) -> Callable[[bytes | None], None]:
+        """Store the callback of a search until its result is the next entry."""
+        self.on_search_ended = done
+        return done
 
     async def between_slices(self, work: Coroutine[Any, Any, None]) -> None:
         """Let recorded input take effect until the recorded step of the task."""

@@ -300,6 +300,11 @@ class Settings(ServingSettings):
         description="Time an unschedulable PodGroup with queueing Strict waits before capacity is reserved for it; "
         "seconds, or a duration such as 5m.",
     )
+    search_in_background: bool = Field(
+        default=True,
+        description="Continue long searches in a copy of the process, which takes memory and CPU time of its own, "
+        "while other pods are scheduled. Otherwise other pods wait for the end of each search.",
+    )
     foreign_gangs: ForeignGangs = Field(
         default="Warn",
         description="Handling of pods that name a gang of another scheduler, such as Volcano, and no PodGroup: Ignore, "

@@ -1,0 +1,245 @@
+"""Copies of this process, made by ``fork``, in which long searches continue.
+
+A copy has no event loop and no other threads. It shares sockets and files with this process, and must not use them: it
+computes, writes its result to a pipe, and ends by ``_exit``, so that nothing is flushed, closed or reported twice.
+
+Memory is shared until either process writes to it. Reference counts are writes, so a copy that runs for seconds takes a
+large part of the memory that this process takes. No copy is made if the control group has too little room for that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import gc
+import logging
+import os
+import signal
+import struct
+import time
+import warnings
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import NoReturn
+
+from scheduler_core.ports import Clock
+
+log = logging.getLogger(__name__)
+
+LONGEST_SECONDS = 120.0
+"""Time after which a copy is ended: a search has a limit of steps, which takes less even at the lowest priority."""
+_NICENESS = 10
+_LENGTH = struct.Struct("<Q")
+_CHUNK = 1 << 20
+_CONTROL_GROUP = Path("/sys/fs/cgroup")
+_NO_LIMIT = "max"
+
+Done = Callable[[bytes | None], None]
+Send = Callable[[bytes | None], NoReturn]
+
+
+def fork(longest_seconds: float = LONGEST_SECONDS, niceness: int = _NICENESS) -> tuple[int, int, Send | None]:
+    """Start a copy of this process.
+
+    Args:
+        longest_seconds: CPU time after which the kernel ends the copy, which could have survived this process.
+        niceness: How much less than this process the copy gets of the CPU if both want it.
+
+    Returns:
+        In this process the copy's process ID and the end of a pipe to read from; in the copy a function that writes a
+        result to the pipe and ends the process.
+
+    Raises:
+        OSError: No process or pipe can be created.
+    """
+    if not has_memory():
+        raise OSError(errno.ENOMEM, "the memory limit of the container leaves no room for a copy of the process")
+    reader, writer = os.pipe()
+    parent = os.getpid()
+    try:
+        with warnings.catch_warnings():
+            # Python 3.12 warns of other threads, whose locks a copy could wait for: it takes no locks but its own.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            pid = os.fork()
+    except OSError:
+        os.close(reader)
+        os.close(writer)
+        raise
+    if pid:
+        os.close(writer)
+        return pid, reader, None
+    try:
+        _become_copy(parent, longest_seconds, niceness)
+    except BaseException:  # noqa: BLE001 - nothing but _exit may end a copy
+        os._exit(1)
+    return 0, reader, partial(_send, writer)
+
+
+def has_memory(group: Path = _CONTROL_GROUP) -> bool:
+    """Return whether the memory limit of a control group, if any, has room for a copy of this process."""
+    try:
+        limit = (group / "memory.max").read_text().strip()
+        if limit == _NO_LIMIT:
+            return True
+        used = int((group / "memory.current").read_text())
+        own = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        return used + own <= int(limit)
+    except (OSError, ValueError):
+        # The limit cannot be read: version 1 of control groups, or another system.
+        return True
+
+
+def _become_copy(parent: int, longest_seconds: float, niceness: int) -> None:
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_PROF, longest_seconds)
+    if os.getppid() != parent:
+        os._exit(1)
+    gc.disable()
+    logging.disable(logging.CRITICAL)
+    with contextlib.suppress(OSError):
+        os.nice(niceness)
+        # If memory gets scarce all the same, the copy is killed first.
+        Path("/proc/self/oom_score_adj").write_text("1000")
+
+
+def _send(writer: int, result: bytes | None) -> NoReturn:
+    status = 1
+    try:
+        if result is not None:
+            left = memoryview(_LENGTH.pack(len(result)) + result)
+            while left:
+                left = left[os.write(writer, left) :]
+            status = 0
+    finally:
+        os._exit(status)
+
+
+def _result(received: bytes | bytearray) -> bytes | None:
+    """Return the result; None if the copy ended before it was written."""
+    if len(received) < _LENGTH.size:
+        return None
+    (length,) = _LENGTH.unpack_from(received)
+    return bytes(received[_LENGTH.size :]) if len(received) == _LENGTH.size + length else None
+
+
+def _reap(pid: int) -> None:
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, 0)
+
+
+def _kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+class ForkedSearches:
+    """Copies of this process, one at a time; implements :class:`scheduler_core.ports.SearchProcesses`.
+
+    Attributes:
+        longest_seconds: Time after which a copy is ended without a result.
+        longest_fork_seconds: The longest time that a fork has taken, during which the event loop did not run.
+    """
+
+    def __init__(self, longest_seconds: float = LONGEST_SECONDS) -> None:
+        self.longest_seconds = longest_seconds
+        self.longest_fork_seconds = 0.0
+        self._pid = self._reader = -1
+        self._received = bytearray()
+        self._done: Done = lambda _: None
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def pid(self) -> int:
+        """Process ID of the copy; -1 for none."""
+        return self._pid
+
+    def fork(self, done: Done) -> Send | None:
+        """Start a copy of this process; see the protocol."""
+        began = time.perf_counter()
+        pid, reader, send = fork(self.longest_seconds)
+        if send is not None:
+            return send
+        self.longest_fork_seconds = max(self.longest_fork_seconds, time.perf_counter() - began)
+        loop = asyncio.get_running_loop()
+        os.set_blocking(reader, False)
+        self._pid, self._reader, self._done = pid, reader, done
+        self._received.clear()
+        loop.add_reader(reader, self._read)
+        self._timer = loop.call_later(self.longest_seconds, partial(_kill, pid))
+        return None
+
+    def stop(self) -> None:
+        """End the copy, whose result is dropped."""
+        pid = self._pid
+        if pid != -1:
+            _kill(pid)
+            self._forget()
+            _reap(pid)
+
+    def _read(self) -> None:
+        try:
+            received = os.read(self._reader, _CHUNK)
+        except BlockingIOError:
+            return
+        self._received += received
+        if received:
+            return
+        pid, done, result = self._pid, self._done, _result(self._received)
+        self._forget()
+        # It has closed the pipe by its end, after its memory was released.
+        _reap(pid)
+        if result is None:
+            log.warning("a process that made a long search ended without a result; the search is made again")
+        done(result)
+
+    def _forget(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._reader)
+        os.close(self._reader)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer, self._pid, self._reader, self._done = None, -1, -1, lambda _: None
+
+
+class AwaitedSearches:
+    """Copies whose end is awaited at once, for simulations: the result is delivered after a given virtual time.
+
+    Attributes:
+        seconds: Virtual duration of a search.
+        count: Number of copies.
+        kills: Called for each copy with its number; whether it is killed before its end.
+    """
+
+    def __init__(self, clock: Clock, seconds: float, kills: Callable[[int], bool] = lambda _: False) -> None:
+        self.seconds = seconds
+        self.count = 0
+        self.kills = kills
+        self._clock = clock
+        self._is_stopped = False
+
+    def fork(self, done: Done) -> Send | None:
+        """Start a copy of this process, and await its result."""
+        is_killed = self.kills(self.count)
+        pid, reader, send = fork(niceness=0)
+        if send is not None:
+            if is_killed:
+                os._exit(1)
+            return send
+        self.count += 1
+        with os.fdopen(reader, "rb") as pipe:
+            received = pipe.read()
+        _reap(pid)
+        self._clock.call_later(self.seconds, partial(self._deliver, done, _result(received)))
+        return None
+
+    def stop(self) -> None:
+        """Drop the results that are not delivered."""
+        self._is_stopped = True
+
+    def _deliver(self, done: Done, result: bytes | None) -> None:
+        if not self._is_stopped:
+            done(result)

@@ -1,0 +1,223 @@
+"""Law: a search that continues in a copy of the process decides as one that is not interrupted."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+from bayplan.process.search_processes import AwaitedSearches
+
+from scheduler_core.cycle.journal import Journal
+from scheduler_core.in_tree import default_plugins
+from scheduler_core.model.pod_group import GroupKey, GroupSource, GroupTopology, PodGroup
+from scheduler_core.scheduler import SchedulerOptions, SchedulerPorts
+from scheduler_core.step_counter import NO_LIMIT
+from tests.support.builders import node, pod
+from tests.support.cluster_state import cluster_state
+from tests.support.gang_preemption import running_pod
+from tests.support.gangs import add_groups, composite_group, group, leaf_group, member
+from tests.support.scheduling import Rig, rig
+from tests.support.virtual_clock import VirtualClock
+
+SLICE = 60
+GANG = "high"
+
+
+class Slices(Journal):
+    """Journal that sets the steps of a slice."""
+
+    def __init__(self, slice_steps: int) -> None:
+        self.slice_steps = slice_steps
+
+
+@dataclass
+class Run:
+    """A scheduler, and the copies that its searches make; None for none."""
+
+    made: Rig
+    processes: AwaitedSearches | None
+
+    @classmethod
+    def begun(cls, *, in_background: bool, kills: Callable[[int], bool] = lambda _: False) -> Run:
+        """Return a scheduler whose searches are not interrupted, or continue in copies after a few steps."""
+        clock = VirtualClock()
+        processes = AwaitedSearches(clock, 1.0, kills) if in_background else None
+        ports = SchedulerPorts(journal=Slices(SLICE if in_background else NO_LIMIT), processes=processes)
+        options = SchedulerOptions(gang_reservation_seconds=0.0, attempt_steps=NO_LIMIT >> 20)
+        made = rig(defaults=default_plugins(), options=options, ports=ports, clock=clock)
+        for source in GroupSource:
+            made.scheduler.group_feed.serve(source)
+        return cls(made, processes)
+
+    async def settle(self, meanwhile: Callable[[], None] = lambda: None) -> None:
+        """Schedule until nothing is left to do."""
+        made, is_first = self.made, True
+        async with made.running():
+            for _ in range(400):
+                for _ in range(10):
+                    await asyncio.sleep(0)
+                if made.queue.readings.is_idle and not made.scheduler.binding_count:
+                    return
+                if self.processes is not None and self.processes.count and is_first:
+                    meanwhile()
+                    is_first = False
+                if made.queue.readings.in_flight_count and not made.context.suspension.is_on:
+                    made.clock.advance(1.0)
+        raise AssertionError("the scheduler does not come to rest")
+
+    @property
+    def decisions(self) -> object:
+        """What was decided: binds, conditions, nominations, evictions, and outcomes of gangs."""
+        made, writer = self.made, self.made.writer
+        patches = [
+            (each.name, each.nominated_node_name, each.condition and each.condition.message) for each in writer.patches
+        ]
+        outcomes = sorted((str(gang.key), str(gang.outcome), gang.reservation) for gang in made.queue.gangs.units())
+        deletions = [each.name for each in writer.deletions]
+        return made.bound, patches, deletions, outcomes, cluster_state(made.context)
+
+
+def _nodes(made: Rig, draw: random.Random, count: int = 30) -> None:
+    for number in range(count):
+        labels = {"zone": f"z{number % 5}", "kubernetes.io/hostname": f"n{number}"}
+        made.add(node(f"n{number}", labels=labels, allocatable={"cpu": "8", "pods": "110"}))
+        for each in range(draw.choice((0, 4, 8, 8))):
+            made.add(running_pod(f"v{number}-{each}", f"n{number}", priority=draw.choice((0, 0, 1, 20))))
+
+
+def _topology(draw: random.Random) -> GroupTopology | None:
+    if draw.random() < 0.5:
+        return None
+    return GroupTopology(draw.choice(("zone", "kubernetes.io/hostname")), is_required=draw.random() < 0.5)
+
+
+def _gang(made: Rig, draw: random.Random) -> None:
+    count = draw.randint(5, 40)
+    quorum = count if draw.random() < 0.6 else draw.randint(1, count)
+    add_groups(made, group(GANG, quorum, priority=9, topology=_topology(draw)))
+    for number in range(count):
+        cpu = draw.choice(("500m", f"{501 + number}m", "2"))
+        selector = {"gpu": "yes"} if draw.random() < 0.02 else {}
+        made.add(member(f"m{number}", GANG, priority=9, requests={"cpu": cpu}, node_selector=selector))
+
+
+def _native(made: Rig, draw: random.Random) -> None:
+    count = draw.randint(5, 40)
+    key = GroupKey(GroupSource.NATIVE, "default", GANG)
+    add_groups(made, PodGroup(key, "uid", count, priority=9, is_uniform=True))
+    for number in range(count):
+        cpu = draw.choice(("500m", f"{501 + number}m", "2"))
+        made.add(pod(f"m{number}", group=GANG, priority=9, requests={"cpu": cpu}))
+
+
+def _tree(made: Rig, draw: random.Random) -> None:
+    leaves = draw.randint(2, 12)
+    add_groups(made, composite_group("root", draw.randint(1, leaves), priority=9))
+    add_groups(made, *(leaf_group(f"leaf{each}", "root", draw.randint(1, 3)) for each in range(leaves)))
+    for number in range(leaves * 3):
+        cpu = draw.choice(("500m", f"{501 + number}m", "2"))
+        made.add(pod(f"m{number}", group=f"leaf{number % leaves}", priority=9, requests={"cpu": cpu}))
+
+
+KINDS = {"gang": _gang, "native": _native, "tree": _tree}
+
+
+def _filled(run: Run, kind: str, seed: int) -> Run:
+    draw = random.Random(f"{kind}/{seed}")
+    _nodes(run.made, draw)
+    KINDS[kind](run.made, draw)
+    return run
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_decisions_are_those_of_a_search_that_is_not_interrupted(kind: str) -> None:
+    """Gangs with and without room are placed, preempt, or are reported, as without a copy."""
+    moved = 0
+    for seed in range(12):
+        plain, background = (_filled(Run.begun(in_background=each), kind, seed) for each in (False, True))
+        await plain.settle()
+        await background.settle()
+        assert background.decisions == plain.decisions, seed
+        counts = background.made.context.background.counts
+        assert counts.outdated == counts.lost == counts.refused == 0
+        assert background.processes is not None
+        assert counts.used == counts.started, seed
+        moved += counts.used
+    assert moved > 8
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_copy_that_dies_changes_no_decision(kind: str) -> None:
+    """If every copy is killed, the attempt runs with the state frozen."""
+    for seed in range(4):
+        plain = _filled(Run.begun(in_background=False), kind, seed)
+        killed = _filled(Run.begun(in_background=True, kills=lambda _: True), kind, seed)
+        await plain.settle()
+        await killed.settle()
+        assert killed.decisions == plain.decisions, seed
+        counts = killed.made.context.background.counts
+        assert (counts.used, counts.lost) == (0, counts.started)
+
+
+async def test_pods_are_decided_during_a_search() -> None:
+    """While the copy searches for a gang, a pod is bound that the gang does not need to wait for."""
+    run = _filled(Run.begun(in_background=True), "gang", 1)
+    bound: list[bool] = []
+
+    def meanwhile() -> None:
+        run.made.add(node("spare", labels={"spare": "yes"}), pod("other", node_selector={"spare": "yes"}))
+
+    async with run.made.running():
+        await run.made.until(lambda: run.processes is not None and run.processes.count > 0)
+        meanwhile()
+        await run.made.until(lambda: "other" in run.made.bound)
+        bound.append(run.made.queue.readings.in_flight_count > 0)
+    assert bound == [True]
+    assert not run.made.context.suspension.is_on
+
+
+def _changes(made: Rig, draw: random.Random) -> None:
+    """Change what the search of a copy has read."""
+    for _ in range(draw.randint(1, 4)):
+        number = draw.randrange(30)
+        match draw.randrange(5):
+            case 0:
+                row = made.context.cache.columns.row_of(f"n{number}")
+                gone = made.context.cache.columns.nodes[row]
+                if row >= 0 and gone is not None:
+                    made.scheduler.feed.node_deleted(gone)
+            case 1:
+                row = made.context.cache.columns.row_of(f"n{number}")
+                for info in list(made.context.cache.columns.pods[row].values())[:1]:
+                    made.scheduler.feed.pod_deleted(info.pod)
+            case 2:
+                made.add(pod(f"other{draw.random()}", requests={"cpu": "3"}, priority=30))
+            case 3:
+                waiting = [queued for _, queued in made.queue.readings.places() if queued.info.pod.metadata.name != ""]
+                made.scheduler.feed.pod_deleted(draw.choice(waiting).info.pod)
+            case 4:
+                name = f"late{draw.random()}"
+                made.add(member(name, GANG, priority=9, requests={"cpu": "1"}))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_results_that_do_not_hold_are_not_used(kind: str) -> None:
+    """If nodes, pods and members change meanwhile, nothing stays assumed, no node is overcommitted, no pod is lost."""
+    outdated = used = 0
+    for seed in range(15):
+        run, draw = _filled(Run.begun(in_background=True), kind, seed), random.Random(f"changes/{kind}/{seed}")
+        await run.settle(lambda run=run, draw=draw: _changes(run.made, draw))
+        made, nodes = run.made, run.made.context.cache.columns
+        assert (nodes.requested <= nodes.allocatable)[:, nodes.alive].all(), seed
+        bound = list(made.bound)
+        assert len(bound) == len({binding.name for binding in made.writer.bindings}), seed
+        gangs = [gang for gang in made.queue.gangs.units() if gang.group is not None and gang.waiting]
+        assert not any(gang.placed and len(gang.placed) < gang.group.min_member for gang in gangs if gang.group), seed
+        assert cluster_state(made.context)["assumed"] == len(bound), seed
+        counts = made.context.background.counts
+        outdated, used = outdated + counts.outdated, used + counts.used
+    assert outdated
+    assert used
