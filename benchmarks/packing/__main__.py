@@ -96,7 +96,7 @@ def arguments_of(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--profiles", default=",".join(PROFILES), help="Profiles with commas: " + ", ".join(PROFILES))
     parser.add_argument("--draws", type=int, default=5, help="Number of samples of arrivals; results are their means.")
     parser.add_argument("--first", type=int, default=0, help="Seed of the first sample.")
-    parser.add_argument("--load", type=float, default=100.0, help="GPUs that arriving pods request, % of all GPUs.")
+    parser.add_argument("--load", type=float, default=100.0, help="GPUs that arriving pods request, %% of all GPUs.")
     parser.add_argument("--arrivals", choices=(_DRAWN, _IN_ORDER), default=_DRAWN, help="Order of the arrivals.")
     add_output(parser, "")
     arguments = parser.parse_args(argv)

@@ -13,7 +13,8 @@ from msgspec import Struct
 from pydantic import Field, TypeAdapter, ValidationError
 from pydantic.config import JsonDict
 
-from bayplan.resources.resource_model import StatusModel, Timestamp
+from bayplan.resources.resource_model import StatusModel, Timestamp, count, text
+from scheduler_core.config.config_model import INT64_MAX
 from scheduler_core.errors import Problem
 
 ConditionStatus = Literal["True", "False", "Unknown"]
@@ -36,14 +37,10 @@ class Condition(StatusModel):
         description="Reason as one word, such as InvalidSpec.",
         json_schema_extra={"maxLength": 1024, "minLength": 1, "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"},
     )
-    message: str = Field(
-        default="",
-        description="Explanation for people, and what to do.",
-        json_schema_extra={"maxLength": MAX_MESSAGE_LENGTH},
-    )
+    message: str = text("Explanation for people, and what to do.", MAX_MESSAGE_LENGTH, default="")
     last_transition_time: Timestamp = Field(description="Time of the last change of the status.")
-    observed_generation: int = Field(
-        default=0, ge=0, le=2**63 - 1, description="The metadata.generation that the condition was computed for."
+    observed_generation: int = count(
+        "The metadata.generation that the condition was computed for.", default=0, limit=INT64_MAX
     )
 
 
@@ -134,8 +131,8 @@ def problems_message(problems: Iterable[Problem]) -> str:
     if len(texts) == 1:
         return cut_text(texts[0], _MAX_PROBLEMS_LENGTH)
     message = f"{len(texts)} problems:"
-    for number, text in enumerate(texts, start=1):
-        longer = f"{message} ({number}) {cut_text(text, _MAX_PROBLEM_LENGTH)}"
+    for number, line in enumerate(texts, start=1):
+        longer = f"{message} ({number}) {cut_text(line, _MAX_PROBLEM_LENGTH)}"
         if len(longer) > _MAX_PROBLEMS_LENGTH:
             return f"{message} and {len(texts) - number + 1} more"
         message = longer
@@ -148,4 +145,7 @@ def cut_text(text: str, limit: int) -> str:
 
 
 CONDITIONS_SCHEMA: JsonDict = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"], "maxItems": 16}
-"""Schema keywords of a status field that holds conditions."""
+
+
+def conditions_field(description: str) -> Any:
+    return Field(default=(), description=description, json_schema_extra=dict(CONDITIONS_SCHEMA))

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from bayplan.resources.conditions import CONDITIONS_SCHEMA, Condition
+from bayplan.resources.conditions import Condition, conditions_field
 from bayplan.resources.crd_rules import ARGS_SCHEMA
 from bayplan.resources.resource_model import (
     MAX_NAME_LENGTH,
@@ -16,19 +16,18 @@ from bayplan.resources.resource_model import (
     PrinterColumn,
     ResourceDefinition,
     StatusModel,
+    condition_column,
+    count,
+    text,
 )
 from scheduler_core.config import plugin_set_types as plugins_config
-from scheduler_core.config.config_model import INT32_MAX, INT64_MAX, ConfigModel
+from scheduler_core.config.config_model import INT64_MAX, ConfigModel
 
 
 class PluginConfigSpec(ConfigModel):
     """The plugin and its args."""
 
-    plugin: str = Field(
-        min_length=1,
-        description="Name of the plugin that these args configure, such as NodeResourcesFit.",
-        json_schema_extra={"maxLength": MAX_NAME_LENGTH},
-    )
+    plugin: str = text("Name of the plugin that these args configure, such as NodeResourcesFit.", min_length=1)
     args: dict[str, Any] = Field(
         default_factory=dict,
         description="Args of the plugin, such as `scoringStrategy: {type: MostAllocated}` for NodeResourcesFit. For "
@@ -41,17 +40,13 @@ class PluginConfigSpec(ConfigModel):
 class PluginConfigStatus(StatusModel):
     """Validity and references; written by the operator."""
 
-    observed_generation: int = Field(
-        default=0, ge=0, le=INT64_MAX, description="The metadata.generation that this status was computed for."
+    observed_generation: int = count(
+        "The metadata.generation that this status was computed for.", default=0, limit=INT64_MAX
     )
-    conditions: tuple[Condition, ...] = Field(
-        default=(),
-        description="Valid: whether the plugin exists and accepts these args, with every problem and its field path.",
-        json_schema_extra=dict(CONDITIONS_SCHEMA),
+    conditions: tuple[Condition, ...] = conditions_field(
+        "Valid: whether the plugin exists and accepts these args, with every problem and its field path."
     )
-    reference_count: int = Field(
-        default=0, ge=0, le=INT32_MAX, description="Number of SchedulerProfiles that refer to it."
-    )
+    reference_count: int = count("Number of SchedulerProfiles that refer to it.", default=0)
     referenced_by: tuple[str, ...] = Field(
         default=(),
         description="Names of the SchedulerProfiles that refer to this object, the first 256 by name.",
@@ -76,18 +71,10 @@ class PluginConfig(CustomResource):
         "reported in the condition Valid.",
         columns=(
             PrinterColumn("Plugin", "string", ".spec.plugin", "Plugin that the args configure."),
-            PrinterColumn(
-                "Valid", "string", '.status.conditions[?(@.type=="Valid")].status', "Whether the args are valid."
-            ),
+            condition_column("Valid", "Valid", "Whether the args are valid."),
             PrinterColumn("Used", "integer", ".status.referenceCount", "Number of profiles that use it."),
             PrinterColumn("Used By", "string", ".status.referencedBy", "Profiles that use it.", wide=True),
-            PrinterColumn(
-                "Message",
-                "string",
-                '.status.conditions[?(@.type=="Valid")].message',
-                "Problems of the args.",
-                wide=True,
-            ),
+            condition_column("Message", "Valid", "Problems of the args.", "message", wide=True),
         ),
     )
 

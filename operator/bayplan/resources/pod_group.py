@@ -6,11 +6,11 @@ applies from the next one; running members are not moved.
 
 import re
 from collections.abc import Iterator
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, WithJsonSchema
 
-from bayplan.resources.conditions import CONDITIONS_SCHEMA, Condition
+from bayplan.resources.conditions import Condition, conditions_field
 from bayplan.resources.crd_rules import DNS_NAME_PATTERN, is_label_key, matches
 from bayplan.resources.resource_model import (
     MAX_NAME_LENGTH,
@@ -20,6 +20,10 @@ from bayplan.resources.resource_model import (
     ResourceDefinition,
     StatusModel,
     Timestamp,
+    condition_column,
+    count,
+    entries,
+    text,
 )
 from scheduler_core.config.config_model import INT32_MAX, INT64_MAX, ConfigModel, RuleProblem
 from scheduler_core.config.validation import qualified_name_problems
@@ -205,39 +209,31 @@ def _is_amount(amount: str | int) -> bool:
 class PodReference(StatusModel):
     """A pod, by its name."""
 
-    namespace: str = Field(description="The pod's namespace.", json_schema_extra={"maxLength": 63})
-    name: str = Field(description="The pod's name.", json_schema_extra={"maxLength": MAX_NAME_LENGTH})
+    namespace: str = text("The pod's namespace.", 63)
+    name: str = text("The pod's name.")
 
 
 class GroupRunStatus(StatusModel):
     """What the present run of a group has completed."""
 
-    controllers: tuple[Annotated[str, Field(max_length=_MAX_CONTROLLER_LENGTH)], ...] = Field(
-        default=(),
-        description="Controllers whose pods belong to the run, as kind, API group and UID, the first 100; none stands "
+    controllers: tuple[Annotated[str, Field(max_length=_MAX_CONTROLLER_LENGTH)], ...] = entries(
+        "Controllers whose pods belong to the run, as kind, API group and UID, the first 100; none stands "
         "for pods without a controller.",
-        json_schema_extra={"maxItems": MAX_RUN_CONTROLLERS, "x-kubernetes-list-type": "atomic"},
+        MAX_RUN_CONTROLLERS,
     )
-    succeeded: int = Field(
-        default=0,
-        ge=0,
-        le=INT32_MAX,
-        description="Members of the run that succeeded, whether or not their pods exist; they count for minMember.",
+    succeeded: int = count(
+        "Members of the run that succeeded, whether or not their pods exist; they count for minMember.", default=0
     )
     since: Timestamp | None = Field(
         default=None, description="Creation time of the newest ended pod of earlier runs, which do not count."
     )
 
 
-def _count(description: str) -> Any:
-    return Field(default=0, ge=0, le=INT32_MAX, description=description)
-
-
 class PodGroupStatus(StatusModel):
     """Progress of the group; written by the operator."""
 
-    observed_generation: int = Field(
-        default=0, ge=0, le=INT64_MAX, description="The metadata.generation that this status was computed for."
+    observed_generation: int = count(
+        "The metadata.generation that this status was computed for.", default=0, limit=INT64_MAX
     )
     phase: Phase | None = Field(
         default=None,
@@ -245,34 +241,28 @@ class PodGroupStatus(StatusModel):
         "Scheduled: minMember members are placed. Running: that many run. Finished: that many succeeded. Failed: too "
         "many failed.",
     )
-    members: int = _count("Pods of the group that are not being deleted.")
-    gated: int = _count("Members with a scheduling gate.")
-    scheduled: int = _count("Members bound to a node.")
-    running: int = _count("Running members.")
-    succeeded: int = _count("Succeeded members of the present run, including those whose pods are gone.")
-    failed: int = _count("Failed members of the present run.")
+    members: int = count("Pods of the group that are not being deleted.", default=0)
+    gated: int = count("Members with a scheduling gate.", default=0)
+    scheduled: int = count("Members bound to a node.", default=0)
+    running: int = count("Running members.", default=0)
+    succeeded: int = count("Succeeded members of the present run, including those whose pods are gone.", default=0)
+    failed: int = count("Failed members of the present run.", default=0)
     run: GroupRunStatus | None = Field(
         default=None,
         description="The present run, which begins with a member that is no replacement for one of the run before. A "
         "restarted operator reads it.",
     )
-    conditions: tuple[Condition, ...] = Field(
-        default=(),
-        description="Scheduled: whether minMember members are placed; if not, how many fit, what the others lack, the "
-        "nearest nodes and what would unblock the group.",
-        json_schema_extra=dict(CONDITIONS_SCHEMA),
+    conditions: tuple[Condition, ...] = conditions_field(
+        "Scheduled: whether minMember members are placed; if not, how many fit, what the others lack, the "
+        "nearest nodes and what would unblock the group."
     )
     schedule_start_time: Timestamp | None = Field(default=None, description="Time of the first attempt.")
     last_attempt_time: Timestamp | None = Field(default=None, description="Time of the last attempt.")
-    nominated_domain: str | None = Field(
-        default=None,
-        description="Topology domain, or nodes, in which capacity is reserved for the group.",
-        json_schema_extra={"maxLength": 1024},
+    nominated_domain: str | None = text(
+        "Topology domain, or nodes, in which capacity is reserved for the group.", 1024, default=None
     )
-    victims: tuple[PodReference, ...] = Field(
-        default=(),
-        description="Pods of the group's namespace that are evicted for it, the first 256.",
-        json_schema_extra={"maxItems": _MAX_VICTIMS, "x-kubernetes-list-type": "atomic"},
+    victims: tuple[PodReference, ...] = entries(
+        "Pods of the group's namespace that are evicted for it, the first 256.", _MAX_VICTIMS
     )
     victims_of_other_namespaces: int | None = Field(
         default=None, ge=0, description="Number of pods of other namespaces that are evicted for the group."
@@ -294,24 +284,13 @@ class PodGroup(CustomResource):
             PrinterColumn("Min", "integer", ".spec.minMember", "Members that must be placed together."),
             PrinterColumn("Pods", "integer", ".status.members", "Existing members."),
             PrinterColumn("Bound", "integer", ".status.scheduled", "Bound members."),
-            PrinterColumn(
-                "Reason",
-                "string",
-                '.status.conditions[?(@.type=="Scheduled")].reason',
-                "Reason of Scheduled.",
-            ),
+            condition_column("Reason", "Scheduled", "Reason of Scheduled.", "reason"),
             PrinterColumn("Running", "integer", ".status.running", "Running members.", wide=True),
             PrinterColumn("Gated", "integer", ".status.gated", "Gated members.", wide=True),
             PrinterColumn("Succeeded", "integer", ".status.succeeded", "Succeeded members.", wide=True),
             PrinterColumn("Failed", "integer", ".status.failed", "Failed members.", wide=True),
             PrinterColumn("Domain", "string", ".status.nominatedDomain", "Where capacity is reserved.", wide=True),
-            PrinterColumn(
-                "Message",
-                "string",
-                '.status.conditions[?(@.type=="Scheduled")].message',
-                "Message of condition Scheduled.",
-                wide=True,
-            ),
+            condition_column("Message", "Scheduled", "Message of condition Scheduled.", "message", wide=True),
         ),
         rules=(ObjectRule(f"size(self.metadata.name) <= {MAX_LABEL_VALUE_LENGTH}", _NAME_MESSAGE, ".metadata"),),
     )

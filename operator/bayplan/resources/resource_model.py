@@ -14,8 +14,9 @@ from typing import Annotated, Any, ClassVar, Self
 from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, WithJsonSchema
 from pydantic.alias_generators import to_camel
+from pydantic.config import JsonDict
 
-from scheduler_core.config.config_model import ConfigModel
+from scheduler_core.config.config_model import INT32_MAX, ConfigModel
 from scheduler_core.config.validation import field_path, validate
 from scheduler_core.errors import ConfigError, Problem
 
@@ -137,6 +138,12 @@ class PrinterColumn(Struct, frozen=True):
     wide: bool = False
 
 
+def condition_column(
+    name: str, kind: str, description: str, field: str = "status", *, wide: bool = False
+) -> PrinterColumn:
+    return PrinterColumn(name, "string", f'.status.conditions[?(@.type=="{kind}")].{field}', description, wide)
+
+
 class ObjectRule(Struct, frozen=True):
     """A CEL rule on a whole object.
 
@@ -182,6 +189,24 @@ class ObjectMeta(BaseModel):
     resource_version: str = ""
     creation_timestamp: datetime | None = None
     deletion_timestamp: datetime | None = None
+
+
+def text(description: str, limit: int = MAX_NAME_LENGTH, *, default: Any = ..., min_length: int | None = None) -> Any:
+    """Return a field for a text of at most ``limit`` characters, which only the API server enforces."""
+    return Field(
+        default=default, min_length=min_length, description=description, json_schema_extra={"maxLength": limit}
+    )
+
+
+def count(description: str, *, default: Any = ..., limit: int = INT32_MAX) -> Any:
+    return Field(default=default, ge=0, le=limit, description=description)
+
+
+def entries(description: str, limit: int, *, key: str = "") -> Any:
+    """Return a field for a list, which is empty by default and has at most one entry for each value of ``key``."""
+    keys: JsonDict = {"x-kubernetes-list-map-keys": [key]} if key else {}
+    schema: JsonDict = {"maxItems": limit, "x-kubernetes-list-type": "map" if key else "atomic", **keys}
+    return Field(default=(), description=description, json_schema_extra=schema)
 
 
 class StatusModel(ConfigModel):

@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 from pydantic.alias_generators import to_camel
 
-from bayplan.resources.conditions import CONDITIONS_SCHEMA, Condition
+from bayplan.resources.conditions import Condition, conditions_field
 from bayplan.resources.crd_rules import MAX_EXTENDERS, MAX_PLUGINS
 from bayplan.resources.resource_model import (
     MAX_NAME_LENGTH,
@@ -22,9 +22,13 @@ from bayplan.resources.resource_model import (
     ResourceDefinition,
     StatusModel,
     Timestamp,
+    condition_column,
+    count,
+    entries,
+    text,
 )
 from scheduler_core.config import plugin_set_types as plugins_config
-from scheduler_core.config.config_model import INT32_MAX, INT64_MAX, ConfigModel, RuleProblem
+from scheduler_core.config.config_model import INT64_MAX, ConfigModel, RuleProblem
 from scheduler_core.config.profile_config import ProfileConfig, ProfileSettings
 from scheduler_core.config.validation import repeated, validate
 
@@ -33,81 +37,68 @@ MAX_REASON_LENGTH = 512
 _MAX_POD_KEY_LENGTH = 2 * MAX_NAME_LENGTH + 1
 _MAX_RESOURCES = 32
 _MAX_REASONS = 16
-_DECIMAL = {"maxLength": 32}
+_DECIMAL = 32
+"""Maximum length of a decimal number as text."""
 
 
 class NotCompared(StatusModel):
     """Decisions of the live profile that the shadow did not make, by reason."""
 
-    reason: str = Field(
-        description="Why. Sample: not in the sample. Budget: no time was left. StateChanged: the cluster or the "
+    reason: str = text(
+        "Why. Sample: not in the sample. Budget: no time was left. StateChanged: the cluster or the "
         "nominations changed before the shadow could decide. Gang, Devices, Volumes, Preemption, Resize: the pod is a "
         "member of a gang, has resource claims or unbound volume claims, preempts others, or waits for a resize. "
         "Extenders: an extender of the shadow takes part, and shadowExtenders is not true. Error, ShadowError: the "
         "live profile or the shadow failed. Paused: the shadow failed repeatedly.",
-        json_schema_extra={"maxLength": 63},
+        63,
     )
-    count: int = Field(ge=0, le=INT64_MAX, description="Number of decisions.")
+    count: int = count("Number of decisions.", limit=INT64_MAX)
 
 
 class ScoreDifference(StatusModel):
     """Average difference of total scores where the profiles chose different nodes that both allow."""
 
-    live: str | None = Field(
+    live: str | None = text(
+        "Points by which the live profile prefers its own node to the shadow's, in its own scores.",
+        _DECIMAL,
         default=None,
-        description="Points by which the live profile prefers its own node to the shadow's, in its own scores.",
-        json_schema_extra=dict(_DECIMAL),
     )
-    shadow: str | None = Field(
-        default=None,
-        description="Points by which the shadow prefers its own node to the live one, in its own scores.",
-        json_schema_extra=dict(_DECIMAL),
+    shadow: str | None = text(
+        "Points by which the shadow prefers its own node to the live one, in its own scores.", _DECIMAL, default=None
     )
 
 
 class ResourceFigures(StatusModel):
     """Figures of one resource."""
 
-    name: str = Field(description="The resource.", json_schema_extra={"maxLength": MAX_NAME_LENGTH})
-    imbalance: str | None = Field(
-        default=None,
-        description="Standard deviation of the nodes' utilization, in percent.",
-        json_schema_extra=dict(_DECIMAL),
-    )
-    unusable: str | None = Field(
-        default=None,
-        description="Share of the free amount on nodes where a carried pod would not fit, in percent, averaged over "
+    name: str = text("The resource.")
+    imbalance: str | None = text("Standard deviation of the nodes' utilization, in percent.", _DECIMAL, default=None)
+    unusable: str | None = text(
+        "Share of the free amount on nodes where a carried pod would not fit, in percent, averaged over "
         "the carried pods.",
-        json_schema_extra=dict(_DECIMAL),
+        _DECIMAL,
+        default=None,
     )
 
 
 class PlacementFigures(StatusModel):
     """Packing and spread of one state of the cluster."""
 
-    empty_nodes: int = Field(ge=0, le=INT32_MAX, description="Nodes without pods.")
-    placed: int = Field(ge=0, le=INT32_MAX, description="Carried pods that have a node.")
-    zone_skew: int | None = Field(
+    empty_nodes: int = count("Nodes without pods.")
+    placed: int = count("Carried pods that have a node.")
+    zone_skew: int | None = count(
+        "Difference between the zones with the most and the fewest carried pods; absent without two zones.",
         default=None,
-        ge=0,
-        le=INT32_MAX,
-        description="Difference between the zones with the most and the fewest carried pods; absent without two zones.",
     )
-    resources: tuple[ResourceFigures, ...] = Field(
-        default=(),
-        description="Figures by resource.",
-        json_schema_extra={"maxItems": _MAX_RESOURCES, "x-kubernetes-list-type": "atomic"},
-    )
+    resources: tuple[ResourceFigures, ...] = entries("Figures by resource.", _MAX_RESOURCES)
 
 
 class CarriedForward(StatusModel):
     """Estimate of what the shadow's choices would cause: they are carried forward for up to 300 pods or 10 minutes."""
 
     since: Timestamp = Field(description="Start of the present period.")
-    pods: int = Field(ge=0, le=INT32_MAX, description="Pods whose decisions are carried forward.")
-    moved: int = Field(
-        ge=0, le=INT32_MAX, description="Those that have another node than in the cluster, or none, by the shadow."
-    )
+    pods: int = count("Pods whose decisions are carried forward.")
+    moved: int = count("Those that have another node than in the cluster, or none, by the shadow.")
     live: PlacementFigures = Field(description="The cluster as it is.")
     shadow: PlacementFigures = Field(description="The cluster with the shadow's choices for these pods.")
 
@@ -116,63 +107,36 @@ class Difference(StatusModel):
     """One decision that differed."""
 
     time: Timestamp = Field(description="Time of the decision.")
-    pod: str = Field(description="namespace/name.", json_schema_extra={"maxLength": _MAX_POD_KEY_LENGTH})
+    pod: str = text("namespace/name.", _MAX_POD_KEY_LENGTH)
     kind: Literal["OtherNode", "WouldReject", "WouldPlace"] = Field(
         description="OtherNode: the shadow chose another node. WouldReject: it rejects a pod that the live profile "
         "placed. WouldPlace: it places a pod that the live profile rejected."
     )
-    live_node: str | None = Field(
-        default=None,
-        description="Node of the live profile; absent if it rejected the pod.",
-        json_schema_extra={"maxLength": MAX_NAME_LENGTH},
-    )
-    shadow_node: str | None = Field(
-        default=None,
-        description="Node of the shadow; absent if it rejects the pod.",
-        json_schema_extra={"maxLength": MAX_NAME_LENGTH},
-    )
-    reason: str = Field(
-        description="Why they differ: which profile rejects which node, or the plugins whose scores decide.",
-        json_schema_extra={"maxLength": MAX_REASON_LENGTH},
+    live_node: str | None = text("Node of the live profile; absent if it rejected the pod.", default=None)
+    shadow_node: str | None = text("Node of the shadow; absent if it rejects the pod.", default=None)
+    reason: str = text(
+        "Why they differ: which profile rejects which node, or the plugins whose scores decide.", MAX_REASON_LENGTH
     )
 
 
 class ShadowStatus(StatusModel):
     """Comparison of a shadow with its live profile, since one of the two changed last."""
 
-    live_revision: str | None = Field(
-        default=None,
-        description="Revision of the live profile that it is compared with.",
-        json_schema_extra={"maxLength": 63},
-    )
+    live_revision: str | None = text("Revision of the live profile that it is compared with.", 63, default=None)
     since: Timestamp = Field(description="Start of the comparison.")
-    decided: int = Field(ge=0, le=INT64_MAX, description="Decisions of the live profile.")
-    compared: int = Field(ge=0, le=INT64_MAX, description="Decisions that the shadow made, too, on the same state.")
-    agreed: int = Field(ge=0, le=INT64_MAX, description="Compared decisions that were equal: the same node, or none.")
-    differed: int = Field(ge=0, le=INT64_MAX, description="Compared decisions that differed.")
-    other_node: int = Field(ge=0, le=INT64_MAX, description="Pods for which the shadow chose another node.")
-    would_reject: int = Field(
-        ge=0, le=INT64_MAX, description="Pods that the live profile placed and the shadow rejects."
+    decided: int = count("Decisions of the live profile.", limit=INT64_MAX)
+    compared: int = count("Decisions that the shadow made, too, on the same state.", limit=INT64_MAX)
+    agreed: int = count("Compared decisions that were equal: the same node, or none.", limit=INT64_MAX)
+    differed: int = count("Compared decisions that differed.", limit=INT64_MAX)
+    other_node: int = count("Pods for which the shadow chose another node.", limit=INT64_MAX)
+    would_reject: int = count("Pods that the live profile placed and the shadow rejects.", limit=INT64_MAX)
+    would_place: int = count("Pods that the live profile rejected and the shadow places.", limit=INT64_MAX)
+    not_compared: tuple[NotCompared, ...] = entries(
+        "Decisions of the live profile that were not compared.", _MAX_REASONS, key="reason"
     )
-    would_place: int = Field(
-        ge=0, le=INT64_MAX, description="Pods that the live profile rejected and the shadow places."
-    )
-    not_compared: tuple[NotCompared, ...] = Field(
-        default=(),
-        description="Decisions of the live profile that were not compared.",
-        json_schema_extra={
-            "maxItems": _MAX_REASONS,
-            "x-kubernetes-list-type": "map",
-            "x-kubernetes-list-map-keys": ["reason"],
-        },
-    )
-    errors: int = Field(default=0, ge=0, le=INT64_MAX, description="Decisions of the shadow that failed.")
-    last_error: str | None = Field(
-        default=None, description="Message of the last of these.", json_schema_extra={"maxLength": 4096}
-    )
-    seconds: str = Field(
-        description="Time that the shadow used, in seconds of the scheduler.", json_schema_extra=dict(_DECIMAL)
-    )
+    errors: int = count("Decisions of the shadow that failed.", default=0, limit=INT64_MAX)
+    last_error: str | None = text("Message of the last of these.", 4096, default=None)
+    seconds: str = text("Time that the shadow used, in seconds of the scheduler.", _DECIMAL)
     score_difference: ScoreDifference = Field(
         default=ScoreDifference(), description="Average score differences, per decision."
     )
@@ -181,11 +145,7 @@ class ShadowStatus(StatusModel):
         description="Effect of the shadow's choices on packing and spread, if they had been taken. All other figures "
         "are of single decisions on the live state.",
     )
-    differences: tuple[Difference, ...] = Field(
-        default=(),
-        description="The last differences, the newest first.",
-        json_schema_extra={"maxItems": MAX_DIFFERENCES, "x-kubernetes-list-type": "atomic"},
-    )
+    differences: tuple[Difference, ...] = entries("The last differences, the newest first.", MAX_DIFFERENCES)
 
 
 _EFFECTIVE_NAME = "(has({0}.spec.schedulerName) ? {0}.spec.schedulerName : {0}.metadata.name)"
@@ -198,9 +158,7 @@ SHADOW_FIELDS = ("shadowOf", "samplePercent", "shadowBudgetPercent", "shadowExte
 class PluginConfigRef(ConfigModel):
     """A reference to a PluginConfig object."""
 
-    name: str = Field(
-        min_length=1, description="Name of the PluginConfig.", json_schema_extra={"maxLength": MAX_NAME_LENGTH}
-    )
+    name: str = text("Name of the PluginConfig.", min_length=1)
 
 
 class SchedulerProfileSpec(ProfileSettings):
@@ -218,14 +176,13 @@ class SchedulerProfileSpec(ProfileSettings):
         },
     )
 
-    shadow_of: str | None = Field(
-        default=None,
-        min_length=1,
-        description="Scheduler name of a live profile. This profile is then its shadow: it decides the pods of that "
+    shadow_of: str | None = text(
+        "Scheduler name of a live profile. This profile is then its shadow: it decides the pods of that "
         "profile again, after their binds were sent, and binds none. What it decides differently is in status.shadow. "
         "It has no schedulerName of its own, and the field cannot be added or removed later; bayplan promote writes "
         "the spec of a shadow into the live profile.",
-        json_schema_extra={"maxLength": MAX_NAME_LENGTH},
+        default=None,
+        min_length=1,
     )
     sample_percent: int | None = Field(
         default=None,
@@ -264,36 +221,30 @@ class SchedulerProfileSpec(ProfileSettings):
 class ResolvedPlugin(StatusModel):
     """A live plugin of an extension point."""
 
-    name: str = Field(description="The plugin's name.", json_schema_extra={"maxLength": MAX_NAME_LENGTH})
-    weight: int | None = Field(default=None, ge=0, le=INT32_MAX, description="Its weight, at score only.")
+    name: str = text("The plugin's name.")
+    weight: int | None = count("Its weight, at score only.", default=None)
 
 
 class ResolvedPoint(StatusModel):
     """The plugins of an extension point in the order of their calls."""
 
-    point: str = Field(description="The extension point, such as preFilter.", json_schema_extra={"maxLength": 63})
-    plugins: tuple[ResolvedPlugin, ...] = Field(
-        default=(),
-        description="Its plugins in the order of their calls.",
-        json_schema_extra={"maxItems": 2 * MAX_PLUGINS, "x-kubernetes-list-type": "atomic"},
-    )
+    point: str = text("The extension point, such as preFilter.", 63)
+    plugins: tuple[ResolvedPlugin, ...] = entries("Its plugins in the order of their calls.", 2 * MAX_PLUGINS)
 
 
 class QueueCounts(StatusModel):
     """Numbers of the profile's waiting pods, by queue."""
 
-    active: int = Field(default=0, ge=0, le=INT32_MAX, description="Pods in the active queue.")
-    backoff: int = Field(default=0, ge=0, le=INT32_MAX, description="Pods in backoff after a failed attempt.")
-    unschedulable: int = Field(
-        default=0, ge=0, le=INT32_MAX, description="Unschedulable pods, which wait for the cluster to change."
-    )
-    gated: int = Field(default=0, ge=0, le=INT32_MAX, description="Gated pods, or pods rejected at PreEnqueue.")
+    active: int = count("Pods in the active queue.", default=0)
+    backoff: int = count("Pods in backoff after a failed attempt.", default=0)
+    unschedulable: int = count("Unschedulable pods, which wait for the cluster to change.", default=0)
+    gated: int = count("Gated pods, or pods rejected at PreEnqueue.", default=0)
 
 
 class ExtenderStatus(StatusModel):
     """State of an extender of the live revision."""
 
-    url_prefix: str = Field(description="urlPrefix of the extender.", json_schema_extra={"maxLength": 1024})
+    url_prefix: str = text("urlPrefix of the extender.", 1024)
     state: Literal["Closed", "Open", "HalfOpen"] = Field(
         description="State of its circuit. Closed: it is called. Open: it failed several times in a row and is not "
         "called for a while; pods fail at once, or are scheduled without it if it is ignorable. HalfOpen: one trial "
@@ -302,74 +253,51 @@ class ExtenderStatus(StatusModel):
     since: Timestamp | None = Field(
         default=None, description="Time of the last change of state; absent if it was always Closed."
     )
-    last_error: str | None = Field(
-        default=None,
-        description="Reason of the last failed call; it stays after a success.",
-        json_schema_extra={"maxLength": 4096},
-    )
+    last_error: str | None = text("Reason of the last failed call; it stays after a success.", 4096, default=None)
 
 
 class SchedulerProfileStatus(StatusModel):
     """Live revision and progress; written by the operator."""
 
-    observed_generation: int = Field(
-        default=0, ge=0, le=INT64_MAX, description="The metadata.generation that this status was computed for."
+    observed_generation: int = count(
+        "The metadata.generation that this status was computed for.", default=0, limit=INT64_MAX
     )
-    scheduler_name: str | None = Field(
-        default=None,
-        description="Scheduler name of the pods that this profile schedules.",
-        json_schema_extra={"maxLength": MAX_NAME_LENGTH},
+    scheduler_name: str | None = text("Scheduler name of the pods that this profile schedules.", default=None)
+    active_revision: str | None = text(
+        "Hash of the live content; different content has a different hash.", 63, default=None
     )
-    active_revision: str | None = Field(
-        default=None,
-        description="Hash of the live content; different content has a different hash.",
-        json_schema_extra={"maxLength": 63},
-    )
-    conditions: tuple[Condition, ...] = Field(
-        default=(),
-        description="Accepted: whether the current spec is valid, with every problem and its field path. Ready: "
+    conditions: tuple[Condition, ...] = conditions_field(
+        "Accepted: whether the current spec is valid, with every problem and its field path. Ready: "
         "whether a revision is live, the last good one if the spec is invalid. Contested: whether another client has "
         "recently bound pods that this profile was binding. Comparing: whether a shadow decides the pods of its live "
         "profile. Stalled and Reconciling are present only while they are "
-        "true, for tools that wait for a spec to take effect: it was rejected, or waits for other profiles.",
-        json_schema_extra=dict(CONDITIONS_SCHEMA),
+        "true, for tools that wait for a spec to take effect: it was rejected, or waits for other profiles."
     )
-    plugins: tuple[ResolvedPoint, ...] = Field(
-        default=(),
-        description="Live plugins of each extension point, including the default plugins and all weights.",
-        json_schema_extra={
-            "maxItems": 16,
-            "x-kubernetes-list-type": "map",
-            "x-kubernetes-list-map-keys": ["point"],
-        },
+    plugins: tuple[ResolvedPoint, ...] = entries(
+        "Live plugins of each extension point, including the default plugins and all weights.", 16, key="point"
     )
     queue: QueueCounts = Field(default=QueueCounts(), description="Waiting pods, by queue.")
-    pending: int = Field(default=0, ge=0, le=INT32_MAX, description="All waiting pods, the sum of queue.")
-    scheduled_total: int = Field(
-        default=0, ge=0, le=INT64_MAX, description="Pods that this profile has bound since the operator started."
+    pending: int = count("All waiting pods, the sum of queue.", default=0)
+    scheduled_total: int = count(
+        "Pods that this profile has bound since the operator started.", default=0, limit=INT64_MAX
     )
     last_scheduled_time: Timestamp | None = Field(default=None, description="Time of the last bind.")
-    last_error: str | None = Field(
-        default=None,
-        description="Last error other than an unschedulable pod, such as a failed plugin.",
-        json_schema_extra={"maxLength": 4096},
+    last_error: str | None = text(
+        "Last error other than an unschedulable pod, such as a failed plugin.", 4096, default=None
     )
     last_error_time: Timestamp | None = Field(
         default=None, description="Time of lastError, to the second; not stored over restarts of the operator."
     )
-    lost_binds: int = Field(
+    lost_binds: int = count(
+        "Pods bound by another client while this profile was binding them, since the operator started.",
         default=0,
-        ge=0,
-        le=INT64_MAX,
-        description="Pods bound by another client while this profile was binding them, since the operator started.",
+        limit=INT64_MAX,
     )
     last_lost_bind_time: Timestamp | None = Field(
         default=None, description="Time of the last such bind; see the condition Contested."
     )
-    extenders: tuple[ExtenderStatus, ...] = Field(
-        default=(),
-        description="The extenders of the live revision, in the order of the spec.",
-        json_schema_extra={"maxItems": MAX_EXTENDERS, "x-kubernetes-list-type": "atomic"},
+    extenders: tuple[ExtenderStatus, ...] = entries(
+        "The extenders of the live revision, in the order of the spec.", MAX_EXTENDERS
     )
     shadow: ShadowStatus | None = Field(
         default=None, description="What a shadow decided; absent for other profiles, and while it does not run."
@@ -388,12 +316,8 @@ class SchedulerProfile(CustomResource):
         "the plugins that it configures. An edit takes effect at once, without a restart; an invalid edit is reported "
         "in the condition Accepted while the last good revision keeps running.",
         columns=(
-            PrinterColumn(
-                "Ready", "string", '.status.conditions[?(@.type=="Ready")].status', "Whether a revision is live."
-            ),
-            PrinterColumn(
-                "Accepted", "string", '.status.conditions[?(@.type=="Accepted")].status', "Whether the spec is valid."
-            ),
+            condition_column("Ready", "Ready", "Whether a revision is live."),
+            condition_column("Accepted", "Accepted", "Whether the spec is valid."),
             PrinterColumn("Revision", "string", ".status.activeRevision", "Hash of the live content."),
             PrinterColumn("Pending", "integer", ".status.pending", "Waiting pods."),
             PrinterColumn("Unsched", "integer", ".status.queue.unschedulable", "Unschedulable pods."),
@@ -405,21 +329,9 @@ class SchedulerProfile(CustomResource):
             PrinterColumn("Shadows", "string", ".spec.shadowOf", "Live profile of a shadow.", wide=True),
             PrinterColumn("Agree", "integer", ".status.shadow.agreed", "Equal decisions of a shadow.", wide=True),
             PrinterColumn("Differ", "integer", ".status.shadow.differed", "Other decisions of a shadow.", wide=True),
-            PrinterColumn(
-                "Contested",
-                "string",
-                '.status.conditions[?(@.type=="Contested")].status',
-                "Whether another client binds its pods.",
-                wide=True,
-            ),
+            condition_column("Contested", "Contested", "Whether another client binds its pods.", wide=True),
             PrinterColumn("Scheduler", "string", ".status.schedulerName", "Scheduler name of its pods.", wide=True),
-            PrinterColumn(
-                "Message",
-                "string",
-                '.status.conditions[?(@.type=="Accepted")].message',
-                "Problems of the spec.",
-                wide=True,
-            ),
+            condition_column("Message", "Accepted", "Problems of the spec.", "message", wide=True),
             PrinterColumn("Last Error", "string", ".status.lastError", "The last error.", wide=True),
             PrinterColumn("Error Age", "date", ".status.lastErrorTime", "Time since the last error.", wide=True),
         ),
