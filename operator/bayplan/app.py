@@ -52,7 +52,6 @@ async def run_operator(
     """Run the operator until it is stopped by a signal or by a failure.
 
     Args:
-        settings: All settings of the operator; profiles are configured elsewhere.
         stopping: Called when the shutdown begins, with the seconds that it may take.
         configuration: Run the profiles of this file instead of custom resources.
 
@@ -74,12 +73,7 @@ async def run_operator(
 
 
 class Operator:
-    """One process.
-
-    Args:
-        settings: All settings of the operator; profiles are configured elsewhere.
-        stopping: Called when the shutdown begins, with the seconds that it may take.
-    """
+    """One process."""
 
     def __init__(self, parts: Parts, settings: Settings, stopping: Callable[[float], None]) -> None:
         self._parts = parts

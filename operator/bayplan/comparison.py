@@ -72,9 +72,7 @@ class RescheduledPods:
     """Running pods that are decided again.
 
     Attributes:
-        cluster: The cluster, in which the pods have no node if they are decided from the empty state.
         restarts: The pods that are restarted one after the other, with the members of a gang in one entry.
-        notices: Why other selected pods stay.
     """
 
     cluster: AdmittedCluster
@@ -235,8 +233,6 @@ class PodDifference:
 
     Attributes:
         runs_on: Node on which the pod runs now; "" for none.
-        before: Decision of the first profile.
-        after: Decision of the second profile.
     """
 
     namespace: str
@@ -252,8 +248,6 @@ class Side:
     """Results of one profile.
 
     Attributes:
-        placed: Number of the compared pods that have a node.
-        unplaced: Number of the compared pods that have none.
         moved: Number of running pods that it places on another node than now, or on none.
     """
 
@@ -270,8 +264,6 @@ class Comparison:
     """Comparison of two profiles.
 
     Attributes:
-        before: Results of the first profile.
-        after: Results of the second profile.
         differences: The pods that are decided differently, by kind, namespace and name.
     """
 

@@ -221,11 +221,7 @@ def _header(path: Path) -> RecordHeader:
 
 
 class Recording:
-    """The record of a process.
-
-    Args:
-        recorder: The recorder.
-    """
+    """The record of a process."""
 
     def __init__(self, recorder: Recorder, directory: RecordDirectory, clock: SystemClock) -> None:
         self._recorder = recorder
@@ -255,11 +251,7 @@ class Unrecorded:
 
 
 def recorded_scheduler(settings: Settings, parts: Unrecorded) -> tuple[Scheduler, Recording]:
-    """Return a scheduler whose input and decisions are recorded, and the record.
-
-    Raises:
-        ConfigError: The directory cannot be written to.
-    """
+    """Return a scheduler whose input and decisions are recorded, and the record."""
     header = header_of(parts.options, parts.ports, parts.registry, bayplan.__version__)
     directory = open_directory(settings, header, parts.clock.wall)
     recorder = Recorder(parts.clock, directory)

@@ -75,7 +75,6 @@ class ReplayResult:
         difference: The first difference after which the replay cannot go on; None for none.
         explanation: The pod at its decision; None if the replay did not stop there.
         first, last: Date and time of the first and last entries.
-        shadow: Decisions of the other profile; None without one.
     """
 
     decisions: int = 0

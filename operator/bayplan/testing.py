@@ -60,9 +60,7 @@ class BrokenGuaranteeError(AssertionError):
     """A plugin broke a guarantee.
 
     Args:
-        plugin: The plugin.
         guarantee: Key of :data:`GUARANTEES`.
-        details: The pod and node, with both results.
     """
 
     def __init__(self, plugin: str, guarantee: str, details: str) -> None:
@@ -87,7 +85,6 @@ def check_plugin(
     """Check a Filter or Score plugin on random clusters.
 
     Args:
-        plugin: The class.
         args: Its args as in a profile; None for the defaults.
         nodes: Manifests of nodes that make a difference to the plugin; ordinary ones are added.
         pods: Manifests of pods that make a difference to the plugin; ordinary ones are added.

@@ -85,11 +85,7 @@ class Parts:
     """All parts of one process.
 
     Attributes:
-        tracer: None without tracing.
         profiles: Custom resources, or the file of ``--config``.
-        election: None without leader election.
-        http: HTTP server; None if nothing is served.
-        recording: The record; None if nothing is recorded.
     """
 
     access: ConfiguredAccess
@@ -115,15 +111,7 @@ class Parts:
 
 
 def build_parts(settings: Settings, access: ConfiguredAccess, configuration: RunConfiguration | None = None) -> Parts:
-    """Build all parts, each from those before it.
-
-    Args:
-        configuration: Run the profiles of this file instead of custom resources.
-
-    Raises:
-        ConfigError: The settings or the configuration cannot be used.
-        RegistryError: An installed plugin cannot be loaded.
-    """
+    """Build all parts, each from those before it."""
     cluster = _cluster(settings, access)
     core = _core(settings, cluster, configuration)
     groups = _groups(settings, cluster, core, configuration)

@@ -156,9 +156,6 @@ class ObjectValidation:
     def problems(self, body: Mapping[str, Any]) -> tuple[Problem, ...]:
         """Validate an object.
 
-        Args:
-            body: The object, parsed from YAML or JSON, with apiVersion and kind.
-
         Returns:
             All problems with their field paths; none for a kind or version that the schema does not have.
         """

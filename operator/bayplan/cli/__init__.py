@@ -76,11 +76,7 @@ def given_command(context: click.Context) -> str:
 
 
 def feature_gates_option(text: str) -> Callable[[_Command], _Command]:
-    """Return the option ``--feature-gates`` of a command that schedules in memory.
-
-    Args:
-        text: The first sentence of its help.
-    """
+    """Return the option ``--feature-gates`` of a command that schedules in memory."""
     unused = "CompatiblePodGroups, CompositePodGroups and DRAWorkloadResourceClaims have no effect here."
     return click.option(
         "--feature-gates", metavar="NAME=BOOL,...", default="", help=f"{text} {unused} See `bayplan features`."

@@ -144,11 +144,7 @@ def as_table(comparison: Comparison, *, every: bool) -> str:
 
 
 def as_html(comparison: Comparison, documents: ReportDocuments) -> str:
-    """Return a report with panels of the page for both profiles, and tables.
-
-    Args:
-        comparison: Its summary, figures, all pods that differ, and notices are the tables.
-    """
+    """Return a report with panels of the page for both profiles, and tables."""
     sections: list[RenderableType] = [
         Text(summary(comparison)),
         Group(Text("Figures", style="bold"), _figure_table(comparison)),

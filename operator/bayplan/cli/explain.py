@@ -92,9 +92,6 @@ def explained_name(namespace: str, text: str) -> PodName | GroupName:
 def from_operator(server: str, target: PodName | GroupName) -> AnyExplanation:
     """Request an explanation from the operator.
 
-    Args:
-        server: Scheme, host and port of the operator.
-
     Raises:
         NotFoundError: The pod or PodGroup does not exist.
         ServerUnavailableError: The operator cannot be reached or is not ready, or no leader can be reached.
@@ -117,8 +114,6 @@ def from_api_server(choice: ClusterChoice, target: PodName | GroupName, options:
     """Read the cluster from its API server, and explain in memory.
 
     Raises:
-        ConfigError: The kubeconfig cannot be used.
-        NotFoundError: The pod or PodGroup does not exist.
         ClusterWriteError: Nodes, pods or profiles cannot be listed.
     """
     return choice.run(lambda connection: _from_api_server(connection, target, options))
@@ -150,16 +145,7 @@ def _with_notices(explanation: AnyExplanation, notices: Iterable[str]) -> AnyExp
 
 
 def read_files(files: Sequence[str], *, allow_invalid: bool) -> AdmittedCluster:
-    """Read the cluster from files.
-
-    Args:
-        files: Paths; ``-`` is standard input.
-        allow_invalid: Whether objects that the API server would reject are read with notices.
-
-    Raises:
-        ConfigError: The files are invalid.
-        RegistryError: An installed plugin cannot be loaded.
-    """
+    """Read the cluster from files."""
     return admit(
         read_cluster_files(files, installed_plugins().decoded_types(reads_marks=True), allow_invalid=allow_invalid)
     )
@@ -173,10 +159,6 @@ def from_files(
     Args:
         others_placed: Whether all other pending pods are scheduled first, as in ``bayplan simulate``, except the
             members of the explained gang.
-
-    Raises:
-        ConfigError: A profile is invalid, or the files do not have the pod or PodGroup.
-        RegistryError: An installed plugin cannot be loaded.
     """
     if others_placed:
         cluster = _with_others_placed(cluster, target, options)

@@ -175,7 +175,6 @@ def as_table(result: SimulationResult, lists: Lists | None = None, claims: Expla
 
     Args:
         lists: Lists to print even if they are long; none by default.
-        claims: Explanations of pods whose claims cannot be allocated.
 
     Returns:
         Text with the width and colours of the terminal; without a terminal plain text, each row on one line.

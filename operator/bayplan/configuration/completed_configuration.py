@@ -59,12 +59,6 @@ _Dumper.add_representer(str, _Dumper.represent_str)
 def completed_configuration(configuration: RunConfiguration, scheduler: Scheduler) -> str:
     """Print a configuration with its defaults.
 
-    Args:
-        scheduler: Builds the profiles, which validates them.
-
-    Returns:
-        YAML with sorted keys.
-
     Raises:
         ConfigError: A profile cannot be built; with every problem.
     """

@@ -33,11 +33,7 @@ _ELECTION = "leaderElection"
 
 
 class RunConfiguration(Struct, frozen=True):
-    """Parsed configuration and its source.
-
-    Attributes:
-        configuration: Its content with defaults.
-    """
+    """Parsed configuration and its source."""
 
     path: str
     configuration: KubeSchedulerConfiguration
@@ -48,9 +44,6 @@ def read_configuration(path: Path) -> RunConfiguration:
 
     Args:
         path: YAML or JSON with one KubeSchedulerConfiguration v1.
-
-    Returns:
-        The configuration with its defaults.
 
     Raises:
         ConfigError: The file cannot be read or is invalid; with every problem and its field path.
@@ -70,10 +63,6 @@ def read_configuration(path: Path) -> RunConfiguration:
 def configuration_problems(document: Mapping[str, Any], scheduler: Scheduler) -> tuple[Problem, ...]:
     """Validate a KubeSchedulerConfiguration.
 
-    Args:
-        document: Parsed YAML or JSON.
-        scheduler: Provides the installed plugins.
-
     Returns:
         Every problem with its field path; none if it can be run.
     """
@@ -86,11 +75,7 @@ def configuration_problems(document: Mapping[str, Any], scheduler: Scheduler) ->
 
 
 def configuration_notes(document: Mapping[str, Any]) -> tuple[Problem, ...]:
-    """Return notes on a KubeSchedulerConfiguration, with field paths; none for one that cannot be run.
-
-    Args:
-        document: What was parsed from YAML or JSON.
-    """
+    """Return notes on a KubeSchedulerConfiguration, with field paths; none for one that cannot be run."""
     try:
         return _parsed(document).notes()
     except ConfigError:
@@ -155,9 +140,6 @@ def _names(entries: Any) -> list[str]:
 
 def build_profiles(scheduler: Scheduler, configuration: RunConfiguration) -> list[FrameworkInstance]:
     """Build an instance of each profile; they are not live yet.
-
-    Returns:
-        The instances, in the order of the file.
 
     Raises:
         ConfigError: With every problem of every profile, as paths from the file's root.

@@ -70,9 +70,6 @@ class ImportedConfiguration:
 def import_configuration(configuration: RunConfiguration, scheduler: Scheduler) -> ImportedConfiguration:
     """Convert a file.
 
-    Args:
-        scheduler: Builds the profiles, which validates them.
-
     Raises:
         ConfigError: A profile cannot be built, or the custom resources do not support a value; with every problem.
     """

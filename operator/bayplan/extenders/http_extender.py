@@ -36,7 +36,6 @@ class CircuitOptions(Struct, frozen=True):
     """When a circuit opens and for how long.
 
     Attributes:
-        failures: Number of failures in a row after which it opens.
         initial_seconds: First time that it stays open, before jitter.
         seed: Seed of the jitter; None for a random one.
     """
@@ -49,10 +48,6 @@ class CircuitOptions(Struct, frozen=True):
 
 class Circuit:
     """A circuit, closed at first.
-
-    Args:
-        options: When it opens and for how long.
-        on_change: Called after each change of the state.
 
     Attributes:
         since: When the state last changed; None if it never did.
@@ -159,12 +154,7 @@ class ExtenderObjects(Protocol):
 
 
 class ExtenderState(Struct, frozen=True):
-    """State of an extender for its profile's status.
-
-    Attributes:
-        last_error: Reason of the last failed call.
-        since: When the circuit's state last changed; None if it never did.
-    """
+    """State of an extender for its profile's status."""
 
     url_prefix: str
     state: CircuitState

@@ -85,9 +85,6 @@ class FilterResponse(Struct, frozen=True):
     Attributes:
         node_names: From ``NodeNames``; None if absent.
         nodes: The names of ``Nodes``; None if absent.
-        failed: From ``FailedNodes``.
-        unresolvable: From ``FailedAndUnresolvableNodes``.
-        error: From ``Error``; empty on success.
     """
 
     node_names: tuple[str, ...] | None = None
@@ -98,11 +95,7 @@ class FilterResponse(Struct, frozen=True):
 
 
 class ChosenVictims(Struct, frozen=True):
-    """Victims on a node in a response.
-
-    Attributes:
-        violations: Number of victims whose disruption budgets are violated.
-    """
+    """Victims on a node in a response."""
 
     uids: tuple[str, ...]
     violations: int
@@ -203,11 +196,7 @@ def read_filter(body: bytes) -> FilterResponse:
 
 
 def read_scores(body: bytes) -> dict[str, int]:
-    """Decode the response to a prioritize call; scores of a repeated host are added.
-
-    Raises:
-        msgspec.DecodeError: It is not JSON or not of this form.
-    """
+    """Decode the response to a prioritize call; scores of a repeated host are added."""
     scores: dict[str, int] = {}
     for entry in _FIELD_LISTS.decode(body) or ():
         fields = _folded(entry)
@@ -217,11 +206,7 @@ def read_scores(body: bytes) -> dict[str, int]:
 
 
 def read_victims(body: bytes) -> dict[str, ChosenVictims]:
-    """Decode the response to a preempt call, by node name.
-
-    Raises:
-        msgspec.DecodeError: It is not JSON or not of this form.
-    """
+    """Decode the response to a preempt call, by node name."""
     encoded = _FIELD_MAPS.decode(_folded(_FIELDS.decode(body)).get("nodenametometavictims", _NULL)) or {}
     chosen = {}
     for node, entry in encoded.items():
@@ -233,11 +218,7 @@ def read_victims(body: bytes) -> dict[str, ChosenVictims]:
 
 
 def read_binding_error(body: bytes) -> str:
-    """Decode the error in the response to a bind call; empty if the pod is bound.
-
-    Raises:
-        msgspec.DecodeError: It is not JSON or not of this form.
-    """
+    """Decode the error in the response to a bind call; empty if the pod is bound."""
     return _text(_folded(_FIELDS.decode(body)).get("error", _NULL))
 
 

@@ -65,7 +65,6 @@ def read_file(path: str, field: str, bounds: AllowedFilesAndHosts | None) -> str
 
     Args:
         field: Field of ``tlsConfig``, for messages. The content of the file is never in a message.
-        bounds: Bounds of the path; None for no bounds.
 
     Raises:
         ConfigError: It is out of bounds, is not a regular file, is too long, or cannot be read.
@@ -111,9 +110,6 @@ _RENEW_SECONDS = 60.0
 class Transport:
     """Keep-alive connections to one extender; certificate files that are renewed in place are read again each minute.
 
-    Args:
-        bounds: The files that it may use and the hosts that it may be on; None for no bounds.
-
     Raises:
         ConfigError: Its URL cannot be used or is out of bounds, or its certificates cannot be read.
     """
@@ -138,7 +134,6 @@ class Transport:
         """Post a body.
 
         Args:
-            verb: Path after the URL prefix.
             repeat: Whether to send it again if the extender has closed the idle connection.
 
         Returns:
@@ -239,11 +234,7 @@ _Pem = tuple[str, str]
 def _certificates(
     extender: Extender, bounds: AllowedFilesAndHosts | None
 ) -> tuple[_Pem | None, _Pem | None, _Pem | None]:
-    """Read the certificates of the CA, the client, and the client's key; None for those that are not set.
-
-    Raises:
-        ConfigError: A file cannot be read; paths from the extender's root.
-    """
+    """Read the certificates of the CA, the client, and the client's key; None for those that are not set."""
     tls = extender.tls_config or ExtenderTLSConfig()
     return (
         _pem(tls.ca_data, tls.ca_file, "ca", bounds),

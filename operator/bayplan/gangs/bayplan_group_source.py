@@ -64,7 +64,6 @@ class ObservedGroup(Struct, frozen=True):
     """Metadata and status of a PodGroup object as the API server returns it, without its spec.
 
     Attributes:
-        generation: ``metadata.generation``.
         version: Version of the API in which it was read; "" for the newest one.
     """
 

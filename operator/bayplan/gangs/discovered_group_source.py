@@ -141,9 +141,6 @@ async def find_versions(connection: ApiConnection, api: GroupApi[Any]) -> FoundV
     Args:
         api: The API; its versions are in order of preference.
 
-    Returns:
-        The served versions; none if the API server does not serve the API.
-
     Raises:
         ClusterWriteError: The request failed, or the response cannot be decoded.
     """

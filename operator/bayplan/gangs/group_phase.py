@@ -48,7 +48,6 @@ class Verdict(Struct, frozen=True):
     """Phase of a gang with the reason for it.
 
     Attributes:
-        reason: Reason, one word in CamelCase.
         message: Message; it stays the same while nothing changes.
         is_failure: Whether an attempt has failed; False if the gang only waits.
         is_partial: Whether some members of an incomplete quorum are bound.

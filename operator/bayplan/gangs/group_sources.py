@@ -66,15 +66,7 @@ class UsedApis(Struct, frozen=True):
 
 
 class GroupSources:
-    """PodGroups of all APIs.
-
-    Args:
-        scheduler: The scheduler whose feed receives the groups.
-        informers: Informers of all other resources, none of which runs yet.
-
-    Attributes:
-        bayplan: Bayplan's own groups, reported by the watch of custom resources.
-    """
+    """PodGroups of all APIs."""
 
     def __init__(
         self,

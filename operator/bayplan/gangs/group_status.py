@@ -73,9 +73,7 @@ class SeenGroup(Struct, frozen=True):
     """State of a PodGroup object that its status is computed from.
 
     Attributes:
-        generation: ``metadata.generation``.
         keeps_start: Whether ``scheduleStartTime`` stays as written, because it was attempted before this process began.
-        version: Version of the API in which the object was read; "" for the newest one.
     """
 
     key: GroupKey
@@ -337,11 +335,7 @@ class RecordedEvent(Struct, frozen=True):
 
 
 def recorded_event(status: Mapping[str, Any]) -> RecordedEvent | None:
-    """Return the last event that a process has recorded according to the status; None for none.
-
-    Args:
-        status: Status of a PodGroup of any API.
-    """
+    """Return the last event that a process has recorded according to the status; None for none."""
     for condition in read_conditions(status):
         if condition.type == "Scheduled" or condition.type in NATIVE_CONDITIONS:
             message = without_quorum(condition.message)
@@ -360,9 +354,6 @@ def current_event(verdict: Verdict, last: RecordedEvent | None) -> RecordedEvent
 
 def group_event(group: ObjectReference, verdict: Verdict, last: RecordedEvent | None) -> Event | None:
     """Return the event for a verdict.
-
-    Args:
-        last: Last event of the group, or None.
 
     Returns:
         The event; None if it equals the last one.
@@ -423,7 +414,6 @@ class GroupStatusWrite:
     Attributes:
         make: Returns the patch; called for each attempt to send it. An empty patch is not sent.
         done: Called with the result: None for success, or the error after which the write was given up.
-        version: Version of the API in which the object was read; "" for the newest one.
     """
 
     key: GroupKey
@@ -434,11 +424,7 @@ class GroupStatusWrite:
 
 
 class GroupStatusWrites:
-    """Implementation of :class:`bayplan.gangs.group_status_controller.GroupStatusWriter`.
-
-    Args:
-        timeout: Seconds to wait for a response.
-    """
+    """Implementation of :class:`bayplan.gangs.group_status_controller.GroupStatusWriter`."""
 
     def __init__(self, connection: ApiConnection, dispatcher: ApiDispatcher, timeout: float = 10.0) -> None:
         self._connection = connection

@@ -131,7 +131,6 @@ class GroupController:
 
     Args:
         gangs: Gangs of the scheduler; the controller subscribes to their ``on_change``.
-        events: Receiver of events about PodGroups.
         others: Other processes that serve some of the profiles; None if there are none.
     """
 
@@ -164,9 +163,7 @@ class GroupController:
         """Handle an object with a valid spec.
 
         Args:
-            generation: ``metadata.generation`` of the object.
             status: Status of the object; used only if the object is new or was recreated.
-            version: Version of the API in which it was read; "" for the newest one.
         """
         record = self._seen(key, uid, generation, status)
         record.problems = ()
@@ -174,12 +171,7 @@ class GroupController:
         self._mark(key)
 
     def invalid(self, key: GroupKey, uid: str, generation: int, problems: Iterable[Problem]) -> None:
-        """Handle an object with an invalid spec.
-
-        Args:
-            generation: ``metadata.generation`` of the object.
-            problems: All problems of the spec, at least one.
-        """
+        """Handle an object with an invalid spec."""
         self._seen(key, uid, generation, {}).problems = tuple(problems)
         self._mark(key)
 

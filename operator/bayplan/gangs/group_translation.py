@@ -30,7 +30,6 @@ class SchedulerPluginsSpec(Struct, gc=False, frozen=True, rename="camel"):
 
     Attributes:
         min_member: 0 if not set.
-        min_resources: Total requests of ``minMember`` members.
         schedule_timeout_seconds: None if not set.
     """
 
@@ -171,9 +170,6 @@ def from_bayplan(
         resource: The validated object, whose own status is not read.
         priority: Value of its PriorityClass; None if it names none or the class does not exist.
         status: Its status as received; None for none.
-
-    Raises:
-        ConfigError: An amount cannot be parsed; the model rejects such amounts before.
     """
     meta, spec = resource.metadata, resource.spec
     topology = spec.topology
@@ -227,9 +223,6 @@ def from_scheduler_plugins(resource: SchedulerPluginsGroup) -> PodGroup:
 
     That API has no limits: a minimum below 1 counts as 1, because a group that needs no member is not a gang; a timeout
     below 1 counts as none, whereas the reference would reject each member as soon as it waits at Permit.
-
-    Raises:
-        ConfigError: An amount cannot be parsed.
     """
     spec = resource.spec
     timeout = spec.schedule_timeout_seconds or 0
@@ -358,8 +351,6 @@ def from_native(
 
     Args:
         resource: The object. With the basic policy one member is enough.
-        are_trees_read: Whether CompositePodGroups are read; if not, a group with a parent is not supported.
-        are_claims_read: Whether groups may have resource claims, in the versions of Kubernetes 1.37.
 
     Raises:
         ConfigError: It has a value of a wrong type.
@@ -404,10 +395,6 @@ def from_composite(resource: NativeGroup, version: str) -> CompositePodGroup:
 
     Args:
         resource: The object. With the basic policy one child group is enough.
-
-    Raises:
-        ConfigError: It has a value of a wrong type.
-        UnsupportedGroupError: It has a field, a policy or a constraint that is not supported.
     """
     metadata = resource.metadata
     try:

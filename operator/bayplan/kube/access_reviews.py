@@ -24,8 +24,6 @@ class User(msgspec.Struct, frozen=True, rename="camel"):
     """Authenticated user of a TokenReview.
 
     Attributes:
-        username: Such as ``system:serviceaccount:monitoring:prometheus``.
-        uid: UID of the account; may be empty.
         extra: Information that authenticators pass to authorizers.
     """
 
@@ -36,11 +34,7 @@ class User(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Access(msgspec.Struct, frozen=True):
-    """Decision of a SubjectAccessReview.
-
-    Attributes:
-        reason: The authorizer's reason; may be empty.
-    """
+    """Decision of a SubjectAccessReview."""
 
     allowed: bool = False
     reason: str = ""
@@ -64,11 +58,7 @@ R = TypeVar("R", _TokenReview, _AccessReview)
 
 
 class AccessReviews:
-    """Client for both reviews.
-
-    Args:
-        connection: Connection to the API server; its user needs the right to create both reviews.
-    """
+    """Client for both reviews."""
 
     def __init__(self, connection: ApiConnection) -> None:
         self._connection = connection
@@ -96,21 +86,11 @@ class AccessReviews:
 
         Args:
             verb: The HTTP method in lower case.
-
-        Raises:
-            ClusterWriteError: The request failed.
         """
         return await self._access_of(user, {"nonResourceAttributes": {"path": path, "verb": verb}})
 
     async def resource_access(self, user: User, verb: str, resource: str) -> Access:
-        """Review access to a resource of the core API in all namespaces.
-
-        Args:
-            verb: Such as ``list``.
-
-        Raises:
-            ClusterWriteError: The request failed.
-        """
+        """Review access to a resource of the core API in all namespaces."""
         return await self._access_of(
             user, {"resourceAttributes": {"verb": verb, "version": "v1", "resource": resource}}
         )

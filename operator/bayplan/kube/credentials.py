@@ -42,10 +42,8 @@ class Credentials:
     The names are those of the client library's ``Configuration``, because the library's loader sets them here.
 
     Attributes:
-        host: Scheme, host, port and prefix.
         api_key: The Authorization header by the key ``BearerToken``.
         ssl_ca_cert: File of the certificate authority; None with ``ca_cert_data`` None too for the system's.
-        ca_cert_data: PEM text of the certificate authority.
         tls_server_name: Name in the server's certificate if it is not the host.
     """
 
@@ -62,10 +60,6 @@ class Credentials:
 
 def load_service_account(credentials: Credentials, directory: Path = SERVICE_ACCOUNT) -> None:
     """Load the service account of this pod; the environment has the API server's address.
-
-    Args:
-        credentials: Receives the address, the token and the certificate authority.
-        directory: Has the token and the certificate authority.
 
     Raises:
         OSError: The address is not set, or a file cannot be read or is empty.
@@ -252,12 +246,7 @@ class ConfiguredAccess:
             self._last_error = str(error)
 
     def _renewed_context(self) -> ssl.SSLContext:
-        """Return a context with the current certificates.
-
-        Raises:
-            OSError: A file cannot be read, or the key does not belong to the certificate.
-            ValueError: The authority contains no certificate.
-        """
+        """Return a context with the current certificates."""
         credentials, content = self.credentials, self._read_certificates()
         context = client_context(
             credentials.ca_cert_data or None,
@@ -277,10 +266,6 @@ class ConfiguredAccess:
 
 async def from_kubeconfig(path: Path | None = None, context: str | None = None) -> ConfiguredAccess:
     """Return the access that a kubeconfig configures.
-
-    Args:
-        path: The file; None for ``$KUBECONFIG`` or ``~/.kube/config``.
-        context: Name of the context; None for the current one.
 
     Raises:
         ConfigError: The file does not exist or cannot be used.

@@ -38,12 +38,8 @@ class ObjectPath(Struct, frozen=True):
 async def patch_status(connection: ApiConnection, resource: ObjectPath, status: Mapping[str, Any]) -> None:
     """Merge ``status`` into the object's status; None removes a field, lists are replaced as a whole.
 
-    Args:
-        status: The fields below ``status``.
-
     Raises:
         NotFoundError: The object is gone.
-        ClusterWriteError: See :meth:`ApiConnection.request`.
     """
     await connection.request(
         ApiRequest(
@@ -66,7 +62,6 @@ class CustomResources:
 
         Raises:
             NotFoundError: Its CustomResourceDefinition is not installed.
-            ClusterWriteError: The request failed, or the response cannot be read.
         """
         path = f"/apis/{GROUP}/{VERSION}/{plural}"
         items: list[dict[str, Any]] = []
@@ -90,7 +85,6 @@ class CustomResources:
 
         Raises:
             NotFoundError: The object is gone.
-            ClusterWriteError: See :meth:`ApiConnection.request`.
         """
         await patch_status(self._connection, ObjectPath(GROUP, VERSION, plural, name), patch)
 
@@ -146,7 +140,6 @@ class ControllerRevisions:
 
         Raises:
             ConflictError: The name is taken.
-            ClusterWriteError: See :meth:`ApiConnection.request`.
         """
         meta = revision.metadata
         body = {
@@ -175,7 +168,6 @@ class ControllerRevisions:
 
         Raises:
             NotFoundError: The revision is gone.
-            ClusterWriteError: See :meth:`ApiConnection.request`.
         """
         body = msgspec.json.encode({"metadata": {"annotations": annotations}})
         path = f"{self._path}/{quote(name, safe='')}"
@@ -186,7 +178,6 @@ class ControllerRevisions:
 
         Raises:
             ConflictError: The revision has another UID.
-            ClusterWriteError: See :meth:`ApiConnection.request`.
         """
         options = {"preconditions": {"uid": uid}} if uid else {}
         body = msgspec.json.encode({"apiVersion": "v1", "kind": "DeleteOptions", **options})

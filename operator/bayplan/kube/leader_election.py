@@ -94,7 +94,6 @@ class LeaderEndpoint(msgspec.Struct, frozen=True, rename="camel"):
     """Endpoint of the leader.
 
     Attributes:
-        url: Scheme, IP address and port.
         certificate_sha256: SHA-256 of the served certificate in DER, in lower-case hex; "" for plain HTTP.
     """
 
@@ -106,7 +105,6 @@ class LeaderState(msgspec.Struct, frozen=True, rename="camel"):
     """The leader, as one replica sees it.
 
     Attributes:
-        lease: Namespace and name of the Lease; "" without leader election.
         holder: Identity in the Lease; "" if it has no holder.
         endpoint: Endpoint of the holder; None if it announces none that can be used.
     """
@@ -129,9 +127,6 @@ def announcement(identity: str, endpoint: LeaderEndpoint) -> str:
 
 def announced_endpoint(text: object, holder: str) -> LeaderEndpoint | None:
     """Parse the annotation.
-
-    Args:
-        text: Its value, None if the Lease has none.
 
     Returns:
         The endpoint; None if there is none, another process wrote it, or it must not be connected to.
@@ -231,11 +226,7 @@ class ElectionOptions(Struct, frozen=True):
         return f"{self.namespace}/{self.name}"
 
     def problems(self, prefix: str) -> list[Problem]:
-        """Return what is wrong with the durations, by client-go's rules.
-
-        Args:
-            prefix: Field path of the settings, such as ``leaderElection``.
-        """
+        """Return what is wrong with the durations, by client-go's rules."""
         found = []
         if self.lease_seconds < 1:
             message = f"must be at least 1s, not {self.lease_seconds:g}s: a Lease counts in whole seconds"

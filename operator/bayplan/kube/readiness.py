@@ -11,11 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Check for readiness.
-
-    Attributes:
-        why: Why it does not pass, or what is wrong although it does.
-    """
+    """Check for readiness."""
 
     name: str
     is_passed: bool

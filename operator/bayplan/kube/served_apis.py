@@ -35,9 +35,6 @@ class _Resources(Struct, frozen=True, gc=False):
 async def served_resources(connection: ApiConnection, path: str) -> frozenset[str]:
     """Return the plural names of what a version of an API group serves, such as ``podgroups``.
 
-    Args:
-        path: Path of the version, such as ``/apis/resource.k8s.io/v1``.
-
     Returns:
         The names; none if the version is not served.
 
@@ -49,11 +46,7 @@ async def served_resources(connection: ApiConnection, path: str) -> frozenset[st
 
 
 async def discovered(connection: ApiConnection, path: str, kind: type[T]) -> T | None:
-    """Return the decoded response to a GET; None if there is no such path.
-
-    Raises:
-        ClusterWriteError: The request failed, or the response cannot be decoded.
-    """
+    """Return the decoded response to a GET; None if there is no such path."""
     try:
         return ObjectJsonDecoder(kind).decode(await connection.request(ApiRequest("GET", path, lane=Lane.READS)))
     except NotFoundError:
@@ -101,9 +94,6 @@ class DeviceApi:
 
         Returns:
             Path by resource; empty if no version has the required ones.
-
-        Raises:
-            ClusterWriteError: A request failed, or the response cannot be decoded.
         """
         found: dict[str, str] = {}
         for path in map(_path, DEVICE_VERSIONS):
@@ -165,7 +155,6 @@ class ServerSupport(Struct, frozen=True, rename="camel"):
 
     Attributes:
         version: Its version, such as v1.37.1; "" if it is not known.
-        is_supported: Whether Bayplan is tested with this minor version.
         group_versions: PodGroups and CompositePodGroups of other APIs that are read, by resource and version, such as
             podgroups.scheduling.k8s.io/v1beta1.
     """
@@ -183,11 +172,7 @@ class _Version(Struct, frozen=True, rename="camel"):
 
 
 class ServerWatch:
-    """Looks up the API server's version and APIs, and logs them when they change.
-
-    Attributes:
-        support: Result of the last lookup.
-    """
+    """Looks up the API server's version and APIs, and logs them when they change."""
 
     def __init__(self, connection: ApiConnection, reads_pages: Callable[[], bool], clock: Clock) -> None:
         self._connection = connection

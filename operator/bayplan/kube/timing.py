@@ -42,7 +42,6 @@ class Backoff:
     Args:
         initial: First delay in seconds, before jitter.
         maximum: Maximum delay in seconds.
-        seed: Seed of the jitter, for tests; None for a random one.
     """
 
     __slots__ = ("_initial", "_maximum", "_next", "_random")

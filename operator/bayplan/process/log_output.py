@@ -130,11 +130,7 @@ class TextFormatter(logging.Formatter):
         super().__init__(_TEXT)
 
     def format(self, record: logging.LogRecord) -> str:
-        """Format a record as text, with its traceback on the following lines.
-
-        Returns:
-            The text without a final line break.
-        """
+        """Format a record as text, with its traceback on the following lines."""
         return printable_record(redacted(super().format(record)))
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the standard library's name
@@ -147,11 +143,7 @@ class JsonFormatter(logging.Formatter):
     """Formatter that writes one JSON object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Format a record as JSON.
-
-        Returns:
-            The line without a line break.
-        """
+        """Format a record as JSON."""
         document: dict[str, object] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),

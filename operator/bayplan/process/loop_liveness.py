@@ -154,11 +154,7 @@ class PluginWatchdog:
 
 
 class ShorterWatchdog:
-    """Implementation of :class:`scheduler_core.ports.Watchdog` by another watchdog, with a shorter budget.
-
-    Args:
-        budget_seconds: Maximum duration of one call into a plugin.
-    """
+    """Implementation of :class:`scheduler_core.ports.Watchdog` by another watchdog, with a shorter budget."""
 
     def __init__(self, watchdog: PluginWatchdog, budget_seconds: float) -> None:
         self._watchdog = watchdog

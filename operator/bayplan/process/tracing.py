@@ -77,10 +77,6 @@ class CycleTracer:
 def cycle_tracer(endpoint: str, sampling_ratio: float, clock: Clock) -> CycleTracer:
     """Make a tracer that sends spans to a collector by OTLP over HTTP.
 
-    Args:
-        endpoint: The collector's URL, such as ``http://collector:4318/v1/traces``.
-        sampling_ratio: Fraction of cycles to export, 0 to 1.
-
     Raises:
         ConfigError: The extra is not installed.
     """
@@ -100,11 +96,7 @@ def cycle_tracer(endpoint: str, sampling_ratio: float, clock: Clock) -> CycleTra
 
 
 def tracer_of(settings: TracingSettings | None, clock: Clock) -> CycleTracer | None:
-    """Make the tracer that the settings configure; None without tracing.
-
-    Raises:
-        ConfigError: The extra is not installed.
-    """
+    """Make the tracer that the settings configure; None without tracing."""
     return None if settings is None else cycle_tracer(settings.endpoint, settings.sampling_ratio, clock)
 
 

@@ -57,7 +57,6 @@ class _Args(Struct, frozen=True):
     Attributes:
         key: The plugin, and the args as text: in Python 1 and True are equal, in a manifest they are not.
         args: The validated args; None if the plugin takes none or they are invalid.
-        problems: The problems; paths begin with ``spec``.
     """
 
     key: tuple[str, str]
@@ -464,11 +463,7 @@ def decide_queue_sort(profiles: Sequence[ProfileQueueSort]) -> QueueSortDecision
 
 
 class ProfileOwnership:
-    """Which process serves which profiles, as of the last reconcile.
-
-    Args:
-        selection: The profiles of this process; None for all.
-    """
+    """Which process serves which profiles, as of the last reconcile."""
 
     def __init__(self, selection: ProfileSelection | None) -> None:
         self.selection = selection
@@ -477,11 +472,7 @@ class ProfileOwnership:
         self._uids: frozenset[str] | None = None
 
     def has_new_profiles(self, profiles: Iterable[Mapping[str, Any]]) -> bool:
-        """Return whether an existing profile has just been selected for this process.
-
-        Args:
-            profiles: All SchedulerProfile objects from the API server.
-        """
+        """Return whether an existing profile has just been selected for this process."""
         if self.selection is None or self._uids is None:
             return False
         for body in profiles:

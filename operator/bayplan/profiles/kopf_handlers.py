@@ -87,7 +87,6 @@ class Webhook(Struct, frozen=True):
     """The validating admission webhook.
 
     Attributes:
-        address: Host and port to listen on.
         files: Returns the files of the certificate and of its key when they can be served.
         plugin_configs: Returns the stored PluginConfigs; called in the scheduler's loop, as ``files``.
     """

@@ -185,9 +185,6 @@ class ProfileController:
     async def publish(self, *, counts_too: bool = False) -> None:
         """Store the revisions that went live and write the statuses that changed.
 
-        Args:
-            counts_too: Write counts before their interval is over, too.
-
         Raises:
             ClusterWriteError: A write failed; all others were attempted.
         """

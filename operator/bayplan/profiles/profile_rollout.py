@@ -64,11 +64,7 @@ class ProfileRollout:
         return self._scheduler.context.profiles.get(scheduler_name)
 
     def apply(self, desired: DesiredState) -> tuple[AppliedProfile, ...]:
-        """Make the running profiles match the desired state, as far as possible.
-
-        Returns:
-            One record for each profile, in the order of the desired state.
-        """
+        """Make the running profiles match the desired state, as far as possible."""
         self._forget_others({profile.meta.uid for profile in desired.profiles})
         self._withdraw_others({profile.scheduler_name: profile for profile in desired.profiles if profile.holds_name})
         problems: dict[str, tuple[Problem, ...]] = {}
@@ -259,7 +255,6 @@ class _Running(Struct):
 
     Attributes:
         key: Revision of the spec that was built last, and the problems that validation had found.
-        problems: Why the last build failed.
         instance: The revision that runs; None for none.
     """
 
@@ -277,11 +272,7 @@ class ShadowRollout:
         self._running: dict[str, _Running] = {}
 
     def apply(self, shadows: Sequence[DesiredProfile]) -> tuple[AppliedProfile, ...]:
-        """Make the running shadows match the desired ones.
-
-        Returns:
-            One record for each, in their order.
-        """
+        """Make the running shadows match the desired ones."""
         if not shadows and not self._running:
             return ()
         uids = {profile.meta.uid for profile in shadows}

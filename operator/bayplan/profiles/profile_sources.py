@@ -71,8 +71,6 @@ class ResourcePorts(Struct, frozen=True):
     """The ports that custom resources are read by, and the receiver of PodGroups.
 
     Attributes:
-        statuses_due: Set when statuses may differ from what was written.
-        on_served_elsewhere: Called when a scheduler name starts or stops being served by another process.
         make_review: Makes the review of the admission webhook; called in a thread, because it imports modules.
     """
 

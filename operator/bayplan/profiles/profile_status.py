@@ -53,8 +53,6 @@ class ProfileFindings(Struct, frozen=True):
     Attributes:
         live_revision: The revision that runs, "" if none does.
         waiting_for: Profiles with another QueueSort; None if it does not wait.
-        name_is_reserved: Whether the claim is rejected because the name is kube-scheduler's.
-        shadow: How a shadow is run; None for other profiles.
     """
 
     generation: int
@@ -72,7 +70,6 @@ class AppliedProfile(Struct, frozen=True):
     """A profile after its desired state was applied.
 
     Attributes:
-        findings: What validation, build and activation found.
         activated: The revision that went live from the current spec in this step and is to be stored; None for none.
     """
 
@@ -92,14 +89,7 @@ _REMEDY = (
 
 
 def last_lost_time(lost: LostBind | None, written: Mapping[str, Any]) -> datetime | None:
-    """Return when a bind was last lost, as recorded by this process or in the status.
-
-    Args:
-        lost: The last bind that this process has lost.
-
-    Returns:
-        The time, None for never.
-    """
+    """Return when a bind was last lost, as recorded by this process or in the status."""
     if lost is not None:
         return lost.when
     text = written.get("lastLostBindTime")
@@ -115,8 +105,6 @@ def contested(
     """Make the condition Contested.
 
     Args:
-        lost: The last of them.
-        last_time: See :func:`last_lost_time`.
         conditions: The current conditions, whose message stays if this process has lost no bind.
     """
     if last_time is None or now - last_time >= timedelta(seconds=CONTESTED_SECONDS):
@@ -500,7 +488,6 @@ class ProfileReading(Struct, frozen=True):
     """A SchedulerProfile of this process.
 
     Attributes:
-        live_revision: Hash of the revision that runs, "" if none does.
         shadow_of: Scheduler name of the live profile of a shadow; "" for other profiles.
         conditions: Conditions of its status, as last written.
         revisions: Its stored revisions, newest first.
@@ -517,13 +504,7 @@ class ProfileReading(Struct, frozen=True):
 def reading_of(
     applied: AppliedProfile, status: Mapping[str, Any], revisions: Iterable[StoredRevision]
 ) -> ProfileReading:
-    """Return what is known about a profile.
-
-    Args:
-        applied: The profile after its desired state was applied.
-        status: Its status as last written.
-        revisions: Its stored revisions in any order.
-    """
+    """Return what is known about a profile."""
     findings = applied.findings
     return ProfileReading(
         name=applied.desired.meta.name,

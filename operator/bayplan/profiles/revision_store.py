@@ -120,11 +120,7 @@ def as_controller_revision(
 
 
 def read_revision(found: ControllerRevision) -> StoredRevision:
-    """Parse a stored revision, also one of an earlier version of Bayplan, which stored only the content.
-
-    Returns:
-        The revision; without content if this version cannot read it.
-    """
+    """Parse a stored revision, also one of an earlier version of Bayplan, which stored only the content."""
     meta, data = found.metadata, found.data
     owner = next((one for one in meta.owner_references if one.kind == SchedulerProfile.definition.kind), None)
     config: ProfileConfig | None = None
@@ -238,11 +234,7 @@ class RevisionHistory:
         self._causes: dict[str, tuple[str, str]] = {}
 
     async def load(self) -> None:
-        """Read all stored revisions.
-
-        Raises:
-            ClusterWriteError: The request failed.
-        """
+        """Read all stored revisions."""
         found = await self._store.list(MANAGED)
         self._stored = {stored.name: stored for stored in map(read_revision, found)}
 
@@ -256,11 +248,7 @@ class RevisionHistory:
         self._waiting[profile.uid] = (profile, config, origin or Origin())
 
     def explain(self, profile_uid: str, revision: str, cause: str) -> None:
-        """Queue the change cause of a live revision for the next :meth:`save`, if it was set after the edit.
-
-        Args:
-            cause: The change cause as the user wrote it; nothing happens if it is empty.
-        """
+        """Queue the change cause of a live revision for the next :meth:`save`, if it was set after the edit."""
         if cause and any(one.hash == revision and one.origin.cause != cause for one in self.of(profile_uid)):
             self._causes[profile_uid] = (revision, cause)
 

@@ -43,9 +43,6 @@ _ABSENT = object()
 def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """List each difference.
 
-    Args:
-        old: A spec in plain JSON types.
-
     Returns:
         Such as ``podMaxBackoffSeconds: 10 → 20``, sorted by the fields' paths; empty for equal specs.
     """
@@ -120,11 +117,7 @@ Body = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ProfileHistory:
-    """A profile and its revisions.
-
-    Attributes:
-        revisions: Its stored revisions, newest first.
-    """
+    """A profile and its revisions."""
 
     body: Body
     revisions: tuple[StoredRevision, ...]
@@ -155,11 +148,7 @@ class ProfileHistory:
         return is_live(self.body)
 
     def numbered(self, number: int) -> StoredRevision:
-        """Return a revision by its number.
-
-        Raises:
-            NotFoundError: It is not stored.
-        """
+        """Return a revision by its number."""
         for each in self.revisions:
             if each.number == number:
                 return each
@@ -245,10 +234,7 @@ async def read_history(
         own_namespace: Searched if the user may not search all.
 
     Raises:
-        NotFoundError: There is no such profile.
-        ForbiddenError: The user may not read it or its revisions.
         ConfigError: Revisions are stored in several namespaces, so that one must be named.
-        ClusterWriteError: The request failed.
     """
     body = await read_profile(connection, name)
     labels = labels_of(name)
@@ -303,9 +289,6 @@ def target(history: ProfileHistory, number: int | None) -> StoredRevision:
 
     Args:
         number: The requested number; None for the newest valid revision that differs from the current spec.
-
-    Raises:
-        NotFoundError: There is none.
     """
     if number is not None:
         return history.numbered(number)
@@ -329,15 +312,9 @@ async def plan_rollback(
 ) -> Rollback:
     """Determine the spec to write.
 
-    Args:
-        number: Number of the revision; None for the previous valid one.
-        resolved: Whether to replace references by the args that their PluginConfigs had.
-
     Raises:
-        NotFoundError: There is no such revision.
         RollbackError: It equals the current spec, refers to a PluginConfig that has changed, or has a client key of an
             extender that is not that of the profile now.
-        ClusterWriteError: The request failed.
     """
     revision = target(history, number)
     if not resolved:
@@ -438,7 +415,6 @@ async def wait_until_live(connection: ApiConnection, written: Body, seconds: flo
 
     Raises:
         RollbackError: The operator rejects it, it was changed again, or the time is over.
-        ClusterWriteError: The request failed.
     """
     name, generation = str(written["metadata"]["name"]), written["metadata"]["generation"]
     body = written
@@ -501,8 +477,6 @@ async def plan_promotion(connection: ApiConnection, name: str) -> Promotion:
     Raises:
         NotFoundError: There is no such profile, or no live profile of its scheduler name.
         PromotionError: The profile is no shadow, is not valid, or equals the live profile.
-        ForbiddenError: The user may not read or list profiles.
-        ClusterWriteError: A request failed.
     """
     shadow = await read_profile(connection, name)
     spec: Mapping[str, Any] = shadow.get("spec") or {}
@@ -546,14 +520,7 @@ def _claims(body: Body) -> str:
 
 
 async def write_promotion(connection: ApiConnection, promotion: Promotion, *, dry_run: bool) -> Body:
-    """Write the spec, unless the live profile has changed since it was read.
-
-    Args:
-        dry_run: Let the API server validate it, and change nothing.
-
-    Raises:
-        ConflictError, ForbiddenError, RollbackError, ClusterWriteError: As for a rollback.
-    """
+    """Write the spec, unless the live profile has changed since it was read."""
     what = f'the spec of "{promotion.shadow_name}"'
     change = SpecWrite(promotion.live, promotion.spec, promotion.cause, "bayplan-promote", what)
     return await write_spec(connection, change, dry_run=dry_run)

@@ -71,11 +71,7 @@ def profile_events(meta: ObjectMeta, before: Mapping[str, Any], after: Mapping[s
 
 
 def plugin_config_events(meta: ObjectMeta, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Event]:
-    """Return the events for a change of a PluginConfig's status; see :func:`profile_events`.
-
-    Args:
-        before: The last written status.
-    """
+    """Return the events for a change of a PluginConfig's status; see :func:`profile_events`."""
     yield from _validity_events(_factory(PluginConfig, meta), _VALID, before, after)
 
 

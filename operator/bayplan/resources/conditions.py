@@ -102,11 +102,7 @@ def set_condition(
 
 
 def find_condition(conditions: Sequence[Condition], kind: str) -> Condition | None:
-    """Find a condition.
-
-    Returns:
-        The condition, or None if the list has none of this type.
-    """
+    """Find a condition."""
     return next((condition for condition in conditions if condition.type == kind), None)
 
 
@@ -120,9 +116,6 @@ def read_conditions(status: Mapping[str, Any]) -> tuple[Condition, ...]:
 
 def problems_message(problems: Iterable[Problem]) -> str:
     """Format problems on one line, for ``kubectl get``; problems beyond 4,096 characters are only counted.
-
-    Args:
-        problems: At least one.
 
     Returns:
         Each problem with its path; several are counted and numbered.

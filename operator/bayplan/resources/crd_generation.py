@@ -39,14 +39,7 @@ class _PlainDumper(yaml.SafeDumper):
 
 
 def definition_of(resource: type[CustomResource]) -> Schema:
-    """Make the CustomResourceDefinition of a resource.
-
-    Args:
-        resource: The model, with the fields ``spec`` and ``status``.
-
-    Returns:
-        The object, ready for YAML or the API server.
-    """
+    """Make the CustomResourceDefinition of a resource."""
     definition = resource.definition
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -83,9 +76,6 @@ def definition_of(resource: type[CustomResource]) -> Schema:
 def structural_schema(model: type[BaseModel]) -> Schema:
     """Translate a model to a structural schema.
 
-    Args:
-        model: A pydantic model whose fields have JSON types.
-
     Returns:
         An OpenAPI v3 schema without references, titles and unions with null. Defaults are left out, except those
         marked with ``x-keep-default``: a field that is not written stays unset, so that a later version can change
@@ -102,9 +92,6 @@ def overlaid_definitions(schema: Mapping[str, Any]) -> dict[str, Schema]:
 
 def part_of(resource: type[CustomResource], name: str) -> type[BaseModel]:
     """Return the model of a resource's ``spec`` or ``status``.
-
-    Args:
-        name: ``spec`` or ``status``.
 
     Raises:
         TypeError: The field is not a model.
@@ -142,14 +129,7 @@ def have_drifted(files: Mapping[Path, str], source: str) -> bool:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Write the files, or print how they differ.
-
-    Args:
-        arguments: The command line without the program's name; None for that of the process.
-
-    Returns:
-        The exit status: 1 if ``--check`` finds a difference.
-    """
+    """Write the files, or print how they differ."""
     parser = argparse.ArgumentParser(prog="crd_generation", description="Generate the CustomResourceDefinitions.")
     parser.add_argument("--output", type=Path, required=True, help="directory of the files")
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a file is not up to date")

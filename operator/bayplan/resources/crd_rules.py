@@ -30,9 +30,6 @@ def matches(pattern: str, message: str) -> JsonDict:
 
     Args:
         pattern: A regular expression without quotation marks, valid in Go and Python.
-
-    Returns:
-        The rule, for ``x-kubernetes-validations``.
     """
     return {"rule": f"self.matches(r'{pattern}')", "message": message}
 

@@ -37,7 +37,6 @@ def bound_problems(document: object, prefix: str) -> tuple[Problem, ...]:
     """Find values that are out of bounds.
 
     Args:
-        document: Parsed JSON or YAML.
         prefix: Its field path, such as ``spec``.
 
     Returns:
@@ -127,7 +126,6 @@ class PrinterColumn(Struct, frozen=True):
 
     Attributes:
         type: OpenAPI type: string, integer or date.
-        description: Description for the CustomResourceDefinition.
         wide: Whether it is shown only with ``-o wide``.
     """
 
@@ -161,9 +159,6 @@ class ResourceDefinition(Struct, frozen=True):
     """Content of a CustomResourceDefinition besides the schema.
 
     Attributes:
-        kind: Such as ``SchedulerProfile``.
-        plural: Such as ``schedulerprofiles``.
-        short_name: Such as ``sp``.
         description: First text of ``kubectl explain``.
         columns: The columns of ``kubectl get`` between NAME and AGE.
     """

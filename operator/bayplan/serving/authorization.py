@@ -145,7 +145,6 @@ class ReviewCache(Generic[K, V]):
 
         Raises:
             ServerUnavailableError: Too many reviews wait.
-            ClusterWriteError: ``review`` raised it.
         """
         cached = self._accepted.get(key) or self._rejected.get(key)
         if cached is not None and self._clock.now() < cached[0]:
@@ -278,7 +277,6 @@ class RequestAuthorization:
         """Return why a token does not authorize a request; None if it does.
 
         Args:
-            token: The bearer token, "" for none.
             audience: Audience of the token, "" for the API server.
             origin: Address of the caller; addresses take turns when many unknown tokens are sent.
         """

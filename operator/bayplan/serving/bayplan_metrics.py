@@ -241,9 +241,7 @@ class OperatorSources(Struct, frozen=True):
     """Sources of the metrics of the operator.
 
     Attributes:
-        election: Leader election of this process; None if there is none and it always leads.
         reconciles: Returns the number of reconciles by resource and result.
-        conditions: Returns the conditions as last written.
         arrivals: Delays of pods from creation to the scheduler.
     """
 
@@ -321,11 +319,7 @@ def _conditions(sources: OperatorSources) -> Iterator[Metric]:
 
 
 def metrics_registry(scheduler: Scheduler, informers: Mapping[str, Informer[Any]]) -> CollectorRegistry:
-    """Return a registry of all metrics of the scheduler and its informers.
-
-    Returns:
-        A new registry, separate from the library's global one.
-    """
+    """Return a registry of all metrics of the scheduler and its informers."""
     registry = CollectorRegistry()
     registry.register(scheduler_metrics(scheduler.context, lambda: scheduler.binding_count))
     registry.register(profile_metrics(scheduler.context))

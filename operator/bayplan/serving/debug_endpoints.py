@@ -46,7 +46,6 @@ class DebugSources(Struct, frozen=True):
 
     Attributes:
         status: Returns the status, with at most the given number of pods for each place in the queue.
-        check_cache: Compares the cache with the API server.
         shadow: Returns the report of a shadow profile by its name; None if it does not run here.
         is_profiling_enabled: Whether ``/debug/profile`` is enabled.
         documents: Returns the documents of the page for a report; there is no report without it.

@@ -53,9 +53,6 @@ _VERSIONS: dict[TlsVersion, ssl.TLSVersion] = {
 class ServedCertificate:
     """Certificate with the TLS context of the server.
 
-    Args:
-        settings: Certificate files, if any, and the minimum TLS version.
-
     Attributes:
         context: TLS context of the server; each handshake uses the newest valid certificate.
 
@@ -233,10 +230,7 @@ class ServedParts(Struct, frozen=True):
     """The parts of the process that the endpoints and the metrics show.
 
     Attributes:
-        election: None without leader election.
-        is_profiling_enabled: Whether ``/debug/profile`` is served.
         selector: Label selector of the profiles that this process serves; "" for all.
-        serves: Returns whether this process serves a scheduler name; None if no process does.
         attempts: The last attempts of pods and gangs; None if the page is not served.
     """
 
@@ -259,15 +253,7 @@ class ServedParts(Struct, frozen=True):
 
 
 class DeferredServer:
-    """HTTP server that is built when it starts.
-
-    Args:
-        address: Host and port; port 0 selects a free one.
-        settings: Settings of TLS, authorization and the address for local requests.
-
-    Raises:
-        ConfigError: The certificate files cannot be used, or the address cannot be listened on.
-    """
+    """HTTP server that is built when it starts."""
 
     def __init__(self, address: tuple[str, int], settings: ServingSettings, parts: ServedParts) -> None:
         self._settings = settings

@@ -60,7 +60,6 @@ def protection_of(
     """Return the protection that the settings define.
 
     Args:
-        certificate: Certificate for HTTPS; None for plain HTTP.
         connection: Connection to the API server that reviews tokens and permissions.
     """
     own_paths = PAGE_PATH if settings.serve_page else ""
@@ -99,9 +98,6 @@ class HealthServer:
 
     Args:
         listener: Sockets of the server, which it closes when it stops.
-        readiness: Readiness for ``/readyz``.
-        metrics: Registry for ``/metrics``.
-        protection: TLS and authorization; without it plain HTTP for all callers.
         background: Runs while the server does; None for nothing.
     """
 

@@ -98,11 +98,7 @@ _CODES = {code: Status(code).code_name for code in Code}
 
 @collector
 def scheduler_metrics(context: CycleContext, binding_cycles: Callable[[], int]) -> Iterator[Metric]:
-    """Yield the metrics of the scheduler core.
-
-    Args:
-        binding_cycles: Returns the number of binding cycles in progress.
-    """
+    """Yield the metrics of the scheduler core."""
     metrics = context.metrics
     metrics.settle()
     yield counters(

@@ -139,7 +139,6 @@ def operator_server(
     """Build the server with all endpoints and metrics.
 
     Args:
-        certificate: Certificate for HTTPS; None for plain HTTP.
         build_page: Builds the page; None if it is not served.
     """
     metrics = metrics_registry(parts.scheduler, parts.informers.by_resource)

@@ -53,7 +53,6 @@ class PageAccess:
 
     Args:
         authorization: Reviews of tokens; None rejects callers from other hosts.
-        is_trusted: Returns whether a request needs no token.
     """
 
     def __init__(
@@ -96,12 +95,7 @@ _REVIEW_SECONDS = 60.0
 
 
 class PageEndpoints:
-    """Endpoints of the page.
-
-    Args:
-        access: Decides who may read data.
-        is_suspended: Whether a cycle is suspended, which a dry run would disturb.
-    """
+    """Endpoints of the page."""
 
     def __init__(
         self,
@@ -329,7 +323,6 @@ class PageBuilder:
 
         Args:
             endpoints: The operator's other endpoints, which explain pods and gangs.
-            authorization: Authorization of requests; None without.
         """
         documents = PageDocuments(page_sources(parts, endpoints), self._viewers)
         page = PageEndpoints(
@@ -344,11 +337,7 @@ class PageBuilder:
 
 
 def page_sources(parts: ServedParts, endpoints: Endpoints) -> PageSources:
-    """Return what the documents of the page are built from.
-
-    Args:
-        endpoints: The operator's other endpoints, which explain pods and gangs.
-    """
+    """Return what the documents of the page are built from."""
     context = parts.scheduler.context
     return PageSources(
         scheduler=parts.scheduler,

@@ -44,7 +44,6 @@ class FeatureGate(Struct, frozen=True):
 
     Attributes:
         name: Name in ``--feature-gates``.
-        default: Whether it is on if it is not set.
         since: Version of Bayplan in which it reached this stage.
         description: What it turns on, and what happens when it is off.
         is_locked: Whether it accepts only its default.
@@ -194,11 +193,7 @@ class FeatureGates:
         self.known = tuple(known)
 
     def is_on(self, name: str) -> bool:
-        """Return whether a gate is on.
-
-        Raises:
-            KeyError: There is no gate of that name.
-        """
+        """Return whether a gate is on."""
         return self._on[name]
 
     def states(self) -> Iterator[tuple[str, Stage, bool]]:

@@ -426,9 +426,6 @@ def load_settings(flags: Mapping[str, Any], path: Path | None = None, *, leader_
         path: A YAML file whose fields are those of :class:`Settings` in camelCase; None reads no file.
         leader_elect: Value of the flag for ``leaderElection.leaderElect``; None if the flag was not given.
 
-    Returns:
-        The settings with their defaults.
-
     Raises:
         ConfigError: With every problem; the path of each is the field in the file, or the flag.
     """
@@ -478,9 +475,6 @@ def runs_in_cluster(settings: Settings, environment: Mapping[str, str] = os.envi
 
 def revision_namespace(settings: Settings, environment: Mapping[str, str] = os.environ) -> str:
     """Return the namespace in which ControllerRevisions are stored.
-
-    Args:
-        settings: Their ``namespace`` wins.
 
     Returns:
         The setting, else the pod's namespace, else that of the kubeconfig's context, else ``default``.

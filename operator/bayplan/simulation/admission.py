@@ -259,8 +259,6 @@ class AdmittedCluster:
         pods: Pods in the API server's order, by namespace and name.
         devices: Device classes, slices, taint rules and resource claims, including those created from templates.
         surroundings: Namespaces, PodDisruptionBudgets, and services and owners of pods.
-        profiles: SchedulerProfile objects as written, with their places.
-        configurations: KubeSchedulerConfiguration documents as written, with their places.
         serves_default: Whether the default profile serves ``default-scheduler`` if there is no profile at all.
         refused_groups: PodGroups that cannot be obeyed, with the problems.
         withheld_groups: APIs whose PodGroups are not known, with the reasons; pods that name one are gated.

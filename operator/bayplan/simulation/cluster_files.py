@@ -77,11 +77,7 @@ _WORDS = {
 
 
 def decoding_problem(error: msgspec.ValidationError, body: Mapping[str, Any]) -> Problem:
-    """Return the problem of an object that cannot be decoded.
-
-    Returns:
-        The first problem; msgspec does not report more than one.
-    """
+    """Return the problem of an object that cannot be decoded."""
     match = _PARTS.fullmatch(str(error))
     assert match is not None
     text, path = match["text"], match["path"] or ""
@@ -173,9 +169,6 @@ class ClusterFiles:
     Attributes:
         ephemeral_claims: Claims of the pods' ephemeral volumes, as the controller would create them, without an owner.
         devices: ResourceClaims, DeviceClasses, ResourceSlices and DeviceTaintRules.
-        surroundings: Namespaces, PodDisruptionBudgets, and services and owners of pods.
-        profiles: SchedulerProfile objects as written.
-        configurations: KubeSchedulerConfiguration documents as written.
         pod_groups: PodGroup objects of all three APIs, and CompositePodGroups, as written.
         problems: Why the API server would reject objects that could be read nevertheless.
     """
@@ -265,9 +258,6 @@ def read_cluster_files(
         sources: Paths; ``-`` is standard input.
         decoded: Types that nodes and pods are decoded to, with the fields that installed plugins declare.
         allow_invalid: Whether objects that the API server would reject are read with notices instead of problems.
-
-    Returns:
-        Their objects, in the order of the files.
 
     Raises:
         ConfigError: Files or objects cannot be read at all; with the problems of all files.

@@ -174,10 +174,6 @@ async def take_snapshot(connection: ApiConnection, options: SchedulerOptions) ->
 
     Returns:
         The snapshot. A resource that may not be listed, other than nodes and pods, is left out with a notice.
-
-    Raises:
-        ClusterWriteError: Nodes, pods or profiles cannot be listed.
-        RegistryError: An installed plugin cannot be used.
     """
     registry = in_tree_registry()
     registry.load_entry_points()

@@ -430,7 +430,6 @@ class MemoryCluster:
     """Pods of a cluster in memory.
 
     Attributes:
-        events: Recorded events, in order.
         writes: Number of writes, from which a caller sees whether anything happens.
     """
 

@@ -40,11 +40,7 @@ class BuiltProfiles:
 
 
 def activate_profiles(scheduler: Scheduler, cluster: AdmittedCluster) -> None:
-    """Activate the cluster's profiles; without any, the default profile serves ``default-scheduler``.
-
-    Raises:
-        ConfigError: With every problem of every profile.
-    """
+    """Activate the cluster's profiles; without any, the default profile serves ``default-scheduler``."""
     built = build_profiles(scheduler, cluster)
     if built.problems:
         raise ConfigError(built.problems)
@@ -66,9 +62,6 @@ def without_invalid(cluster: AdmittedCluster, retained_configs: Container[str] =
 
     Args:
         retained_configs: PluginConfigs that stay even if they are invalid.
-
-    Raises:
-        RegistryError: An installed plugin cannot be loaded.
     """
     built = build_profiles(offline_scheduler(), cluster)
     for instance in built.instances:

@@ -179,11 +179,7 @@ Inspect = Callable[[Scheduler, Sequence[PodPlacement]], Awaitable[None]]
 
 
 def installed_plugins() -> Registry:
-    """Return the registry of built-in plugins and of plugins in installed packages.
-
-    Raises:
-        RegistryError: An installed plugin cannot be loaded.
-    """
+    """Return the registry of built-in plugins and of plugins in installed packages."""
     registry = in_tree_registry()
     registry.load_entry_points()
     return registry
@@ -202,21 +198,13 @@ def simulate(
         registry: Available plugins; defaults to :func:`installed_plugins`.
         restarts: Running pods that are restarted after the pending ones are decided: the pods of one entry are deleted
             and created again without a node, and the next entry follows when they are decided.
-
-    Raises:
-        ConfigError: A profile is invalid.
-        RegistryError: An installed plugin cannot be loaded.
     """
     plugins = registry or installed_plugins()
     return asyncio.run(_simulate(cluster, options or SimulationOptions(), plugins, restarts, inspect))
 
 
 def populate(scheduler: Scheduler, world: MemoryCluster, cluster: AdmittedCluster) -> None:
-    """Activate the profiles of a cluster and report its objects to a scheduler; no pod is scheduled.
-
-    Raises:
-        ConfigError: A profile is invalid.
-    """
+    """Activate the profiles of a cluster and report its objects to a scheduler; no pod is scheduled."""
     activate_profiles(scheduler, cluster)
     report_surroundings(scheduler, cluster)
     world.watch(scheduler.feed)
@@ -404,7 +392,6 @@ class RejectionCause:
     """Cause for which pods are not scheduled.
 
     Attributes:
-        text: The reasons, separated by commas.
         example: One of the pods, as ``namespace/name``.
     """
 
@@ -428,9 +415,6 @@ def rejection_causes(pods: Iterable[PodPlacement]) -> tuple[RejectionCause, ...]
 
 def cause_of(message: str) -> str:
     """Return the cause that a pod's message states.
-
-    Args:
-        message: Text of the PodScheduled condition, or of a gate.
 
     Returns:
         The distinct reasons in alphabetical order; the message itself if it does not count nodes.

@@ -70,14 +70,10 @@ def page_of(title: str, sections: Iterable[RenderableType]) -> str:
     """Return a page.
 
     Args:
-        title: Title and first heading.
         sections: Texts, tables, and groups of them. A text that is bold and nothing else is a heading.
 
     Returns:
         HTML that ends with a line break. All text is escaped, control characters too.
-
-    Raises:
-        TypeError: A section is none of these.
     """
     return html_document(title, _STYLE, ["<main>", f"<h1>{escaped(title)}</h1>", *html_lines(sections), "</main>"])
 
@@ -88,7 +84,6 @@ def html_document(
     """Return a document that may use its own style sheet and scripts and nothing else.
 
     Args:
-        title: Title, which is escaped.
         scripts: Hashes of the permitted scripts, as :func:`hash_source` returns them.
     """
     permitted = " ".join(f"'{each}'" for each in scripts)
@@ -126,11 +121,7 @@ def hash_source(text: str) -> str:
 
 
 def html_lines(sections: Iterable[RenderableType], heading: str = "h2") -> list[str]:
-    """Return the sections as HTML, with all text escaped.
-
-    Raises:
-        TypeError: A section is neither a text, a table nor a group of them.
-    """
+    """Return the sections as HTML, with all text escaped."""
     return [line for section in sections for line in _lines(section, heading)]
 
 

@@ -31,11 +31,7 @@ def printable_json(text: str) -> str:
 
 
 def printable_yaml(document: Any, width: int) -> str:
-    """Render a document as YAML in its own key order, with every unfit character escaped as YAML does.
-
-    Args:
-        document: Plain JSON types.
-    """
+    """Render a document as YAML in its own key order, with every unfit character escaped as YAML does."""
     text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=width)
     # PyYAML escapes control characters by itself, but writes those that change text direction as they are.
     return yaml.safe_dump(document, sort_keys=False, width=width) if _UNFIT.search(text) else text

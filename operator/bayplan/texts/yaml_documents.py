@@ -146,9 +146,6 @@ def read_nodes(text: str | bytes, loader: type[yaml.CSafeLoader]) -> Iterator[tu
 
     Yields:
         Each document's node, and the loader that converts it to plain data.
-
-    Raises:
-        YAMLError: The text is not YAML, or exceeds a bound.
     """
     try:
         _check_depth(text)

@@ -145,7 +145,6 @@ class AdmissionReview:
     """The review of this process, with its plugins.
 
     Args:
-        allow_default_scheduler: Whether a profile may be named default-scheduler.
         selection: The profiles that this process serves; None for all. Others may have other plugins.
     """
 

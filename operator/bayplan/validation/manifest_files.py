@@ -97,11 +97,7 @@ _SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A document, or an item of a list.
-
-    Attributes:
-        number: Number of the document in the file, from 1.
-    """
+    """A document, or an item of a list."""
 
     body: Any
     file: str
@@ -130,7 +126,6 @@ class Reading:
 
     Attributes:
         manifests: In the order of the files.
-        unreadable: Files that could not be read, and why, in sentences that begin with the file.
         repeated: Fields that occur twice in one mapping: the file, the line and the field.
     """
 

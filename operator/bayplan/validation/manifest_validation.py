@@ -34,9 +34,6 @@ _KINDS = {resource.definition.kind: resource for resource in RESOURCES}
 class ManifestValidation:
     """Validation of manifests together.
 
-    Args:
-        allow_default_scheduler: Whether a profile may be named default-scheduler, as with ``bayplan run``.
-
     Attributes:
         objects: Number of validated objects, without ignored ones.
     """

@@ -78,7 +78,6 @@ class ApiRequest(Struct, frozen=True, gc=False):
 
     Attributes:
         path: Path from the root, its parts quoted.
-        body: Bytes to send.
         timeout: Seconds until the response, including waits for Retry-After but not for the rate limit.
         from_any_replica: Whether a process that does not lead may send it, too: a review, which changes nothing, or
             what a replica writes about itself.

@@ -67,7 +67,6 @@ class ConnectionOptions:
 
     Attributes:
         bind_connections: Pool size for binds, equal to their concurrency.
-        read_connections: Pool size for lists and single reads.
         qps: Requests per second, without watches and leases; None for no limit.
         burst: Requests that may exceed ``qps`` at once.
     """
@@ -86,10 +85,6 @@ class FencedBody(BytesPayload):
     Between the making of a request and its sending lie the wait for a free connection, a TLS handshake, and at least
     one turn of the event loop; a process that was paused for longer than its Lease may resume at any of these. After
     this check the bytes go to the socket without another wait: at most the one request being written can still leave.
-
-    Args:
-        body: Bytes to send.
-        fence: Raises if this process must not write.
 
     Attributes:
         refused: The error that the fence raised, or None.
@@ -127,7 +122,6 @@ class ApiConnection:
             Leases. None lets all requests pass.
 
     Attributes:
-        requests: Requests and watches sent.
         pending_binds: Requests in the lane of binds that wait or are in flight.
     """
 
@@ -278,7 +272,6 @@ class ApiConnection:
         """Open a watch; reading its body raises the same errors as :meth:`request`.
 
         Args:
-            params: Query parameters, ``watch=true`` among them.
             idle_seconds: Maximum silence, to detect a frozen server.
         """
         await self._renew()

@@ -87,11 +87,7 @@ class ObjectJsonDecoder(DeepDecoder[T]):
         self._nullable: DeepDecoder[Any] | None = None
 
     def decode(self, text: bytes | bytearray | msgspec.Raw) -> T:
-        """Decode JSON.
-
-        Raises:
-            DecodeError: The text is not JSON, or not of the type.
-        """
+        """Decode JSON."""
         try:
             return super().decode(text)
         except msgspec.ValidationError as error:

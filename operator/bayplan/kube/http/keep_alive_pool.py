@@ -90,7 +90,6 @@ class Response:
 
     Attributes:
         raw_headers: Headers as received; the last one if a name is repeated.
-        body: The body, joined if it came in chunks.
     """
 
     status: int
@@ -249,7 +248,6 @@ class KeepAlivePool:
 
         Raises:
             NotConnectedError: No connection could be made.
-            NotConnectedError: No connection could be made.
             BrokenResponseError: The connection broke after the request was written.
             TimeoutError: No response in time.
         """
@@ -357,9 +355,7 @@ class KeepAliveRequests:
         """Send a request.
 
         Args:
-            authorization: Value of the Authorization header; None for none.
             deadline: The clock's time by which the response must arrive.
-            fence: Raises if the request must not be sent; called right before its bytes are written.
 
         Raises:
             ServerUnavailableError: Nothing was sent.

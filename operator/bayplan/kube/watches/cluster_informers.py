@@ -62,7 +62,6 @@ class DeviceInformers:
     """Watches claims, classes, slices and taint rules from when they are served.
 
     Args:
-        informers: Makes the informers, and shows their state.
         api: Receives the version that is served; the writer of claims uses it.
     """
 
@@ -239,7 +238,6 @@ class ClusterInformers:
         options: Options of all informers; with a seed, each informer has another one.
 
     Attributes:
-        arrivals: Delay with which new pods arrive.
         by_resource: Every informer, nodes and pods first.
         synced: Set when every first list is complete.
     """
@@ -288,11 +286,7 @@ class ClusterInformers:
             self._watch({kind.path: kind.struct}, scheduler.declared_feeds[kind.path])
 
     def warnings(self, names_all: bool) -> list[str]:
-        """Return which objects cannot be decoded, or were not processed, so that what depends on them fails closed.
-
-        Args:
-            names_all: Whether to name objects in namespaces; else they are only counted.
-        """
+        """Return which objects cannot be decoded, or were not processed, so that what depends on them fails closed."""
         found = []
         for resource, informer in self:
             shown = {key: each.reason for key, each in informer.unreadable.items() if names_all or key[0] == "/"}

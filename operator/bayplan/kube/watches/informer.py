@@ -83,9 +83,6 @@ _PAGES = ObjectJsonDecoder(ListPage[Raw])
 async def list_objects(connection: ApiConnection, path: str, kind: type[T]) -> tuple[list[T], int]:
     """List a collection.
 
-    Args:
-        path: Path of the collection, such as ``/api/v1/pods``.
-
     Returns:
         The objects in the server's order, and the number of objects that could not be decoded.
 
@@ -173,7 +170,6 @@ class Resource(Struct, frozen=True):
     """A collection to watch.
 
     Attributes:
-        path: Path of the collection, such as ``/api/v1/pods``.
         field_selector: In the API's syntax; empty selects all.
         label_selector: In the API's syntax; empty selects all.
     """
@@ -195,8 +191,6 @@ class InformerOptions(Struct, frozen=True):
     Attributes:
         idle_seconds: Silence after which a watch is opened again; the server sends a bookmark about once a minute.
         watch_seconds: Range of the random time after which the server ends a watch, so that they do not end together.
-        backoff_initial_seconds: First delay after an error.
-        backoff_maximum_seconds: Maximum delay after an error.
         slice_seconds: Maximum CPU time of decoding before other tasks run.
     """
 
@@ -221,12 +215,8 @@ class Informer(Generic[T]):
         known: Last readable version of each object that was delivered and not deleted, by ``namespace/name`` (``/name``
             if cluster-scoped).
         resource_version: Version to resume the watch from; empty before and between lists.
-        synced: Whether the first full list has been delivered.
-        restarts: Number of streams that ended, for any reason.
-        relists: Number of lists after the first.
         events: Number of events applied, those of lists included.
         decode_errors: Number of versions of objects that could not be decoded, and of lines that were not JSON.
-        undelivered: Changes that the sink has not handled yet.
         last_event_time: ``clock.now()`` of the last event or bookmark.
         last_error: Reason of the last restart with its remedy, empty after a success.
     """

@@ -111,9 +111,6 @@ class UndeliveredChanges(Generic[T]):
         objects: By key, the newest readable version of each object, and the objects of which the newest version cannot
             be decoded; the informer owns both.
         deferral: State of a sink that may handle changes later; None if it never does.
-
-    Attributes:
-        errors: Number of exceptions raised by the sink.
     """
 
     def __init__(
@@ -188,7 +185,6 @@ class UndeliveredChanges(Generic[T]):
 
         Args:
             shown: The fields of it that can be read; the whole object if ``reason`` is empty.
-            reason: Why it cannot be decoded.
         """
         handle = self._on_unreadable
         if handle is None:

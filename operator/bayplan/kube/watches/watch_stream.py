@@ -75,9 +75,6 @@ class WatchOutages:
 def watch_failure(path: str, error: SchedulerCoreError) -> str:
     """Describe why a watch failed.
 
-    Args:
-        path: Path of the collection, such as ``/apis/storage.k8s.io/v1/csinodes``.
-
     Returns:
         The error's own text, with a remedy if a user has to act.
     """
@@ -174,11 +171,7 @@ class Bookmark(Struct, frozen=True, gc=False):
 
 
 class Undecodable(Struct, frozen=True):
-    """An object that does not match the expected type.
-
-    Attributes:
-        reason: Why it cannot be decoded, with the field's path.
-    """
+    """An object that does not match the expected type."""
 
     type: str
     metadata: ObjectIdentity

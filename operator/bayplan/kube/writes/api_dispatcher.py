@@ -102,8 +102,6 @@ class DispatcherOptions:
             server is slow.
         max_events: Maximum number of queued events; the oldest are dropped.
         defer_seconds: Maximum time that writes yield to binds.
-        event_burst: Events that may exceed the rate at once.
-        retry_initial_seconds: Delay after the first failure.
     """
 
     workers: int = 8
@@ -190,8 +188,6 @@ class ApiDispatcher:
 
     Attributes:
         merged: Writes merged into one that was queued.
-        given_up: Writes that failed for good.
-        dropped_events: Events dropped for newer ones.
     """
 
     def __init__(self, options: DispatcherOptions, clock: Clock, bind_pressure: Callable[[], bool]) -> None:

@@ -70,7 +70,6 @@ class Binder:
 
     Args:
         timeout: Seconds for a bind's response, and for the read that may follow.
-        calls: Counts binds; None for no counts.
 
     Attributes:
         settled: Binds whose outcome had to be read.

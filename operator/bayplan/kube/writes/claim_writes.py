@@ -35,9 +35,6 @@ class ClaimWrites:
 
     Every method raises what :meth:`ApiConnection.request` raises, and with a resource version ConflictError if the
     object has changed in the meantime.
-
-    Args:
-        timeout: Timeout of a request in seconds.
     """
 
     def __init__(self, connection: ApiConnection, timeout: float, api: DeviceApi | None = None) -> None:
@@ -50,7 +47,6 @@ class ClaimWrites:
 
         Raises:
             NotFoundError: The claim does not exist.
-            ClusterWriteError: See :meth:`ApiConnection.request`.
         """
         request = ApiRequest("GET", self._path(claim), timeout=self._timeout, lane=Lane.READS)
         return _CLAIMS.decode(await self._connection.request(request))
@@ -161,9 +157,6 @@ class StorageWrites:
 
     Every method raises what :meth:`ApiConnection.request` raises, and ConflictError if the object has changed in the
     meantime.
-
-    Args:
-        timeout: Timeout of a request in seconds.
     """
 
     def __init__(self, connection: ApiConnection, timeout: float) -> None:

@@ -54,9 +54,6 @@ class KubeWriter:
 
     Args:
         connection: Connection to the API server; it stays open when the writer stops.
-
-    Attributes:
-        events: Event recorder, with its counters.
     """
 
     def __init__(self, connection: ApiConnection, options: WriterOptions, clock: Clock) -> None:

@@ -194,9 +194,6 @@ class _EventWrite(Write):
 class EventRecorder:
     """Converts the core's events to writes.
 
-    Args:
-        timeout: Timeout of a request in seconds.
-
     Attributes:
         repeated: Recorded events that were counted into a series.
     """

@@ -44,7 +44,6 @@ class PodWrites:
 
     Args:
         clock: Clock for ``lastTransitionTime``.
-        timeout: Timeout of a request in seconds.
     """
 
     def __init__(self, connection: ApiConnection, clock: Clock, lookup: PodLookup | None, timeout: float) -> None:
@@ -64,7 +63,6 @@ class PodWrites:
         Raises:
             ConflictError: The pod has another UID.
             ServerUnavailableError: A transient failure, such as concurrent writes to the pod.
-            ClusterWriteError: See :meth:`ApiConnection.request`.
         """
         condition = patch.condition
         denies = condition is not None and condition.type == POD_SCHEDULED and condition.status == "False"
@@ -106,7 +104,6 @@ class PodWrites:
         Raises:
             NotFoundError: The pod, or this UID of it, was gone before.
             ServerUnavailableError: A transient failure, such as concurrent writes to the pod.
-            ClusterWriteError: See :meth:`ApiConnection.request`.
         """
         path = pod_path(deletion.namespace, deletion.name)
         try:
