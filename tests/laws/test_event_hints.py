@@ -22,19 +22,11 @@ from hypothesis import strategies as st
 from scheduler_core.framework.cluster_events import NODE_ADD, Hint
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.in_tree import default_plugins
-from scheduler_core.model.affinity import (
-    Affinity,
-    LabelSelector,
-    NodeAffinity,
-    NodeSelector,
-    NodeSelectorTerm,
-    PodAffinity,
-    PodAffinityTerm,
-    Requirement,
-)
+from scheduler_core.model.affinity import LabelSelector, Requirement
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Container, Pod, ResourceRequirements, TopologySpreadConstraint
 from scheduler_core.model.taints import Toleration
+from tests.support.affinities import affinity_to, anti_affinity_to, app, node_affinity, term
 from tests.support.builders import node, pod
 from tests.support.queue_world import COLUMNS, QueueWorld
 from tests.support.scheduling import Rig, rig
@@ -47,43 +39,33 @@ CALLS_BETWEEN_TURNS = 110_000
 
 
 def _spread(number: int) -> Pod:
-    app = LabelSelector(match_labels={"app": f"a{number}", "tier": "web"})
-    spread = [TopologySpreadConstraint(1, f"k{each}", "DoNotSchedule", app) for each in range(TERMS)]
+    pods = LabelSelector(match_labels={"app": f"a{number}", "tier": "web"})
+    spread = [TopologySpreadConstraint(1, f"k{each}", "DoNotSchedule", pods) for each in range(TERMS)]
     return pod(f"p{number}", spread=spread)
 
 
 def _spread_with_keys(number: int) -> Pod:
-    app = LabelSelector(match_labels={"app": f"a{number}"})
+    pods = app(f"a{number}")
     spread = [
-        TopologySpreadConstraint(1, f"k{each}", "DoNotSchedule", app, match_label_keys=("version",))
+        TopologySpreadConstraint(1, f"k{each}", "DoNotSchedule", pods, match_label_keys=("version",))
         for each in range(TERMS)
     ]
     return pod(f"p{number}", spread=spread, labels={"version": "1"})
 
 
-def _pod_affinity(number: int) -> PodAffinity:
-    return PodAffinity(
-        required=tuple(
-            PodAffinityTerm(topology_key=f"k{each}", label_selector=LabelSelector(match_labels={"app": f"a{number}"}))
-            for each in range(TERMS)
-        )
-    )
-
-
 def _affinity(number: int) -> Pod:
-    return pod(f"p{number}", affinity=Affinity(pod_affinity=_pod_affinity(number)))
+    return pod(f"p{number}", affinity=affinity_to(*(term(f"a{number}", f"k{each}") for each in range(TERMS))))
 
 
 def _anti_affinity(number: int) -> Pod:
-    return pod(f"p{number}", affinity=Affinity(pod_anti_affinity=_pod_affinity(number)))
+    return pod(f"p{number}", affinity=anti_affinity_to(*(term(f"a{number}", f"k{each}") for each in range(TERMS))))
 
 
 def _node_affinity(number: int) -> Pod:
-    terms = tuple(
-        NodeSelectorTerm((Requirement(f"k{each}", "In", tuple(f"v{number}-{value}" for value in range(40))),))
-        for each in range(TERMS // 2)
+    values = tuple(f"v{number}-{value}" for value in range(40))
+    return pod(
+        f"p{number}", affinity=node_affinity(*(Requirement(f"k{each}", "In", values) for each in range(TERMS // 2)))
     )
-    return pod(f"p{number}", affinity=Affinity(node_affinity=NodeAffinity(required=NodeSelector(terms))))
 
 
 def _tolerations(number: int) -> Pod:

@@ -15,17 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from scheduler_core.in_tree import default_plugins
-from scheduler_core.model.affinity import (
-    Affinity,
-    LabelSelector,
-    NodeAffinity,
-    NodeSelectorTerm,
-    PodAffinity,
-    PodAffinityTerm,
-    PreferredSchedulingTerm,
-    Requirement,
-    WeightedPodAffinityTerm,
-)
+from scheduler_core.model.affinity import Affinity, Requirement
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod, TopologySpreadConstraint
 from scheduler_core.model.pod_requests import LARGEST_CAPACITY, LARGEST_REQUEST
@@ -33,6 +23,7 @@ from scheduler_core.model.storage import StorageObject
 from scheduler_core.scheduler import SchedulerOptions
 from scheduler_core.snapshot.pod_info import PodInfo
 from scheduler_core.snapshot.row_cache import RowSums
+from tests.support.affinities import affinity_to, anti_affinity_to, app, node_affinity, term
 from tests.support.builders import container, node, pod
 from tests.support.columns import columns
 from tests.support.scheduling import rig
@@ -220,10 +211,6 @@ def test_priorities_and_start_times(running: list[tuple[int, datetime | None]], 
     decided(cluster(allocatable={"cpu": "1", "pods": "3"}), full, ordinary(2, requests={"cpu": "1"}, priority=priority))
 
 
-def _selector() -> LabelSelector:
-    return LabelSelector(match_labels={"app": "a"})
-
-
 @settings(max_examples=25)
 @given(
     st.sampled_from([1, 2, INT32_MAX]),
@@ -234,7 +221,7 @@ def _selector() -> LabelSelector:
 def test_spread(skew: int, domains: int | None, when: str, key: str) -> None:
     """Pods are scheduled with any skew and any number of domains, unless no domain can satisfy the constraint."""
     minimum = domains if when == "DoNotSchedule" else None
-    constraint = TopologySpreadConstraint(skew, key, when, _selector(), min_domains=minimum)
+    constraint = TopologySpreadConstraint(skew, key, when, app("a"), min_domains=minimum)
     found = decided(cluster(), [pod("r", labels={"app": "a"}, node_name="n1")], ordinary(4, spread=[constraint]))
     may_fail = when == "DoNotSchedule" and (key == "absent" or minimum == INT32_MAX)
     assert may_fail or all(found)
@@ -244,16 +231,11 @@ def test_spread(skew: int, domains: int | None, when: str, key: str) -> None:
 @given(st.sampled_from([1, 100]), st.sampled_from([1, 100]), st.integers(1, 40))
 def test_weights(nodes_weight: int, pods_weight: int, terms: int) -> None:
     """Pods are scheduled with many preferred terms of the largest weights."""
-    node_term = NodeSelectorTerm(match_expressions=(Requirement("zone", "In", ("a",)),))
-    pod_terms = tuple(
-        WeightedPodAffinityTerm(pods_weight, PodAffinityTerm(label_selector=_selector(), topology_key=key))
-        for key in ("zone", "kubernetes.io/hostname")
-        for _ in range(terms)
-    )
+    pod_terms = [(pods_weight, term("a", key)) for key in ("zone", "kubernetes.io/hostname") for _ in range(terms)]
     affinity = Affinity(
-        node_affinity=NodeAffinity(preferred=(PreferredSchedulingTerm(nodes_weight, node_term),) * terms),
-        pod_affinity=PodAffinity(preferred=pod_terms[:terms]),
-        pod_anti_affinity=PodAffinity(preferred=pod_terms),
+        node_affinity(preferred=[(nodes_weight, Requirement("zone", "In", ("a",)))] * terms).node_affinity,
+        affinity_to(preferred=pod_terms[:terms]).pod_affinity,
+        anti_affinity_to(preferred=pod_terms).pod_anti_affinity,
     )
     assert all(decided(cluster(), [], ordinary(4, affinity=affinity)))
 

@@ -20,7 +20,7 @@ import pytest
 from scheduler_core.config.profile_config import Extender, ProfileConfig
 from scheduler_core.explain_assembly import Explainers
 from scheduler_core.in_tree import default_plugins
-from scheduler_core.model.affinity import Affinity, LabelSelector, PodAffinity, PodAffinityTerm
+from scheduler_core.model.affinity import LabelSelector
 from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Container, TopologySpreadConstraint
@@ -29,6 +29,7 @@ from scheduler_core.model.taints import Toleration
 from scheduler_core.placement.requests import PlacementRequest
 from scheduler_core.ports import ExtenderVerdict
 from scheduler_core.scheduler import SchedulerPorts
+from tests.support.affinities import anti_affinity_to, term
 from tests.support.builders import PodFields, node, pod
 from tests.support.gang_preemption import running_pod
 from tests.support.gangs import add_groups, composite_group, gang_of, group, leaf_group, member, members
@@ -380,14 +381,10 @@ def _spread_constraints(size: int) -> Act:
 
 
 def _affinity_terms(size: int) -> Act:
-    terms = tuple(
-        PodAffinityTerm(topology_key=f"k{each}", label_selector=LabelSelector(match_labels={"app": "web"}))
-        for each in range(size)
-    )
     labels = {f"k{each}": "a" for each in range(size)}
     return _one_pod(
         *(node(f"n{each}", labels=labels) for each in range(3)),
-        affinity=Affinity(pod_anti_affinity=PodAffinity(required=terms)),
+        affinity=anti_affinity_to(*(term("web", f"k{each}") for each in range(size))),
     )
 
 

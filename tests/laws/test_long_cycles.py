@@ -11,28 +11,18 @@ from typing import Unpack
 import pytest
 
 from scheduler_core.in_tree import default_plugins
-from scheduler_core.model.affinity import (
-    Affinity,
-    LabelSelector,
-    NodeAffinity,
-    NodeSelector,
-    NodeSelectorTerm,
-    PodAffinity,
-    PodAffinityTerm,
-    PreferredSchedulingTerm,
-    Requirement,
-    WeightedPodAffinityTerm,
-)
+from scheduler_core.model.affinity import NodeSelectorTerm, PodAffinityTerm, Requirement
 from scheduler_core.model.pod import Container, Pod, TopologySpreadConstraint
 from scheduler_core.model.taints import Toleration
 from scheduler_core.scheduler import SchedulerOptions
 from tests.laws.test_long_searches import MOST_CALLS, CallCounter
+from tests.support.affinities import affinity_to, anti_affinity_to, app, node_affinity, term
 from tests.support.builders import PodFields, node, pod
 from tests.support.gang_preemption import running_pod
 from tests.support.scheduling import Rig, rig
 
 KEYS = 240
-APP = LabelSelector(match_labels={"app": "web"})
+APP = app("web")
 
 
 def _cluster(nodes: int, keys: int = 0, taints: int = 0, attempt_steps: int = 100_000) -> Rig:
@@ -58,11 +48,6 @@ def _costly(made: Rig, **fields: Unpack[PodFields]) -> Case:
     return made, pod("costly", **fields)
 
 
-def _node_affinity(*expressions: tuple[Requirement, ...]) -> Affinity:
-    terms = tuple(NodeSelectorTerm(each) for each in expressions)
-    return Affinity(node_affinity=NodeAffinity(required=NodeSelector(terms)))
-
-
 def _greater(number: int) -> Requirement:
     return Requirement("number", "Gt", (f"{number}",))
 
@@ -73,24 +58,25 @@ def _less(number: int) -> Requirement:
 
 def greater_than() -> Case:
     """Return a pod with 240 terms, each of which compares numbers."""
-    return _costly(_cluster(1500), affinity=_node_affinity(*((_greater(each),) for each in range(KEYS))))
+    return _costly(_cluster(1500), affinity=node_affinity(*(_greater(each) for each in range(KEYS))))
 
 
 def greater_than_at_once() -> Case:
     """Return a pod with one term of 240 comparisons that all match."""
-    return _costly(_cluster(1500), affinity=_node_affinity(tuple(_less(5000 + each) for each in range(KEYS))))
+    at_once = NodeSelectorTerm(tuple(_less(5000 + each) for each in range(KEYS)))
+    return _costly(_cluster(1500), affinity=node_affinity(at_once))
 
 
 def preferred_comparisons() -> Case:
     """Return a pod that prefers nodes by 240 comparisons."""
-    preferred = tuple(PreferredSchedulingTerm(1, NodeSelectorTerm((_greater(each),))) for each in range(KEYS))
-    return _costly(_cluster(1500), affinity=Affinity(node_affinity=NodeAffinity(preferred=preferred)))
+    preferred = [(1, _greater(each)) for each in range(KEYS)]
+    return _costly(_cluster(1500), affinity=node_affinity(preferred=preferred))
 
 
 def listed_values() -> Case:
     """Return a pod that lists 20,000 values."""
     listed = Requirement("number", "In", tuple(f"{each}" for each in range(20_000)))
-    return _costly(_cluster(300), affinity=_node_affinity((listed,)))
+    return _costly(_cluster(300), affinity=node_affinity(listed))
 
 
 def spread_keys(action: str = "DoNotSchedule") -> Case:
@@ -105,27 +91,24 @@ def preferred_spread_keys() -> Case:
 
 
 def _terms() -> tuple[PodAffinityTerm, ...]:
-    return tuple(PodAffinityTerm(topology_key=f"k{each}", label_selector=APP) for each in range(KEYS))
+    return tuple(term(APP, f"k{each}") for each in range(KEYS))
 
 
 def anti_affinity_keys() -> Case:
     """Return a pod with 240 terms of anti-affinity."""
-    affinity = Affinity(pod_anti_affinity=PodAffinity(required=_terms()))
-    return _costly(_cluster(300, KEYS), affinity=affinity)
+    return _costly(_cluster(300, KEYS), affinity=anti_affinity_to(*_terms()))
 
 
 def affinity_keys() -> Case:
     """Return a pod with 240 terms of affinity to itself."""
-    affinity = Affinity(pod_affinity=PodAffinity(required=_terms()))
-    return _costly(_cluster(300, KEYS), affinity=affinity, labels={"app": "web"})
+    return _costly(_cluster(300, KEYS), affinity=affinity_to(*_terms()), labels={"app": "web"})
 
 
 def preferred_affinity_keys() -> Case:
     """Return a pod with 240 preferred terms of affinity, and pods that they select."""
     made = _cluster(300, KEYS)
     made.add(*(pod(f"w{each}", node_name=f"n{each}", labels={"app": "web"}) for each in range(100)))
-    weighted = tuple(WeightedPodAffinityTerm(1, each) for each in _terms())
-    return _costly(made, affinity=Affinity(pod_affinity=PodAffinity(preferred=weighted)))
+    return _costly(made, affinity=affinity_to(preferred=[(1, each) for each in _terms()]))
 
 
 def selector_keys() -> Case:

@@ -12,17 +12,11 @@ from typing import Any
 import pytest
 
 from scheduler_core.in_tree import default_plugins
-from scheduler_core.model.affinity import (
-    Affinity,
-    LabelSelector,
-    PodAffinity,
-    PodAffinityTerm,
-    Requirement,
-    WeightedPodAffinityTerm,
-)
+from scheduler_core.model.affinity import LabelSelector, PodAffinityTerm, Requirement
 from scheduler_core.model.pod import TopologySpreadConstraint
 from scheduler_core.scheduler import SchedulerOptions
 from scheduler_core.step_counter import SLICE_STEPS
+from tests.support.affinities import anti_affinity_to, term
 from tests.support.builders import PodFields, node, pod
 from tests.support.scheduling import Rig, rig
 
@@ -35,16 +29,15 @@ def _selectors() -> list[LabelSelector]:
 
 
 def _terms(selectors: list[LabelSelector]) -> tuple[PodAffinityTerm, ...]:
-    return tuple(PodAffinityTerm(topology_key=HOST, label_selector=each) for each in selectors)
+    return tuple(term(each, HOST) for each in selectors)
 
 
 def _preferred_anti_affinity() -> PodFields:
-    preferred = tuple(WeightedPodAffinityTerm(1, term) for term in _terms(_selectors()))
-    return {"affinity": Affinity(pod_anti_affinity=PodAffinity(preferred=preferred))}
+    return {"affinity": anti_affinity_to(preferred=[(1, each) for each in _terms(_selectors())])}
 
 
 def _required_anti_affinity() -> PodFields:
-    return {"affinity": Affinity(pod_anti_affinity=PodAffinity(required=_terms(_selectors())))}
+    return {"affinity": anti_affinity_to(*_terms(_selectors()))}
 
 
 def _hard_spread() -> PodFields:
@@ -133,8 +126,7 @@ async def test_terms_of_running_pods_take_memory_by_pods_and_not_by_nodes() -> N
         try:
             for number in range(10):
                 selectors = [LabelSelector(match_labels={f"k{each}": f"v{number}"}) for each in range(SELECTORS)]
-                affinity = Affinity(pod_anti_affinity=PodAffinity(required=_terms(selectors)))
-                made.add(pod(f"t{number}", node_name=f"n{number}", affinity=affinity))
+                made.add(pod(f"t{number}", node_name=f"n{number}", affinity=anti_affinity_to(*_terms(selectors))))
             return tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()

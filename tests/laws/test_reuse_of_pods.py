@@ -10,40 +10,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler_core.in_tree import default_plugins
-from scheduler_core.model.affinity import (
-    Affinity,
-    LabelSelector,
-    NodeAffinity,
-    NodeSelectorTerm,
-    PodAffinity,
-    PodAffinityTerm,
-    PreferredSchedulingTerm,
-    Requirement,
-    WeightedPodAffinityTerm,
-)
+from scheduler_core.model.affinity import Affinity, Requirement
 from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod, TopologySpreadConstraint
 from scheduler_core.model.workloads import LabelPairsSpec, Service
 from scheduler_core.scheduler import SchedulerOptions
+from tests.support.affinities import affinity_to, anti_affinity_to, app, node_affinity, term
 from tests.support.builders import node, pod
 from tests.support.scheduling import Rig, rig
 
 ZONES = ("a", "b", "c")
 
 
-def _term(app: str, key: str = "zone") -> PodAffinityTerm:
-    return PodAffinityTerm(label_selector=LabelSelector(match_labels={"app": app}), topology_key=key)
-
-
 def _spread(when: str, key: str) -> list[TopologySpreadConstraint]:
-    selector = LabelSelector(match_labels={"app": "app-0"})
-    return [TopologySpreadConstraint(1, key, when, selector)]
+    return [TopologySpreadConstraint(1, key, when, app("app-0"))]
 
 
 def _prefers_zone(zone: str) -> Affinity:
-    term = NodeSelectorTerm(match_expressions=(Requirement("zone", "In", (zone,)),))
-    return Affinity(node_affinity=NodeAffinity(preferred=(PreferredSchedulingTerm(30, term),)))
+    return node_affinity(preferred=[(30, Requirement("zone", "In", (zone,)))])
 
 
 SMALL = {"cpu": "500m", "memory": "1Gi"}
@@ -56,13 +41,10 @@ SHAPES: tuple[dict[str, object], ...] = (
     {"requests": SMALL, "spread": _spread("DoNotSchedule", "zone")},
     {"requests": {"cpu": "300m"}, "spread": _spread("DoNotSchedule", "zone")},
     {"requests": SMALL, "spread": _spread("ScheduleAnyway", "kubernetes.io/hostname")},
-    {"requests": SMALL, "affinity": Affinity(pod_affinity=PodAffinity(required=(_term("app-0"),)))},
-    {"requests": {"cpu": "200m"}, "affinity": Affinity(pod_affinity=PodAffinity(required=(_term("app-0"),)))},
-    {"requests": SMALL, "affinity": Affinity(pod_anti_affinity=PodAffinity(required=(_term("app-1", "host"),)))},
-    {
-        "requests": SMALL,
-        "affinity": Affinity(pod_affinity=PodAffinity(preferred=(WeightedPodAffinityTerm(7, _term("app-1")),))),
-    },
+    {"requests": SMALL, "affinity": affinity_to("app-0")},
+    {"requests": {"cpu": "200m"}, "affinity": affinity_to("app-0")},
+    {"requests": SMALL, "affinity": anti_affinity_to(term("app-1", "host"))},
+    {"requests": SMALL, "affinity": affinity_to(preferred=[(7, "app-1")])},
     {"requests": SMALL, "affinity": _prefers_zone("b")},
     {"requests": {"cpu": "100m", "memory": "1Gi"}, "affinity": _prefers_zone("b")},
     {"requests": SMALL, "node_selector": {"zone": "b"}},
@@ -82,10 +64,6 @@ STEPS = st.lists(
     min_size=6,
     max_size=40,
 )
-
-
-def _anti(app: str) -> Affinity:
-    return Affinity(pod_anti_affinity=PodAffinity(required=(_term(app),)))
 
 
 class ClusterRun:
@@ -113,7 +91,7 @@ class ClusterRun:
             self._change(kind, number % len(self.nodes))
         elif kind == "add bound pod":
             name = self.nodes[number % len(self.nodes)].metadata.name
-            self.rig.add(pod(f"s{at}", node_name=name, affinity=_anti("app-0"), labels={"app": "stranger"}))
+            self.rig.add(pod(f"s{at}", node_name=name, affinity=anti_affinity_to("app-0"), labels={"app": "stranger"}))
         elif kind == "service":
             meta = ObjectMeta(name=f"svc{at}", namespace="default", uid=f"uid-of-svc{at}")
             self.rig.scheduler.workload_feed.added(Service(meta, LabelPairsSpec(selector={"app": "app-1"})))

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from types import FrameType
 
 import pytest
-from msgspec.structs import replace
 
 from scheduler_core.in_tree import default_plugins
-from scheduler_core.model.affinity import Affinity, LabelSelector, PodAffinity, PodAffinityTerm, Requirement
+from scheduler_core.model.affinity import Affinity, LabelSelector, Requirement
 from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.pod import GcePersistentDisk, Pod, RbdVolume, Volume
 from scheduler_core.model.workloads import PodDisruptionBudget, PodDisruptionBudgetSpec
+from tests.support.affinities import anti_affinity_to, term
 from tests.support.builders import node, pod
 from tests.support.scheduling import Rig, rig
 from tests.support.storage import mounts
@@ -75,10 +75,8 @@ def _budgets(made: Rig, size: int) -> None:
 
 
 def _terms(made: Rig, size: int) -> None:
-    term = PodAffinityTerm(topology_key="zone", label_selector=LabelSelector({"app": "b"}))
-    terms = (replace(term, topology_key=f"zone{each}") for each in range(2 * size))
-    affinity = Affinity(pod_anti_affinity=PodAffinity(required=tuple(terms)))
-    _running(made, lambda _: (), affinity=affinity)
+    terms = (term("b", f"zone{each}") for each in range(2 * size))
+    _running(made, lambda _: (), affinity=anti_affinity_to(*terms))
 
 
 FILLS = [pytest.param(fill, id=fill.__name__.strip("_")) for fill in (_claims, _disks, _monitors, _budgets)]

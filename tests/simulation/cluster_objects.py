@@ -11,15 +11,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from scheduler_core.model.affinity import (
-    Affinity,
-    LabelSelector,
-    NodeSelector,
-    NodeSelectorTerm,
-    PodAffinity,
-    PodAffinityTerm,
-    Requirement,
-)
+from scheduler_core.model.affinity import Affinity, LabelSelector, NodeSelector, NodeSelectorTerm, Requirement
 from scheduler_core.model.meta import AnnotatedMeta, ObjectMeta
 from scheduler_core.model.node import Node, NodeSpec, NodeStatus
 from scheduler_core.model.pod import (
@@ -54,6 +46,7 @@ from tests.simulation.api_server import NAMESPACE
 from tests.simulation.plain_fit import APP
 from tests.simulation.plugins import FAULT_LABEL, GATE_LABEL, INJECTED_FAULTS
 from tests.simulation.profiles import PROFILES
+from tests.support.affinities import affinity_to, anti_affinity_to, term
 
 ZONE = "topology.kubernetes.io/zone"
 HOST = "kubernetes.io/hostname"
@@ -139,11 +132,9 @@ def _container(rng: random.Random) -> Container:
 
 def _affinity(rng: random.Random, app: str) -> Affinity | None:
     if happens(rng, 0.12):
-        term = PodAffinityTerm(HOST, LabelSelector({APP: app}))
-        return Affinity(pod_anti_affinity=PodAffinity(required=(term,)))
+        return anti_affinity_to(term(app, HOST))
     if happens(rng, 0.07):
-        term = PodAffinityTerm(ZONE, LabelSelector({APP: one_of(rng, APPS)}))
-        return Affinity(pod_affinity=PodAffinity(required=(term,)))
+        return affinity_to(term(one_of(rng, APPS), ZONE))
     return None
 
 

@@ -4,21 +4,11 @@ from __future__ import annotations
 
 from random import Random
 
-from scheduler_core.model.affinity import (
-    Affinity,
-    LabelSelector,
-    NodeAffinity,
-    NodeSelector,
-    NodeSelectorTerm,
-    PodAffinity,
-    PodAffinityTerm,
-    PreferredSchedulingTerm,
-    Requirement,
-    WeightedPodAffinityTerm,
-)
+from scheduler_core.model.affinity import Affinity, PodAffinityTerm, Requirement
 from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.pod import ContainerPort, TopologySpreadConstraint
 from scheduler_core.model.taints import Toleration
+from tests.support.affinities import affinity_to, anti_affinity_to, app, node_affinity, term
 from tests.support.builders import PodFields, container
 
 ZONES = ("a", "b", "c", "d")
@@ -101,27 +91,25 @@ def _random_toleration(rng: Random) -> Toleration:
 
 def _random_spread(rng: Random) -> TopologySpreadConstraint:
     when = rng.choice(("DoNotSchedule", "ScheduleAnyway"))
-    selector = LabelSelector(match_labels={"app": random_app(rng)})
+    selector = app(random_app(rng))
     return TopologySpreadConstraint(rng.randint(1, 3), rng.choice(_TOPOLOGIES), when, selector)
 
 
 def _random_affinity(rng: Random) -> Affinity:
     kind = rng.random()
     if kind < 0.4:
-        required = NodeSelector((_random_node_term(rng),)) if rng.random() < 0.4 else None
-        preferred = [
-            PreferredSchedulingTerm(rng.randint(1, 100), _random_node_term(rng)) for _ in range(rng.randrange(3))
-        ]
-        return Affinity(node_affinity=NodeAffinity(required, tuple(preferred)))
-    terms = PodAffinity(
-        required=(_random_pod_term(rng),) if rng.random() < 0.35 else (),
-        preferred=(WeightedPodAffinityTerm(rng.randint(1, 100), _random_pod_term(rng)),) if rng.random() < 0.65 else (),
-    )
-    return Affinity(pod_affinity=terms) if kind < 0.7 else Affinity(pod_anti_affinity=terms)
+        required_nodes = [_random_node_term(rng)] if rng.random() < 0.4 else []
+        return node_affinity(
+            *required_nodes,
+            preferred=[(rng.randint(1, 100), _random_node_term(rng)) for _ in range(rng.randrange(3))],
+        )
+    required = [_random_pod_term(rng)] if rng.random() < 0.35 else []
+    preferred = [(rng.randint(1, 100), _random_pod_term(rng))] if rng.random() < 0.65 else []
+    return (affinity_to if kind < 0.7 else anti_affinity_to)(*required, preferred=preferred)
 
 
-def _random_node_term(rng: Random) -> NodeSelectorTerm:
-    requirement = rng.choice(
+def _random_node_term(rng: Random) -> Requirement:
+    return rng.choice(
         (
             Requirement("zone", "In", tuple(rng.sample(ZONES, 2))),
             Requirement("zone", "NotIn", (rng.choice(ZONES),)),
@@ -130,9 +118,7 @@ def _random_node_term(rng: Random) -> NodeSelectorTerm:
             Requirement("zone", "In", ZONES),
         )
     )
-    return NodeSelectorTerm(match_expressions=(requirement,))
 
 
 def _random_pod_term(rng: Random) -> PodAffinityTerm:
-    selector = LabelSelector(match_labels={"app": random_app(rng)})
-    return PodAffinityTerm(label_selector=selector, topology_key=rng.choice(_TOPOLOGIES))
+    return term(random_app(rng), rng.choice(_TOPOLOGIES))

@@ -3,15 +3,9 @@
 import pytest
 from bayplan.simulation.admission import merge_label_keys
 
-from scheduler_core.model.affinity import (
-    Affinity,
-    LabelSelector,
-    PodAffinity,
-    PodAffinityTerm,
-    Requirement,
-    WeightedPodAffinityTerm,
-)
+from scheduler_core.model.affinity import Affinity, LabelSelector, PodAffinity, PodAffinityTerm, Requirement
 from scheduler_core.model.pod import PodSpec, TopologySpreadConstraint
+from tests.support.affinities import affinity_to, term
 
 LABELS = {"app": "web", "pod-template-hash": "abc"}
 APP = Requirement("app", "In", ("web",))
@@ -52,7 +46,9 @@ def test_affinity_terms() -> None:
     def terms(same: LabelSelector, other: LabelSelector) -> PodAffinity:
         required = PodAffinityTerm(label_selector=same, match_label_keys=("pod-template-hash",))
         preferred = PodAffinityTerm(label_selector=other, mismatch_label_keys=("pod-template-hash",))
-        return PodAffinity((required,), (WeightedPodAffinityTerm(1, preferred),))
+        found = affinity_to(required, preferred=[(1, preferred)]).pod_affinity
+        assert found is not None
+        return found
 
     given = terms(LabelSelector(), LabelSelector())
     merged = merge_label_keys(PodSpec(affinity=Affinity(pod_affinity=given, pod_anti_affinity=given)), LABELS).affinity
@@ -62,5 +58,5 @@ def test_affinity_terms() -> None:
 
 def test_a_pod_without_keys_is_unchanged() -> None:
     """A pod spec without label keys is returned as the same object."""
-    spec = PodSpec(affinity=Affinity(pod_affinity=PodAffinity((PodAffinityTerm(label_selector=LabelSelector()),))))
+    spec = PodSpec(affinity=affinity_to(term(LabelSelector())))
     assert merge_label_keys(spec, LABELS) is spec

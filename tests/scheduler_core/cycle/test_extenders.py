@@ -12,11 +12,11 @@ from scheduler_core.errors import ServerUnavailableError
 from scheduler_core.framework.cluster_events import NODE_DELETE, UNSCHEDULED_POD_ADD, ClusterEvent
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.in_tree import default_plugins
-from scheduler_core.model.affinity import Affinity, NodeAffinity, NodeSelector, NodeSelectorTerm, Requirement
 from scheduler_core.model.pod import Pod
 from scheduler_core.plugins.node_resources_fit import NodeResourcesFit
 from scheduler_core.ports import Binding, ExtenderVerdict
 from scheduler_core.scheduler import SchedulerPorts
+from tests.support.affinities import named, node_affinity
 from tests.support.builders import node, pod
 from tests.support.recording_plugins import Journal, recorder
 from tests.support.scheduling import BARE, Rig, configured, plugin_set, rig
@@ -31,12 +31,6 @@ from tests.support.scripted_extender import (
 )
 
 POD = pod("web", requests={"cpu": "1"})
-
-
-def only_on(name: str) -> Affinity:
-    """Return node affinity to one node by name, with which PreFilter excludes all other nodes."""
-    term = NodeSelectorTerm(match_fields=(Requirement("metadata.name", "In", (name,)),))
-    return Affinity(NodeAffinity(NodeSelector((term,))))
 
 
 WITH_FIT = Plugins(multi_point=plugin_set(*BARE, "NodeResourcesFit", "NodeUnschedulable"))
@@ -125,7 +119,7 @@ async def test_a_node_rejected_without_a_reason_has_the_status_of_pre_filter(
 ) -> None:
     """A node that an extender rejects without a reason counts as excluded by PreFilter, as in kube-scheduler."""
     client = ScriptedExtender(on_filter=passes_only(failed=failed))
-    wanted = pod("web", affinity=only_on("b"))
+    wanted = pod("web", affinity=node_affinity(named("b")))
     made = made_with(client, wanted=wanted, defaults=Plugins(multi_point=plugin_set(*BARE, "NodeAffinity")))
     assert await decide(made) is None
     assert client.calls == [("filter", ("b",))]

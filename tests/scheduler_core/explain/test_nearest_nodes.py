@@ -10,9 +10,9 @@ from scheduler_core.explain.nearest_nodes import near_misses
 from scheduler_core.framework.extension_points import NodeFilterPlugin, Shortage
 from scheduler_core.framework.status import Status, unschedulable
 from scheduler_core.in_tree import default_plugins
-from scheduler_core.model.affinity import Affinity, NodeAffinity, NodeSelector, NodeSelectorTerm, Requirement
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
+from tests.support.affinities import named, node_affinity
 from tests.support.builders import node, pod
 from tests.support.scheduling import BARE, Rig, plugin_set, rig
 
@@ -103,9 +103,8 @@ def test_the_number_of_pods_is_an_amount() -> None:
 
 def test_nodes_that_pre_filter_excluded() -> None:
     """A node that PreFilter excluded is listed with the plugin that excluded it."""
-    term = NodeSelectorTerm(match_fields=(Requirement("metadata.name", "In", ("b",)),))
-    affinity = Affinity(node_affinity=NodeAffinity(required=NodeSelector((term,))))
-    misses = nearest(default_rig(node("a"), node("b", unschedulable=True)), pod(affinity=affinity))
+    only = pod(affinity=node_affinity(named("b")))
+    misses = nearest(default_rig(node("a"), node("b", unschedulable=True)), only)
     assert [(miss.node, miss.lacks[0].plugin) for miss in misses] == [
         ("b", "NodeUnschedulable"),
         ("a", "NodeAffinity"),

@@ -10,11 +10,11 @@ from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import Codes, FilterPlugin, ScorePlugin, Scores
 from scheduler_core.framework.status import SUCCESS, Code, Status
 from scheduler_core.in_tree import default_plugins, in_tree_registry
-from scheduler_core.model.affinity import Affinity, NodeAffinity, NodeSelector, NodeSelectorTerm, Requirement
 from scheduler_core.model.pod import Pod
 from scheduler_core.scheduler import Scheduler, SchedulerOptions
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo
+from tests.support.affinities import named, node_affinity
 from tests.support.builders import node, pod
 from tests.support.recording_writer import RecordingWriter
 from tests.support.virtual_clock import VirtualClock
@@ -92,10 +92,7 @@ def test_a_feasible_nominated_node_is_the_only_one_evaluated() -> None:
 
 def test_the_nodes_of_pre_filter_are_returned() -> None:
     """Only the nodes that PreFilter returns are evaluated, and their names are returned, existing or not."""
-    terms = tuple(
-        NodeSelectorTerm(match_fields=(Requirement("metadata.name", "In", (name,)),)) for name in ("large", "gone")
-    )
-    found = dry_run(pod(affinity=Affinity(node_affinity=NodeAffinity(required=NodeSelector(terms)))))
+    found = dry_run(pod(affinity=node_affinity(named("large"), named("gone"))))
     assert found.pre_filter_nodes == frozenset({"large", "gone"})
     assert (found.feasible, found.rejected["small"].plugin) == (("large",), "")
 

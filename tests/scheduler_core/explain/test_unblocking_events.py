@@ -16,18 +16,10 @@ from scheduler_core.framework.cluster_events import EventRegistration, Hint
 from scheduler_core.framework.extension_points import NodeFilterPlugin
 from scheduler_core.framework.status import Status, unschedulable
 from scheduler_core.in_tree import default_plugins
-from scheduler_core.model.affinity import (
-    Affinity,
-    LabelSelector,
-    NodeAffinity,
-    NodeSelector,
-    NodeSelectorTerm,
-    PodAffinity,
-    PodAffinityTerm,
-    Requirement,
-)
+from scheduler_core.model.affinity import LabelSelector, NodeSelectorTerm, Requirement
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import ClaimVolumeSource, Pod, TopologySpreadConstraint, Volume
+from tests.support.affinities import affinity_to, anti_affinity_to, node_affinity, term
 from tests.support.builders import node, pod
 from tests.support.scheduling import Rig, plugin_set, rig
 
@@ -37,17 +29,6 @@ ZONE = "topology.kubernetes.io/zone"
 def spread(labels: dict[str, str]) -> TopologySpreadConstraint:
     """Return a spread constraint over zones with maxSkew 1."""
     return TopologySpreadConstraint(topology_key=ZONE, label_selector=LabelSelector(match_labels=labels))
-
-
-def affinity_to(labels: dict[str, str], *, is_anti: bool = False) -> Affinity:
-    """Return affinity or anti-affinity by zone to pods with the labels."""
-    terms = PodAffinity(required=(PodAffinityTerm(ZONE, LabelSelector(match_labels=labels)),))
-    return Affinity(pod_anti_affinity=terms) if is_anti else Affinity(pod_affinity=terms)
-
-
-def selecting(*requirements: Requirement) -> Affinity:
-    """Return required node affinity with one term."""
-    return Affinity(node_affinity=NodeAffinity(required=NodeSelector((NodeSelectorTerm(requirements),))))
 
 
 def zoned(name: str, zone: str, **fields: Any) -> Node:
@@ -100,8 +81,14 @@ SCENARIOS = [
     pytest.param(
         [node("n", labels={"old": "true", "cores": "4"})],
         pod(
-            affinity=selecting(
-                Requirement("old", "DoesNotExist"), Requirement("cores", "Gt", ("7",)), Requirement("new", "Exists")
+            affinity=node_affinity(
+                NodeSelectorTerm(
+                    (
+                        Requirement("old", "DoesNotExist"),
+                        Requirement("cores", "Gt", ("7",)),
+                        Requirement("new", "Exists"),
+                    )
+                )
             )
         ),
         [
@@ -118,13 +105,13 @@ SCENARIOS = [
     ),
     pytest.param(
         [zoned("n", "a"), pod("rival", node_name="n", labels=WEB)],
-        pod(affinity=affinity_to(WEB, is_anti=True)),
+        pod(affinity=anti_affinity_to(term("web", ZONE))),
         ["pod default/rival deleted from node n", "a node added"],
         id="anti-affinity",
     ),
     pytest.param(
         [zoned("n", "a")],
-        pod(affinity=affinity_to({"app": "db"})),
+        pod(affinity=affinity_to(term("db", ZONE))),
         ["a pod labelled app=db starts on node n (namespace default)"],
         id="affinity to a pod that is not there",
     ),

@@ -8,9 +8,9 @@ from __future__ import annotations
 import pytest
 
 from scheduler_core.in_tree import default_plugins
-from scheduler_core.model.affinity import Affinity, LabelSelector, PodAffinity, PodAffinityTerm
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, GroupSource, GroupTopology, PodGroup
+from tests.support.affinities import anti_affinity_to
 from tests.support.builders import node, pod
 from tests.support.gang_preemption import evicted, running_pod, small_node
 from tests.support.gangs import add_groups, composite_group, leaf_group, settle
@@ -132,13 +132,8 @@ async def test_capacity_is_freed_in_a_domain_that_separates_two_groups(cluster: 
     cluster.add(small_node("a", 4, zone="a"), small_node("b", 1, zone="b"))
     full = running_pod("full", "b", priority=9)
     add_groups(cluster, composite_group("root", 2), leaf("x", "root", topology=ZONE), leaf("y", "root"))
-    apart = Affinity(
-        pod_anti_affinity=PodAffinity(
-            required=(PodAffinityTerm(topology_key="zone", label_selector=LabelSelector(match_labels={"app": "x"})),)
-        )
-    )
     x = pod("x-1", requests={"cpu": "1"}, group="x", labels={"app": "x"})
-    cluster.add(full, x, pod("y-1", group="y", node_selector={"zone": "a"}, affinity=apart))
+    cluster.add(full, x, pod("y-1", group="y", node_selector={"zone": "a"}, affinity=anti_affinity_to("x")))
     await settle(cluster)
     assert cluster.bound == {}
     cluster.scheduler.feed.pod_deleted(full)

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from scheduler_core.in_tree import default_plugins
-from scheduler_core.model.affinity import Affinity, LabelSelector, PodAffinity, PodAffinityTerm
+from scheduler_core.model.affinity import Affinity
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupTopology
+from tests.support.affinities import anti_affinity_to
 from tests.support.builders import node, pod
 from tests.support.cluster_state import cluster_state
 from tests.support.gang_preemption import add_gang, terminating_pod, with_pod_groups
@@ -21,11 +22,7 @@ from tests.support.gangs import gang_of, group, member, previewed, settle
 from tests.support.preemption import budget
 from tests.support.scheduling import Rig, rig
 
-APART = Affinity(
-    pod_anti_affinity=PodAffinity(
-        required=(PodAffinityTerm(topology_key="zone", label_selector=LabelSelector(match_labels={"app": "db"})),)
-    )
-)
+APART = anti_affinity_to("db")
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from scheduler_core.explain.nearest_nodes import near_misses
 from scheduler_core.explain_assembly import Explainers
 from scheduler_core.framework.cluster_events import NODE_ADD
 from scheduler_core.in_tree import default_plugins
-from scheduler_core.model.affinity import Affinity, NodeAffinity, NodeSelector, NodeSelectorTerm, Requirement
 from scheduler_core.model.pod_group import GroupTopology
+from tests.support.affinities import named, node_affinity
 from tests.support.builders import node, pod
 from tests.support.gang_preemption import add_gang, evicted, running_pod, small_node, with_pod_groups
 from tests.support.gang_traffic import Traffic
@@ -41,8 +41,7 @@ def test_a_node_that_is_added_again_has_its_pods() -> None:
     """A pod that is bound to a deleted node uses its host port there when the node is added again."""
     made = rig(defaults=default_plugins())
     made.add(node("other"), pod("bound", node_name="back", ports=[PORT]))
-    term = NodeSelectorTerm(match_fields=(Requirement("metadata.name", "In", ("back",)),))
-    wants = pod(ports=[PORT], affinity=Affinity(NodeAffinity(required=NodeSelector((term,)))))
+    wants = pod(ports=[PORT], affinity=node_affinity(named("back")))
     made.add(wants)
     (instance,) = made.context.profiles
     found = made.scheduler.cycles.examiner.examine(instance, made.context.cache.columns.compile_pod(wants))

@@ -7,29 +7,16 @@ from typing import Any
 
 import pytest
 
-from scheduler_core.model.affinity import Affinity, LabelSelector, PodAffinity, PodAffinityTerm
+from scheduler_core.model.affinity import LabelSelector
 from scheduler_core.model.pod import TopologySpreadConstraint
+from tests.support.affinities import anti_affinity_to, app, term
 from tests.support.gang_traffic import PATIENCE, Traffic, full_traffic
 from tests.support.gangs import group, key
 
 RESERVED = "node(s) were reserved for gang default/big"
-APART = Affinity(
-    pod_anti_affinity=PodAffinity(
-        required=(PodAffinityTerm(label_selector=LabelSelector(match_labels={"app": "noisy"}), topology_key="zone"),)
-    )
-)
-SPREAD = TopologySpreadConstraint(
-    1, "zone", "DoNotSchedule", label_selector=LabelSelector(match_labels={"app": "noisy"})
-)
-AVOIDS_GANG = Affinity(
-    pod_anti_affinity=PodAffinity(
-        required=(
-            PodAffinityTerm(
-                label_selector=LabelSelector(match_labels={"bayplan.dev/pod-group": "big"}), topology_key="zone"
-            ),
-        )
-    )
-)
+APART = anti_affinity_to("noisy")
+SPREAD = TopologySpreadConstraint(1, "zone", "DoNotSchedule", label_selector=app("noisy"))
+AVOIDS_GANG = anti_affinity_to(term(LabelSelector({"bayplan.dev/pod-group": "big"})))
 
 
 @pytest.mark.parametrize(

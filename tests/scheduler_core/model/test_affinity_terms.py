@@ -4,14 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler_core.model.affinity import (
-    Affinity,
-    LabelSelector,
-    PodAffinity,
-    PodAffinityTerm,
-    Requirement,
-    WeightedPodAffinityTerm,
-)
+from scheduler_core.model.affinity import Affinity, LabelSelector, PodAffinityTerm, Requirement
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.selectors import (
     MATCH_EVERYTHING,
@@ -25,16 +18,17 @@ from scheduler_core.model.selectors import (
     compile_label_selector,
     equality_matcher,
 )
+from tests.support.affinities import affinity_to, anti_affinity_to, app, term
 from tests.support.builders import pod
 from tests.support.plain_selectors import EXPRESSIONS, POD_LABELS, carried_term_matches, plain_selects
 
-WEB = LabelSelector(match_labels={"app": "web"})
-BROKEN = PodAffinityTerm("zone", LabelSelector(match_expressions=(Requirement("a", "Near"),)))
+WEB = app("web")
+BROKEN = term(LabelSelector(match_expressions=(Requirement("a", "Near"),)))
 
 
 def pod_with_terms(*terms: PodAffinityTerm) -> Pod:
     """Return a pod in namespace ``own`` with required pod affinity."""
-    return pod("c", namespace="own", affinity=Affinity(pod_affinity=PodAffinity(required=terms)))
+    return pod("c", namespace="own", affinity=affinity_to(*terms))
 
 
 @pytest.mark.parametrize(
@@ -71,14 +65,10 @@ def test_a_pod_without_pod_affinity_has_no_terms(affinity: Affinity | None) -> N
 
 def test_terms_of_each_list() -> None:
     """Each list of terms is compiled to its own field; preferred terms have their weights."""
-
-    def only(key: str) -> PodAffinityTerm:
-        return PodAffinityTerm(key, WEB)
-
     subject = pod(
         affinity=Affinity(
-            pod_affinity=PodAffinity((only("r"),), (WeightedPodAffinityTerm(7, only("p")),)),
-            pod_anti_affinity=PodAffinity((only("ra"),), (WeightedPodAffinityTerm(9, only("pa")),)),
+            pod_affinity=affinity_to(term(WEB, "r"), preferred=[(7, term(WEB, "p"))]).pod_affinity,
+            pod_anti_affinity=anti_affinity_to(term(WEB, "ra"), preferred=[(9, term(WEB, "pa"))]).pod_anti_affinity,
         )
     )
     terms = affinity_terms(subject)
@@ -96,20 +86,16 @@ def test_equal_terms_are_equal_keys() -> None:
     """Terms with the same meaning compile to equal values, because counts are stored per distinct term."""
     one = LabelSelector({"a": "1"}, (Requirement("b", "In", ("x", "y")),))
     other = LabelSelector({}, (Requirement("b", "In", ("y", "x")), Requirement("a", "In", ("1",))))
-    found = {affinity_terms(pod_with_terms(PodAffinityTerm("zone", each))) for each in (one, other)}
+    found = {affinity_terms(pod_with_terms(term(each))) for each in (one, other)}
     assert len(found) == 1
 
 
 @pytest.mark.parametrize(
     ("affinity", "readable"),
     [
-        pytest.param(Affinity(pod_affinity=PodAffinity((BROKEN,))), AffinityTerms(), id="required"),
-        pytest.param(Affinity(pod_anti_affinity=PodAffinity((BROKEN,))), AffinityTerms(), id="required-anti"),
-        pytest.param(
-            Affinity(pod_affinity=PodAffinity((), (WeightedPodAffinityTerm(1, BROKEN),))),
-            AffinityTerms(),
-            id="preferred",
-        ),
+        pytest.param(affinity_to(BROKEN), AffinityTerms(), id="required"),
+        pytest.param(anti_affinity_to(BROKEN), AffinityTerms(), id="required-anti"),
+        pytest.param(affinity_to(preferred=[(1, BROKEN)]), AffinityTerms(), id="preferred"),
     ],
 )
 def test_an_invalid_term_is_a_problem(affinity: Affinity, readable: AffinityTerms) -> None:

@@ -5,18 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scheduler_core.errors import PodTooDemandingError
-from scheduler_core.model.affinity import (
-    Affinity,
-    LabelSelector,
-    NodeAffinity,
-    NodeSelector,
-    NodeSelectorTerm,
-    PodAffinity,
-    PodAffinityTerm,
-    PreferredSchedulingTerm,
-    Requirement,
-    WeightedPodAffinityTerm,
-)
+from scheduler_core.model.affinity import Affinity, NodeSelectorTerm, Requirement
 from scheduler_core.model.pod import (
     ClaimVolumeSource,
     Container,
@@ -28,11 +17,12 @@ from scheduler_core.model.pod import (
 )
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import MAX_DEMANDS, demand_count
+from tests.support.affinities import affinity_to, anti_affinity_to, app, node_affinity, term
 from tests.support.builders import node, pod
 
 EXISTS = Requirement("zone", "Exists")
-ONE_APP = LabelSelector(match_labels={"app": "web"})
-TERM = PodAffinityTerm(topology_key="zone", label_selector=ONE_APP, namespace_selector=ONE_APP)
+ONE_APP = app("web")
+TERM = term("web", selector=ONE_APP)
 
 
 def requesting(*names: str) -> Container:
@@ -56,22 +46,15 @@ def requesting(*names: str) -> Container:
             PodSpec(topology_spread_constraints=(TopologySpreadConstraint(label_selector=ONE_APP),) * 2), 4, id="spread"
         ),
         pytest.param(
-            PodSpec(
-                affinity=Affinity(
-                    node_affinity=NodeAffinity(
-                        required=NodeSelector((NodeSelectorTerm((EXISTS, EXISTS), (EXISTS,)),)),
-                        preferred=(PreferredSchedulingTerm(1, NodeSelectorTerm((EXISTS,))),),
-                    )
-                )
-            ),
+            PodSpec(affinity=node_affinity(NodeSelectorTerm((EXISTS, EXISTS), (EXISTS,)), preferred=[(1, EXISTS)])),
             6,
             id="node affinity",
         ),
         pytest.param(
             PodSpec(
                 affinity=Affinity(
-                    pod_affinity=PodAffinity(required=(TERM,)),
-                    pod_anti_affinity=PodAffinity(preferred=(WeightedPodAffinityTerm(1, TERM),)),
+                    pod_affinity=affinity_to(TERM).pod_affinity,
+                    pod_anti_affinity=anti_affinity_to(preferred=[(1, TERM)]).pod_anti_affinity,
                 )
             ),
             6,
@@ -96,8 +79,7 @@ def test_a_bound_pod_above_the_limit_uses_resources() -> None:
     """The requests of a bound pod above the limit are counted, and its constraints on other pods are not."""
     columns = NodeColumns()
     row = columns.add_node(node("n"))
-    terms = tuple(PodAffinityTerm(topology_key=f"k{number}", label_selector=ONE_APP) for number in range(MAX_DEMANDS))
-    affinity = Affinity(pod_anti_affinity=PodAffinity(required=terms))
+    affinity = anti_affinity_to(*(term("web", f"k{number}") for number in range(MAX_DEMANDS)))
     info = columns.compile_pod(pod(node_name="n", requests={"cpu": "2"}, affinity=affinity))
     columns.add_pod(info, row)
     assert columns.requested[0, row] == 2000

@@ -18,12 +18,13 @@ from scheduler_core.config.plugin_args import DefaultPreemptionArgs
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import PreemptionCandidate
 from scheduler_core.framework.handle import DryRun, Handle
-from scheduler_core.model.affinity import Affinity, LabelSelector, PodAffinity, PodAffinityTerm
+from scheduler_core.model.affinity import Affinity
 from scheduler_core.model.pod import Pod
 from scheduler_core.plugins.default_preemption import DefaultPreemption
 from scheduler_core.snapshot.indexes.pod_index import TermKind
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
+from tests.support.affinities import anti_affinity_to, term
 from tests.support.builders import node, pod
 from tests.support.preemption import PreemptionWorld, budget, started
 
@@ -257,15 +258,7 @@ def fingerprint(columns: NodeColumns) -> tuple[object, ...]:
     )
 
 
-AWAY_FROM_WEB = Affinity(
-    pod_anti_affinity=PodAffinity(
-        required=(
-            PodAffinityTerm(
-                topology_key="kubernetes.io/hostname", label_selector=LabelSelector(match_labels={"app": "web"})
-            ),
-        )
-    )
-)
+AWAY_FROM_WEB = anti_affinity_to(term("web", "kubernetes.io/hostname"))
 
 
 @given(clusters(), st.booleans())

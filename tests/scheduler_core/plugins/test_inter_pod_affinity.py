@@ -9,16 +9,11 @@ import pytest
 from scheduler_core.errors import PluginError
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.status import Code
-from scheduler_core.model.affinity import (
-    Affinity,
-    LabelSelector,
-    PodAffinity,
-    PodAffinityTerm,
-    Requirement,
-)
+from scheduler_core.model.affinity import LabelSelector, PodAffinityTerm, Requirement
 from scheduler_core.model.pod import Pod
 from scheduler_core.plugins.inter_pod_affinity import InterPodAffinity
 from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns, Rows
+from tests.support.affinities import affinity_to, anti_affinity_to, term
 from tests.support.builders import node, pod
 from tests.support.columns import columns
 from tests.support.handles import FakeHandle
@@ -32,25 +27,6 @@ NODES = [
 ]
 ALL_NAMESPACES = LabelSelector()
 AFFINITY, ANTI_AFFINITY, EXISTING_ANTI_AFFINITY = 3, 2, 1
-
-
-def term(app: str, key: str = "zone", **fields: object) -> PodAffinityTerm:
-    """Return a term that selects pods with the label ``app``."""
-    namespaces = fields.get("namespaces", ())
-    selector = fields.get("selector")
-    assert isinstance(namespaces, tuple)
-    assert selector is None or isinstance(selector, LabelSelector)
-    return PodAffinityTerm(key, LabelSelector(match_labels={"app": app}), namespaces, selector)
-
-
-def affinity_to(*terms: PodAffinityTerm) -> Affinity:
-    """Return required affinity with these terms."""
-    return Affinity(pod_affinity=PodAffinity(required=terms))
-
-
-def anti_affinity_to(*terms: PodAffinityTerm) -> Affinity:
-    """Return required anti-affinity with these terms."""
-    return Affinity(pod_anti_affinity=PodAffinity(required=terms))
 
 
 def cluster(*placed: Pod, namespaces: Mapping[str, Mapping[str, str]] | None = None) -> NodeColumns:
@@ -108,7 +84,7 @@ def filter_result(incoming: Pod, filled: NodeColumns, rows: Rows = ALL_ROWS) -> 
             id="matching-pod-outside-all-domains",
         ),
         pytest.param(
-            pod(affinity=affinity_to(term("web"), PodAffinityTerm("zone", LabelSelector({"tier": "front"})))),
+            pod(affinity=affinity_to(term("web"), term(LabelSelector({"tier": "front"})))),
             [
                 pod("w", node_name="a1", labels={"app": "web"}),
                 pod("f", node_name="a2", labels={"tier": "front"}),
@@ -156,7 +132,7 @@ def filter_result(incoming: Pod, filled: NodeColumns, rows: Rows = ALL_ROWS) -> 
         pytest.param(
             pod(
                 labels={"app": "web"},
-                affinity=Affinity(affinity_to().node_affinity, affinity_to(term("db")).pod_affinity),
+                affinity=affinity_to(term("db")),
             ),
             [pod("d", node_name="a1", labels={"app": "db"}, affinity=anti_affinity_to(term("web", "host")))],
             [EXISTING_ANTI_AFFINITY, 0, AFFINITY, AFFINITY],
@@ -181,7 +157,7 @@ def filter_result(incoming: Pod, filled: NodeColumns, rows: Rows = ALL_ROWS) -> 
             id="own-namespace-only",
         ),
         pytest.param(
-            pod(affinity=anti_affinity_to(PodAffinityTerm("zone"))),
+            pod(affinity=anti_affinity_to(term(None))),
             [pod("w", node_name="a1", labels={"app": "web"})],
             [0, 0, 0, 0],
             id="absent-selector",

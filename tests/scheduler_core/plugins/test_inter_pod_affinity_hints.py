@@ -3,39 +3,20 @@
 import pytest
 
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, Hint, Resource
-from scheduler_core.model.affinity import Affinity, LabelSelector, PodAffinity, PodAffinityTerm, Requirement
+from scheduler_core.model.affinity import LabelSelector, Requirement
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.plugins.inter_pod_affinity import InterPodAffinity, after_node_change, after_pod_change
+from tests.support.affinities import affinity_to, anti_affinity_to, term
 from tests.support.builders import node, pod
 from tests.support.handles import FakeHandle
-
-
-def term(app: str) -> PodAffinityTerm:
-    return PodAffinityTerm("zone", LabelSelector(match_labels={"app": app}))
-
-
-def affinity_to(*apps: str) -> Affinity:
-    return Affinity(pod_affinity=PodAffinity(required=tuple(term(app) for app in apps)))
-
-
-def anti_affinity_to(*apps: str) -> Affinity:
-    return Affinity(pod_anti_affinity=PodAffinity(required=tuple(term(app) for app in apps)))
-
 
 WITH_AFFINITY = pod("me", labels={"app": "me"}, affinity=affinity_to("web"))
 WITH_ANTI_AFFINITY = pod("me", labels={"app": "me"}, affinity=anti_affinity_to("web"))
 WEB = pod("o", node_name="n", labels={"app": "web"})
 DB = pod("o", node_name="n", labels={"app": "db"})
 WAITING_WEB = pod("o", labels={"app": "web"})
-BROKEN = pod(
-    "me",
-    affinity=Affinity(
-        pod_affinity=PodAffinity(
-            required=(PodAffinityTerm("zone", LabelSelector(match_expressions=(Requirement("a", "Near"),))),)
-        )
-    ),
-)
+BROKEN = pod("me", affinity=affinity_to(term(LabelSelector(match_expressions=(Requirement("a", "Near"),)))))
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,11 @@ import pytest
 from scheduler_core.config.plugin_args import InterPodAffinityArgs
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import Normalization
-from scheduler_core.model.affinity import Affinity, LabelSelector, PodAffinity, PodAffinityTerm, Requirement
-from scheduler_core.model.affinity import WeightedPodAffinityTerm as Weighted
+from scheduler_core.model.affinity import LabelSelector, PodAffinityTerm, Requirement
 from scheduler_core.model.pod import Pod
 from scheduler_core.plugins.inter_pod_affinity import InterPodAffinity
 from scheduler_core.snapshot.node_columns import ALL_ROWS, Rows
+from tests.support.affinities import affinity_to, anti_affinity_to, term
 from tests.support.builders import node, pod
 from tests.support.columns import columns
 from tests.support.handles import FakeHandle
@@ -22,18 +22,6 @@ NODES = [
     node("bare"),
 ]
 Scored = tuple[list[int], list[int]]
-
-
-def term(app: str, key: str = "zone") -> PodAffinityTerm:
-    return PodAffinityTerm(key, LabelSelector(match_labels={"app": app}))
-
-
-def preferred_affinity(*terms: Weighted) -> Affinity:
-    return Affinity(pod_affinity=PodAffinity(preferred=terms))
-
-
-def preferred_anti_affinity(*terms: Weighted) -> Affinity:
-    return Affinity(pod_anti_affinity=PodAffinity(preferred=terms))
 
 
 def scored(
@@ -60,55 +48,51 @@ DB = pod("d", node_name="b1", labels={"app": "db"})
     ("incoming", "placed", "expected"),
     [
         pytest.param(pod(), [WEB], "Skip", id="no-preferred-terms"),
-        pytest.param(pod(affinity=preferred_affinity(Weighted(5, term("web")))), [DB], "Skip", id="no-matching-pods"),
+        pytest.param(pod(affinity=affinity_to(preferred=[(5, term("web"))])), [DB], "Skip", id="no-matching-pods"),
         pytest.param(
-            pod(affinity=preferred_affinity(Weighted(5, term("web")))),
+            pod(affinity=affinity_to(preferred=[(5, term("web"))])),
             [WEB],
             ([5, 5, 0, 0], [100, 100, 0, 0]),
             id="preferred-affinity-by-zone",
         ),
         pytest.param(
-            pod(affinity=preferred_anti_affinity(Weighted(5, term("web", "host")))),
+            pod(affinity=anti_affinity_to(preferred=[(5, term("web", "host"))])),
             [WEB],
             ([-5, 0, 0, 0], [0, 100, 100, 100]),
             id="preferred-anti-affinity-by-host",
         ),
         pytest.param(
-            pod(
-                affinity=preferred_affinity(
-                    Weighted(5, term("web")), Weighted(3, term("web", "host")), Weighted(2, term("db"))
-                )
-            ),
+            pod(affinity=affinity_to(preferred=[(5, term("web")), (3, term("web", "host")), (2, term("db"))])),
             [WEB, DB],
             ([8, 5, 2, 0], [100, 62, 25, 0]),
             id="weights-add-up-and-round-down",
         ),
         pytest.param(
             pod(labels={"app": "web"}),
-            [pod("o", node_name="b1", affinity=preferred_affinity(Weighted(7, term("web"))))],
+            [pod("o", node_name="b1", affinity=affinity_to(preferred=[(7, term("web"))]))],
             ([0, 0, 7, 0], [0, 0, 100, 0]),
             id="preferred-affinity-of-an-existing-pod",
         ),
         pytest.param(
             pod(labels={"app": "web"}),
-            [pod("o", node_name="b1", affinity=preferred_anti_affinity(Weighted(7, term("web"))))],
+            [pod("o", node_name="b1", affinity=anti_affinity_to(preferred=[(7, term("web"))]))],
             ([0, 0, -7, 0], [100, 100, 0, 100]),
             id="preferred-anti-affinity-of-an-existing-pod",
         ),
         pytest.param(
             pod(labels={"app": "web"}),
-            [pod("o", node_name="b1", affinity=Affinity(pod_affinity=PodAffinity(required=(term("web"),))))],
+            [pod("o", node_name="b1", affinity=affinity_to("web"))],
             ([0, 0, 1, 0], [0, 0, 100, 0]),
             id="required-affinity-of-an-existing-pod",
         ),
         pytest.param(
-            pod(affinity=preferred_affinity(Weighted(5, term("web")))),
+            pod(affinity=affinity_to(preferred=[(5, term("web"))])),
             [pod("o", node_name="bare", labels={"app": "web"})],
             "Skip",
             id="matching-pod-outside-all-domains",
         ),
         pytest.param(
-            pod(affinity=preferred_affinity(Weighted(1, term("web")))),
+            pod(affinity=affinity_to(preferred=[(1, term("web"))])),
             [WEB, pod("v", node_name="b1", labels={"app": "web"})],
             ([1, 1, 1, 0], [100, 100, 100, 0]),
             id="domains-are-scored-separately",
@@ -122,18 +106,18 @@ def test_scores(incoming: Pod, placed: list[Pod], expected: Scored | str) -> Non
 
 def test_equal_scores_are_all_zero() -> None:
     """If all raw scores are equal, the normalized scores are 0."""
-    incoming = pod(affinity=preferred_affinity(Weighted(5, term("web"))))
+    incoming = pod(affinity=affinity_to(preferred=[(5, term("web"))]))
     assert scored(incoming, [WEB], rows=np.array([0, 1])) == ([5, 5], [0, 0])
 
 
 def test_only_scored_rows_are_normalized() -> None:
     """The scores of other nodes do not affect the normalization."""
-    incoming = pod(affinity=preferred_affinity(Weighted(5, term("web")), Weighted(3, term("web", "host"))))
+    incoming = pod(affinity=affinity_to(preferred=[(5, term("web")), (3, term("web", "host"))]))
     assert scored(incoming, [WEB], rows=np.array([1, 2])) == ([5, 0], [100, 0])
 
 
-WITH_REQUIRED = pod("o", node_name="b1", affinity=Affinity(pod_affinity=PodAffinity(required=(term("web"),))))
-WITH_PREFERRED = pod("l", node_name="a1", affinity=preferred_affinity(Weighted(4, term("web"))))
+WITH_REQUIRED = pod("o", node_name="b1", affinity=affinity_to("web"))
+WITH_PREFERRED = pod("l", node_name="a1", affinity=affinity_to(preferred=[(4, term("web"))]))
 
 
 @pytest.mark.parametrize(
@@ -153,7 +137,7 @@ WITH_PREFERRED = pod("l", node_name="a1", affinity=preferred_affinity(Weighted(4
         ),
         pytest.param(
             InterPodAffinityArgs(ignore_preferred_terms_of_existing_pods=True),
-            pod(labels={"app": "web"}, affinity=preferred_affinity(Weighted(1, term("none")))),
+            pod(labels={"app": "web"}, affinity=affinity_to(preferred=[(1, term("none"))])),
             [4, 4, 1, 0],
             id="preferred-terms-of-existing-pods-count-with-own-terms",
         ),
@@ -168,7 +152,7 @@ def test_args(args: InterPodAffinityArgs, incoming: Pod, expected: list[int] | N
 def test_an_invalid_term_is_an_error() -> None:
     """PreScore returns Error for an invalid term if the profile does not enable PreFilter."""
     broken = PodAffinityTerm("zone", LabelSelector(match_expressions=(Requirement("a", "Near"),)))
-    assert scored(pod(affinity=preferred_affinity(Weighted(1, broken))), []) == "Error"
+    assert scored(pod(affinity=affinity_to(preferred=[(1, broken)])), []) == "Error"
 
 
 def test_own_normalization() -> None:

@@ -11,13 +11,7 @@ from scheduler_core.framework.cluster_events import Action, ClusterEvent, Hint, 
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import Normalization, PodReads, PreFilterResult, Reads, Reuse
 from scheduler_core.framework.status import Code
-from scheduler_core.model.affinity import (
-    Affinity,
-    NodeSelector,
-    NodeSelectorTerm,
-    PreferredSchedulingTerm,
-    Requirement,
-)
+from scheduler_core.model.affinity import Affinity, NodeSelector, NodeSelectorTerm, Requirement
 from scheduler_core.model.affinity import (
     NodeAffinity as PodNodeAffinity,
 )
@@ -25,6 +19,7 @@ from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.plugins.node_affinity import NodeAffinity
 from scheduler_core.snapshot.node_columns import ALL_ROWS, Rows
+from tests.support.affinities import named, node_affinity
 from tests.support.builders import node, pod
 from tests.support.columns import columns
 from tests.support.handles import FakeHandle
@@ -44,18 +39,13 @@ def labels(*requirements: tuple[str, str, list[str]]) -> NodeSelectorTerm:
     return NodeSelectorTerm(tuple(Requirement(key, operator, tuple(values)) for key, operator, values in requirements))
 
 
-def names(*values: str, operator: str = "In") -> NodeSelectorTerm:
-    return NodeSelectorTerm(match_fields=(Requirement("metadata.name", operator, values),))
-
-
 def requiring(*terms: NodeSelectorTerm, name: str = "pod", selector: Mapping[str, str] | None = None) -> Pod:
     affinity = Affinity(PodNodeAffinity(required=NodeSelector(terms)))
     return pod(name, affinity=affinity, node_selector=selector or {})
 
 
 def preferring(*terms: tuple[int, NodeSelectorTerm]) -> Pod:
-    preferred = tuple(PreferredSchedulingTerm(weight, term) for weight, term in terms)
-    return pod(affinity=Affinity(PodNodeAffinity(preferred=preferred)))
+    return pod(affinity=node_affinity(preferred=terms))
 
 
 def plugin(args: Args | None = None) -> NodeAffinity:
@@ -119,14 +109,14 @@ def test_pre_filter_skips_pods_without_requirements(incoming: Pod, args: Args | 
 @pytest.mark.parametrize(
     ("terms", "narrowed"),
     [
-        pytest.param([names("n1")], {"n1"}, id="one-name"),
-        pytest.param([names("n1"), names("gone")], {"n1", "gone"}, id="one-of-several-terms"),
-        pytest.param([names("n1"), labels(("zone", "Exists", []))], None, id="a-term-without-a-name"),
-        pytest.param([names("n1"), NodeSelectorTerm()], None, id="an-empty-term"),
-        pytest.param([names("n1", operator="NotIn")], None, id="names-excluded"),
+        pytest.param([named("n1")], {"n1"}, id="one-name"),
+        pytest.param([named("n1"), named("gone")], {"n1", "gone"}, id="one-of-several-terms"),
+        pytest.param([named("n1"), labels(("zone", "Exists", []))], None, id="a-term-without-a-name"),
+        pytest.param([named("n1"), NodeSelectorTerm()], None, id="an-empty-term"),
+        pytest.param([named("n1", operator="NotIn")], None, id="names-excluded"),
         pytest.param([NodeSelectorTerm(match_fields=(Requirement("other", "In", ("n1",)),))], None, id="other-field"),
         pytest.param([], None, id="no-terms"),
-        pytest.param([names("n0", "n1")], {"n0", "n1"}, id="invalid-term-with-two-names"),
+        pytest.param([named("n0", "n1")], {"n0", "n1"}, id="invalid-term-with-two-names"),
     ],
 )
 def test_pre_filter_narrows_down_to_named_nodes(terms: list[NodeSelectorTerm], narrowed: set[str] | None) -> None:
@@ -153,8 +143,8 @@ def test_pre_filter_rejects_conflicting_names(terms: list[tuple[str, ...]]) -> N
 
 def test_a_conflicting_term_is_ignored_if_others_match() -> None:
     """Terms are alternatives, so that a conflicting term only removes itself."""
-    conflict = NodeSelectorTerm(match_fields=names("n0").match_fields + names("n1").match_fields)
-    assert pre_filtered(requiring(conflict, names("n2"))).node_names == frozenset({"n2"})
+    conflict = NodeSelectorTerm(match_fields=named("n0").match_fields + named("n1").match_fields)
+    assert pre_filtered(requiring(conflict, named("n2"))).node_names == frozenset({"n2"})
 
 
 # -- Filter -----------------------------------------------------------------------------------------------------
@@ -181,9 +171,9 @@ def test_a_conflicting_term_is_ignored_if_others_match() -> None:
         pytest.param(requiring(labels(("disk", "Exists", [])), selector={"zone": "b"}), [2, 0, 2], id="with-selector"),
         pytest.param(requiring(), [2, 2, 2], id="no-terms"),
         pytest.param(requiring(NodeSelectorTerm()), [2, 2, 2], id="empty-term"),
-        pytest.param(requiring(names("n2")), [2, 2, 0], id="name"),
-        pytest.param(requiring(names("n2", operator="NotIn")), [0, 0, 2], id="not-this-name"),
-        pytest.param(requiring(names("gone", operator="NotIn")), [0, 0, 0], id="not-an-unknown-name"),
+        pytest.param(requiring(named("n2")), [2, 2, 0], id="name"),
+        pytest.param(requiring(named("n2", operator="NotIn")), [0, 0, 2], id="not-this-name"),
+        pytest.param(requiring(named("gone", operator="NotIn")), [0, 0, 0], id="not-an-unknown-name"),
         pytest.param(
             requiring(NodeSelectorTerm(match_fields=(Requirement("spec.x", "NotIn", ("y",)),))),
             [0, 0, 0],
@@ -195,7 +185,7 @@ def test_a_conflicting_term_is_ignored_if_others_match() -> None:
             [0, 2, 2],
             id="one-valid-one-invalid-term",
         ),
-        pytest.param(requiring(names("n0", "n1")), [2, 2, 2], id="two-values-of-a-field"),
+        pytest.param(requiring(named("n0", "n1")), [2, 2, 2], id="two-values-of-a-field"),
     ],
 )
 def test_filter(incoming: Pod, codes: list[int]) -> None:
@@ -208,7 +198,7 @@ def test_filter(incoming: Pod, codes: list[int]) -> None:
 )
 def test_codes_of_selected_rows_equal_those_of_all_rows(rows: list[int]) -> None:
     """A row's code does not depend on the other rows."""
-    terms = [labels(("cpus", "Gt", ["4"])), names("n2"), labels(("disk", "DoesNotExist", []))]
+    terms = [labels(("cpus", "Gt", ["4"])), named("n2"), labels(("disk", "DoesNotExist", []))]
     for term in terms:
         whole = filtered(requiring(term)) or []
         assert filtered(requiring(term), rows=np.array(rows, dtype=np.intp)) == [whole[row] for row in rows]
@@ -271,7 +261,7 @@ def test_pre_score_skips_without_preferred_terms() -> None:
         pytest.param([(5, SSD)], None, [0, 5, 5], id="one-term"),
         pytest.param([(5, SSD), (7, ZONED)], None, [7, 12, 5], id="weights-add-up"),
         pytest.param([(5, SSD), (5, SSD)], None, [0, 10, 10], id="equal-terms"),
-        pytest.param([(5, NodeSelectorTerm()), (1, names("n0"))], None, [1, 0, 0], id="empty-terms-match-nothing"),
+        pytest.param([(5, NodeSelectorTerm()), (1, named("n0"))], None, [1, 0, 0], id="empty-terms-match-nothing"),
         pytest.param([(5, NodeSelectorTerm())], None, [0, 0, 0], id="only-an-empty-term"),
         pytest.param([(0, labels(("x", "Gt", ["y"]))), (1, SSD)], None, [0, 1, 1], id="weight-0-is-not-compiled"),
         pytest.param([(5, SSD)], added("zone", "a", weight=2), [2, 5, 5], id="added"),

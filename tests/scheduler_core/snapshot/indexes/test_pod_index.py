@@ -4,14 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from scheduler_core.model.affinity import (
-    Affinity,
-    LabelSelector,
-    PodAffinity,
-    PodAffinityTerm,
-    Requirement,
-    WeightedPodAffinityTerm,
-)
+from scheduler_core.model.affinity import Affinity, LabelSelector, Requirement
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.selectors import (
     MATCH_EVERYTHING,
@@ -24,6 +17,7 @@ from scheduler_core.snapshot.indexes.pod_index import PodIndex, TermKind
 from scheduler_core.snapshot.indexes.selector_index import NamespaceLabels
 from scheduler_core.snapshot.interning import SnapshotBounds
 from scheduler_core.snapshot.node_columns import NodeColumns
+from tests.support.affinities import affinity_to, anti_affinity_to
 from tests.support.builders import node, pod
 from tests.support.columns import columns
 
@@ -163,16 +157,12 @@ def test_pods_are_compared_only_with_queries_of_their_namespace() -> None:
     assert [number for number, each in enumerate(queries) if each.idle_checks] == [7]
 
 
-def term(app: str, key: str = "zone") -> PodAffinityTerm:
-    return PodAffinityTerm(key, LabelSelector({"app": app}))
-
-
 WITH_TERMS = pod(
     "c",
     node_name="b",
     affinity=Affinity(
-        pod_affinity=PodAffinity((term("web"),), (WeightedPodAffinityTerm(3, term("web")),)),
-        pod_anti_affinity=PodAffinity((term("web"), term("web")), (WeightedPodAffinityTerm(4, term("db")),)),
+        pod_affinity=affinity_to("web", preferred=[(3, "web")]).pod_affinity,
+        pod_anti_affinity=anti_affinity_to("web", "web", preferred=[(4, "db")]).pod_anti_affinity,
     ),
 )
 
