@@ -6,11 +6,20 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from bayplan.resources.pod_group import PodGroup
-from bayplan.resources.resource_model import format_time
+from bayplan.resources.plugin_config import PluginConfig
+from bayplan.resources.pod_group import PodGroup, PodGroupSpec
+from bayplan.resources.resource_model import (
+    MAX_DEPTH,
+    MAX_KEY_LENGTH,
+    MAX_TEXT_LENGTH,
+    MAX_VALUES,
+    bound_problems,
+    format_time,
+)
 from bayplan.resources.scheduler_profile import SchedulerProfile, SchedulerProfileStatus
 
-from tests.support.manifests import profile_manifest
+from scheduler_core.errors import ConfigError
+from tests.support.manifests import plugin_config_manifest, profile_manifest
 from tests.support.problems import problems_in
 
 _AS_WRITTEN: dict[str, Any] = {"mode": "json", "by_alias": True, "exclude_none": True}
@@ -95,3 +104,135 @@ def test_status_document() -> None:
     assert (document["activeRevision"], document["lastScheduledTime"]) == ("r1", "2026-01-31T00:00:00Z")
     assert document["queue"] == {"active": 0, "backoff": 0, "unschedulable": 0, "gated": 0}
     assert SchedulerProfile.from_object({**profile_manifest(), "status": document}).status == status
+
+
+def nested(levels: int) -> Any:
+    document: Any = 1
+    for _ in range(levels):
+        document = {"a": document}
+    return document
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        pytest.param(None, id="null"),
+        pytest.param(nested(MAX_DEPTH), id="maximum depth"),
+        pytest.param({"a": "x" * MAX_TEXT_LENGTH}, id="maximum text length"),
+        pytest.param({"x" * MAX_KEY_LENGTH: 1}, id="maximum key length"),
+        pytest.param({"a": [0] * (MAX_VALUES - 2)}, id="maximum number of values"),
+        pytest.param({"a": [2**64 - 1, -(2**63), True, 1e300]}, id="largest numbers"),
+    ],
+)
+def test_within_bounds(document: object) -> None:
+    """Values within the bounds have no problems."""
+    assert bound_problems(document, "spec") == ()
+
+
+@pytest.mark.parametrize(
+    ("document", "path", "message"),
+    [
+        pytest.param(nested(MAX_DEPTH + 1), "spec" + ".a" * MAX_DEPTH, "nested deeper than 32 levels", id="deep"),
+        pytest.param({"b": "x" * (MAX_TEXT_LENGTH + 1)}, "spec.b", "at most 65,536 characters", id="long text"),
+        pytest.param({"b": {"x" * 400: 1}}, "spec.b", "name of over 317 characters", id="long key"),
+        pytest.param({"b": {1: 2}}, "spec.b", "strings as field names", id="number as a key"),
+        pytest.param({"b": [[0] * 5000, [0] * 5000]}, "spec.b[1]", "more than 10,000 values", id="many values"),
+        pytest.param({"b": [0] * 200_000}, "spec.b", "at most 10,000 entries, not 200,000", id="long list"),
+        pytest.param({"b": [1, 2**64]}, "spec.b[1]", "at most 64 bits", id="large number"),
+        pytest.param({"b": -(10**5000)}, "spec.b", "at most 64 bits", id="number that Python does not print"),
+    ],
+)
+def test_out_of_bounds(document: object, path: str, message: str) -> None:
+    """A value out of bounds is reported by its path and not quoted at length."""
+    (problem,) = bound_problems(document, "spec")
+    assert problem.path == path
+    assert message in problem.message
+    assert len(problem.message) < 200
+
+
+def test_the_number_of_problems_is_bounded() -> None:
+    """At most eight values out of bounds are reported."""
+    assert len(bound_problems([2**70] * 9000, "spec")) == 8
+
+
+def test_a_deeply_nested_spec_is_rejected() -> None:
+    """Args with thousands of levels are a problem and not a RecursionError."""
+    body = {"metadata": {"name": "deep"}, "spec": {"plugin": "NodeResourcesFit", "args": nested(5000)}}
+    with pytest.raises(ConfigError) as raised:
+        PluginConfig.from_object(body)
+    assert raised.value.problems[0].path.startswith("spec.args.a.a.")
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        pytest.param({}, id="empty"),
+        pytest.param({"scoringStrategy": {"type": "MostAllocated"}}, id="built-in"),
+        pytest.param({"snake_case": [1, 2.5, None, {"deep": True}]}, id="anything"),
+    ],
+)
+def test_entry(args: dict[str, Any]) -> None:
+    """The entry for a profile's pluginConfig has the unchanged args."""
+    entry = PluginConfig.from_object(plugin_config_manifest(plugin="Own", args=args)).entry()
+    assert (entry.name, entry.args) == ("Own", args)
+
+
+def test_args_may_be_omitted() -> None:
+    """A PluginConfig without args has the plugin's defaults."""
+    body = {"metadata": {"name": "plain"}, "spec": {"plugin": "Own", "args": None}}
+    assert PluginConfig.from_object(body).entry().args == {}
+
+
+def group(name: str = "training", **spec: Any) -> PodGroup:
+    return PodGroup.from_object({"metadata": {"name": name, "namespace": "ml"}, "spec": {"minMember": 4, **spec}})
+
+
+def test_defaults() -> None:
+    """Only minMember is required."""
+    assert group().spec == PodGroupSpec(min_member=4, disruption="Pod", queueing="BestEffort")
+
+
+def test_all_fields() -> None:
+    """Every field is parsed and written back unchanged."""
+    spec: dict[str, Any] = {
+        "minMember": 4,
+        "minResources": {"cpu": 64, "memory": "256Gi", "example.com/gpu": "500m", "pods": "+1e3"},
+        "scheduleTimeoutSeconds": 600,
+        "priorityClassName": "training.high",
+        "topology": {"key": "zone", "levels": ["example.com/block", "example.com/rack"], "mode": "Preferred"},
+        "disruption": "Group",
+        "queueing": "Strict",
+    }
+    read = group(**spec)
+    assert read.spec.document() == spec
+    assert read.metadata.namespace == "ml"
+
+
+@pytest.mark.parametrize(
+    ("length", "expected"),
+    [pytest.param(63, [], id="maximum-length-of-a-label"), pytest.param(64, ["metadata.name"], id="longer")],
+)
+def test_length_of_the_name(length: int, expected: list[str]) -> None:
+    """A name longer than a label value is rejected, because no pod could belong to the group."""
+    found = problems_in(lambda: group("g" * length))
+    assert [problem.partition(": ")[0] for problem in found] == expected
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        pytest.param("priorityClassName", "a\n", id="line-end"),
+        pytest.param("topology", {"key": "k" * 10_000}, id="long-key"),
+        pytest.param("topology", {"key": "k", "levels": ["l" * 10_000]}, id="long-level"),
+        pytest.param("topology", {"key": "k", "levels": ["l"] * 10_000}, id="many-levels"),
+        pytest.param("minResources", {"cpu": "9" * 10_000}, id="long-amount"),
+        pytest.param("minResources", {"cpu": 10**5_000}, id="large-number"),
+        pytest.param("minResources", {"cpu": "1e" + "9" * 100}, id="long-exponent"),
+    ],
+)
+def test_hostile_texts(field: str, value: object) -> None:
+    """A hostile string is rejected once and not quoted at length."""
+    spec: dict[str, Any] = {field: value}
+    (found,) = problems_in(lambda: group(**spec))
+    assert found.startswith(f"spec.{field}")
+    assert len(found) < 250

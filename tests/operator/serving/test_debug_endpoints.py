@@ -14,6 +14,7 @@ from bayplan.kube.leader_election import LeaderEndpoint, LeaderState
 from bayplan.kube.readiness import Readiness
 from bayplan.page.report_documents import ReportDocuments
 from bayplan.page.status_report import read_status_report
+from bayplan.profiles.profile_status import ProfileReading
 from bayplan.serving.debug_endpoints import DebugEndpoints, DebugSources
 from bayplan.serving.deferred_server import Listener
 from bayplan.serving.endpoint_paths import (
@@ -25,6 +26,7 @@ from bayplan.serving.endpoint_paths import (
     TASKS_PATH,
 )
 from bayplan.serving.http_server import HealthServer
+from bayplan.serving.operator_server import profiles_not_live
 from prometheus_client import CollectorRegistry
 
 from scheduler_core.errors import ServerUnavailableError
@@ -178,3 +180,34 @@ async def test_profiling_is_disabled_by_default(server: HealthServer) -> None:
     status, body = await send(server, PROFILE_PATH)
     assert status == 403
     assert "--enable-profiling" in json.loads(body)["error"]
+
+
+INVALID = {"type": "Accepted", "status": "False", "message": 'there is no plugin "Foo"'}
+
+
+READY = {"type": "Ready", "status": "True", "message": ""}
+
+
+def reading(name: str, live: str = "", shadow_of: str = "", *conditions: dict[str, str]) -> ProfileReading:
+    """Return what is known about a profile for scheduler name ``pack``."""
+    return ProfileReading(name, "pack", live, shadow_of, conditions, ())
+
+
+@pytest.mark.parametrize(
+    ("readings", "expected"),
+    [
+        pytest.param(
+            [reading("pack", "", "", INVALID, READY)],
+            ['SchedulerProfile pack would serve it and is not live (Accepted is False): there is no plugin "Foo"'],
+            id="rejected",
+        ),
+        pytest.param([reading("new")], ["SchedulerProfile new would serve it and is not live"], id="no condition yet"),
+        pytest.param([reading("pack", "abc")], [], id="live"),
+        pytest.param([reading("shadow", "", "pack")], [], id="shadow"),
+        pytest.param([], [], id="none"),
+    ],
+)
+def test_profiles_that_are_not_live(readings: list[ProfileReading], expected: list[str]) -> None:
+    """Only profiles that claim the scheduler name and are not live are named, with the failed condition."""
+    assert list(profiles_not_live(readings, "pack")) == expected
+    assert list(profiles_not_live(readings, "other")) == []

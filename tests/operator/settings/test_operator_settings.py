@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from bayplan.settings.operator_settings import load_settings, revision_namespace, runs_in_cluster
+from bayplan.settings.profile_selection import MAX_LENGTH, ProfileSelection
 
 from scheduler_core.errors import ConfigError
 
@@ -148,3 +149,122 @@ def test_namespace_of_revisions(tmp_path: Path, flags: dict[str, str], namespace
 def test_a_kubeconfig_is_used_outside_pods(flags: dict[str, str], environment: dict[str, str]) -> None:
     """The service account is used only if it exists and no kubeconfig is set."""
     assert not runs_in_cluster(load_settings(flags), environment)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param("tlsCertFile: /tls.crt", "tlsPrivateKeyFile: must be set together with tlsCertFile", id="no key"),
+        pytest.param(
+            "tlsPrivateKeyFile: /tls.key",
+            "tlsCertFile: must be set together with tlsPrivateKeyFile",
+            id="no certificate",
+        ),
+        pytest.param("authorizeRequests: true", "tokens must not be sent unencrypted", id="unencrypted tokens"),
+        pytest.param(
+            "advertiseAddress: bayplan-0", 'advertiseAddress: must be an IP address, not "bayplan-0"', id="name"
+        ),
+        pytest.param(
+            "advertiseAddress: 0.0.0.0", "advertiseAddress: must be the address of one host", id="unspecified address"
+        ),
+        pytest.param("tlsMinVersion: VersionTLS11", "tlsMinVersion", id="old version"),
+        pytest.param("webhook: {}", "webhook.configuration: set this for a generated certificate", id="webhook"),
+        pytest.param(
+            "webhook: {configuration: a, tlsCertFile: /c, tlsPrivateKeyFile: /k}",
+            "webhook.configuration: set this for a generated certificate",
+            id="two certificates of the webhook",
+        ),
+        pytest.param(
+            "webhook: {tlsCertFile: /c}", "webhook.tlsCertFile: must be set together", id="no key of the webhook"
+        ),
+        pytest.param(
+            "webhook: {configuration: a, address: '9443'}",
+            'address: must be host:port such as "0.0.0.0:9443"',
+            id="port",
+        ),
+    ],
+)
+def test_invalid_combinations(tmp_path: Path, text: str, expected: str) -> None:
+    """An invalid combination of settings is an error that names the field."""
+    path = tmp_path / "settings.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=expected):
+        load_settings({}, path)
+
+
+@pytest.mark.parametrize(
+    ("flags", "serves_tls"),
+    [
+        pytest.param({}, False, id="plain HTTP on loopback by default"),
+        pytest.param({"secure_serving": True}, True, id="enabled"),
+        pytest.param({"tls_cert_file": "/c", "tls_private_key_file": "/k"}, True, id="implied by files"),
+    ],
+)
+def test_https_is_enabled_by_settings(flags: dict[str, object], *, serves_tls: bool) -> None:
+    """HTTPS is enabled by the setting or by certificate files."""
+    settings = load_settings(flags)
+    assert settings.serves_tls == serves_tls
+    assert not settings.authorize_requests
+
+
+@pytest.mark.parametrize(
+    ("text", "labels", "matches"),
+    [
+        pytest.param("tier=a", {"tier": "a", "x": "y"}, True, id="equal"),
+        pytest.param("tier=a", {"tier": "b"}, False, id="another value"),
+        pytest.param("tier==a", {"tier": "a"}, True, id="double equals sign"),
+        pytest.param("tier = a", {"tier": "a"}, True, id="with spaces"),
+        pytest.param("tier=", {"tier": ""}, True, id="empty value"),
+        pytest.param("tier=", {}, False, id="empty value without the label"),
+        pytest.param("tier!=a", {"tier": "b"}, True, id="unequal"),
+        pytest.param("tier!=a", {}, True, id="unequal without the label"),
+        pytest.param("tier in (a, b)", {"tier": "b"}, True, id="in"),
+        pytest.param("tier in (a,b)", {}, False, id="in without the label"),
+        pytest.param("tier in(a,)", {"tier": ""}, True, id="in with an empty value"),
+        pytest.param("tier notin (a,b)", {"tier": "b"}, False, id="not in"),
+        pytest.param("tier notin (a,b)", {}, True, id="not in without the label"),
+        pytest.param("tier", {"tier": "x"}, True, id="exists"),
+        pytest.param("!tier", {"tier": "x"}, False, id="does not exist"),
+        pytest.param("!tier", {}, True, id="does not exist, without the label"),
+        pytest.param(
+            "tier=a,!old,example.com/team in (x,y)",
+            {"tier": "a", "example.com/team": "y"},
+            True,
+            id="all requirements met",
+        ),
+        pytest.param("tier=a,!old", {"tier": "a", "old": ""}, False, id="one requirement not met"),
+        pytest.param("in in (in)", {"in": "in"}, True, id="operator names as key and value"),
+    ],
+)
+def test_selectors_match_as_in_kubectl(text: str, labels: dict[str, str], matches: bool) -> None:
+    """A selector has the same meaning as in kubectl."""
+    assert ProfileSelection(text).matches(labels) is matches
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        pytest.param("  ", "remove it to serve them all", id="empty"),
+        pytest.param("tier=a,", "found the end, expected a label key", id="trailing comma"),
+        pytest.param(",tier", 'found ",", expected a label key', id="leading comma"),
+        pytest.param("tier in a", 'found "a", expected values in parentheses', id="no parentheses"),
+        pytest.param("tier in (a", 'found the end, expected a comma or "\\)"', id="unclosed parenthesis"),
+        pytest.param("tier in (a b)", 'found "b", expected a comma or', id="missing comma in a set"),
+        pytest.param("tier=a old", 'found "old", expected a comma', id="missing comma"),
+        pytest.param("tier > 3", 'found ">", expected one of =, !=, in and notin', id="greater"),
+        pytest.param("!tier=a", 'found "=", expected a comma', id="negated key with a value"),
+        pytest.param("-tier=a", '"-tier" is not a label key', id="invalid key"),
+        pytest.param("tier=a_", '"a_" of key "tier" is not a label value', id="invalid value"),
+        pytest.param("x" * (MAX_LENGTH + 1), f"at most {MAX_LENGTH}", id="too long"),
+    ],
+)
+def test_invalid_selectors_are_rejected(text: str, message: str) -> None:
+    """The error has what was found and what is expected."""
+    with pytest.raises(ConfigError, match=message):
+        ProfileSelection(text)
+
+
+def test_digest() -> None:
+    """The digest is the start of the trimmed selector's SHA-256, which the chart computes, too."""
+    assert ProfileSelection(" tier=a\n").digest == ProfileSelection("tier=a").digest == "cde32450"
+    assert ProfileSelection("tier=b").digest != "cde32450"

@@ -1,17 +1,35 @@
 """Tests of the admission of hand-written objects."""
 
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
 import pytest
-from bayplan.simulation.admission import AdmittedCluster, admit
+from bayplan.simulation.admission import AdmittedCluster, admit, merge_label_keys
 from bayplan.simulation.cluster_files import ClusterFiles, Place, Placed
+from bayplan.simulation.object_admission import WrittenStorageClass, admitted_storage, default_class
 
 from scheduler_core.errors import ConfigError
-from scheduler_core.model.meta import ObjectMeta
+from scheduler_core.model.affinity import Affinity, LabelSelector, PodAffinity, PodAffinityTerm, Requirement
+from scheduler_core.model.meta import AnnotatedMeta, ObjectMeta
 from scheduler_core.model.node import Node, NodeStatus
-from scheduler_core.model.pod import Container, ContainerPort, Pod, PodSpec, ResourceRequirements
+from scheduler_core.model.pod import (
+    Container,
+    ContainerPort,
+    Pod,
+    PodSpec,
+    ResourceRequirements,
+    TopologySpreadConstraint,
+)
+from scheduler_core.model.storage import BETA_STORAGE_CLASS, PersistentVolumeClaim, StorageClass
 from scheduler_core.model.taints import Toleration
 from scheduler_core.model.workloads import PriorityClass
+from tests.support.affinities import affinity_to, term
+from tests.support.storage import claim
 
 NOT_READY = Toleration(key="node.kubernetes.io/not-ready", operator="Exists", effect="NoExecute")
+
+
 UNREACHABLE = Toleration(key="node.kubernetes.io/unreachable", operator="Exists", effect="NoExecute")
 
 
@@ -289,3 +307,125 @@ def test_objects_are_sorted() -> None:
 def test_invalid_objects_are_rejected(read: ClusterFiles, problems: list[str]) -> None:
     """An object that an API server would reject is reported with its place, and with that of a second object."""
     assert problems_of(read) == problems
+
+
+LABELS = {"app": "web", "pod-template-hash": "abc"}
+
+
+APP = Requirement("app", "In", ("web",))
+
+
+HASH = Requirement("pod-template-hash", "In", ("abc",))
+
+
+NOT_HASH = Requirement("pod-template-hash", "NotIn", ("abc",))
+
+
+@pytest.mark.parametrize(
+    ("selector", "keys", "expected"),
+    [
+        pytest.param(LabelSelector(), ("pod-template-hash",), LabelSelector({}, (HASH,)), id="key"),
+        pytest.param(
+            LabelSelector({}, (APP,)),
+            ("pod-template-hash",),
+            LabelSelector({}, (APP, HASH)),
+            id="key after other requirements",
+        ),
+        pytest.param(LabelSelector(), ("missing",), LabelSelector(), id="key that the pod does not have"),
+        pytest.param(None, ("pod-template-hash",), None, id="no selector"),
+        pytest.param(
+            LabelSelector({}, (HASH,)), ("pod-template-hash",), LabelSelector({}, (HASH,)), id="already merged"
+        ),
+        pytest.param(LabelSelector(), (), LabelSelector(), id="no keys"),
+    ],
+)
+def test_spread_constraints(
+    selector: LabelSelector | None, keys: tuple[str, ...], expected: LabelSelector | None
+) -> None:
+    """The label keys of a spread constraint restrict its selector to pods with the same values."""
+    constraint = TopologySpreadConstraint(label_selector=selector, match_label_keys=keys)
+    (merged,) = merge_label_keys(PodSpec(topology_spread_constraints=(constraint,)), LABELS).topology_spread_constraints
+    assert merged.label_selector == expected
+
+
+def test_affinity_terms() -> None:
+    """Label keys are merged into required and preferred terms, mismatchLabelKeys with operator NotIn."""
+
+    def terms(same: LabelSelector, other: LabelSelector) -> PodAffinity:
+        required = PodAffinityTerm(label_selector=same, match_label_keys=("pod-template-hash",))
+        preferred = PodAffinityTerm(label_selector=other, mismatch_label_keys=("pod-template-hash",))
+        found = affinity_to(required, preferred=[(1, preferred)]).pod_affinity
+        assert found is not None
+        return found
+
+    given = terms(LabelSelector(), LabelSelector())
+    merged = merge_label_keys(PodSpec(affinity=Affinity(pod_affinity=given, pod_anti_affinity=given)), LABELS).affinity
+    expected = terms(LabelSelector({}, (HASH,)), LabelSelector({}, (NOT_HASH,)))
+    assert merged == Affinity(pod_affinity=expected, pod_anti_affinity=expected)
+
+
+def test_a_pod_without_keys_is_unchanged() -> None:
+    """A pod spec without label keys is returned as the same object."""
+    spec = PodSpec(affinity=affinity_to(term(LabelSelector())))
+    assert merge_label_keys(spec, LABELS) is spec
+
+
+DEFAULT_ANNOTATION = "storageclass.kubernetes.io/is-default-class"
+
+
+def annotated_class(
+    name: str, day: int | None = None, annotation: str = DEFAULT_ANNOTATION, value: str = "true"
+) -> WrittenStorageClass:
+    """Return a class with the annotation of a default class, created on this day of January."""
+    created = None if day is None else datetime(2026, 1, day, tzinfo=UTC)
+    return WrittenStorageClass(AnnotatedMeta(name, creation_timestamp=created, annotations={annotation: value}))
+
+
+@pytest.mark.parametrize(
+    ("classes", "name"),
+    [
+        pytest.param([], None, id="no class"),
+        pytest.param([annotated_class("a", value="false")], None, id="no default"),
+        pytest.param([annotated_class("a", value="false"), annotated_class("b")], "b", id="one default"),
+        pytest.param(
+            [annotated_class("a", annotation="storageclass.beta.kubernetes.io/is-default-class")],
+            "a",
+            id="beta annotation",
+        ),
+        pytest.param([annotated_class("a", 1), annotated_class("b", 3), annotated_class("c", 2)], "b", id="newest"),
+        pytest.param([annotated_class("b", 1), annotated_class("a", 1)], "a", id="first by name"),
+        pytest.param(
+            [annotated_class("b"), annotated_class("a", 1)], "a", id="class of a cluster before a hand-written class"
+        ),
+    ],
+)
+def test_the_default_class(classes: list[StorageClass], name: str | None) -> None:
+    """Of several default classes the newest is used."""
+    assert default_class(classes) == name
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        pytest.param(claim(storage_class=None), "default", id="no class"),
+        pytest.param(claim(storage_class=""), "", id="empty name"),
+        pytest.param(claim(storage_class="own"), "own", id="class"),
+        pytest.param(
+            claim(storage_class=None, annotations={BETA_STORAGE_CLASS: "old"}),
+            "old",
+            id="class by beta annotation",
+        ),
+    ],
+)
+def test_a_claim_keeps_the_class_that_it_names(given: PersistentVolumeClaim, name: str) -> None:
+    """Only a claim without a class gets the default class."""
+    admitted = admitted_storage(given, "default")
+    assert isinstance(admitted, PersistentVolumeClaim)
+    assert admitted.class_name == name
+
+
+def test_the_default_binding_mode_is_immediate() -> None:
+    """The admitted class has binding mode Immediate and the type that the scheduler uses."""
+    admitted = admitted_storage(annotated_class("a"), None)
+    assert type(admitted) is StorageClass
+    assert admitted.volume_binding_mode == "Immediate"

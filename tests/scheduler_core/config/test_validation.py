@@ -12,9 +12,23 @@ from pydantic import Field
 
 from scheduler_core.config.config_model import ConfigModel, RuleProblem
 from scheduler_core.config.plugin_args import PodTopologySpreadArgs
+from scheduler_core.config.plugin_set_types import BUILT_IN_BEHAVIOUR
+from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.config.scheduler_configuration import KubeSchedulerConfiguration
-from scheduler_core.config.validation import did_you_mean, field_path, path_steps, repeated, validate
+from scheduler_core.config.validation import (
+    did_you_mean,
+    extended_resource_problems,
+    field_path,
+    label_value_problems,
+    path_steps,
+    qualified_name_problems,
+    repeated,
+    validate,
+)
 from scheduler_core.errors import ConfigError
+from scheduler_core.in_tree import default_plugins, in_tree_registry
+from scheduler_core.runtime.framework_instance import ProfilePlan, plan_profile
+from tests.parity.conformance.cases import IN_TREE_NAMES
 from tests.support.problems import paths_in, problems_in
 
 
@@ -166,6 +180,8 @@ _NAMES = [
     "leaderElection",
     "leaseDuration",
 ]
+
+
 _DOCUMENTS = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
     lambda inner: (
@@ -188,3 +204,157 @@ def test_hostile_documents(model: type[ConfigModel], document: object) -> None:
         return
     assert problems
     assert all(problem.message for problem in problems)
+
+
+LONG_PREFIX = ".".join(["a" * 49] * 5)  # 249 characters, a valid DNS name
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("cpu", id="plain"),
+        pytest.param("A", id="one-letter"),
+        pytest.param("topology.kubernetes.io/zone", id="prefixed"),
+        pytest.param("a_b.c-d", id="inner-marks"),
+        pytest.param("a" * 63, id="longest-name"),
+        pytest.param(LONG_PREFIX + "/a", id="long-prefix"),
+    ],
+)
+def test_valid_qualified_names(name: str) -> None:
+    """Label keys that the API server accepts are valid."""
+    assert qualified_name_problems(name) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        pytest.param("", ["1 to 63 letters"], id="empty"),
+        pytest.param("a b", ["1 to 63 letters"], id="space"),
+        pytest.param("-a", ["1 to 63 letters"], id="mark-at-the-start"),
+        pytest.param("a.", ["1 to 63 letters"], id="mark-at-the-end"),
+        pytest.param("a\n", ["1 to 63 letters"], id="line-end"),
+        pytest.param("a" * 64, ["1 to 63 letters"], id="too-long"),
+        pytest.param("a/b/c", ["at most one slash"], id="two-slashes"),
+        pytest.param("Example.com/a", ["lower case"], id="upper-case-prefix"),
+        pytest.param("/a", ["lower case"], id="empty-prefix"),
+        pytest.param(LONG_PREFIX + ".abcd/a", ["at most 253"], id="prefix-too-long"),
+        pytest.param("A/", ["lower case", "1 to 63 letters"], id="both-parts"),
+    ],
+)
+def test_invalid_qualified_names(name: str, expected: list[str]) -> None:
+    """Each invalid part of a name is reported."""
+    problems = qualified_name_problems(name)
+    assert len(problems) == len(expected)
+    assert all(words in problem for words, problem in zip(expected, problems, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("value", "good"),
+    [
+        pytest.param("", True, id="empty"),
+        pytest.param("europe-west1_b.2", True, id="marks"),
+        pytest.param("a" * 63, True, id="longest"),
+        pytest.param("a" * 64, False, id="too-long"),
+        pytest.param("-5", False, id="begins-with-a-mark"),
+        pytest.param("a/b", False, id="slash"),
+        pytest.param("a\n", False, id="line-end"),
+    ],
+)
+def test_label_values(value: str, good: bool) -> None:
+    """A label value is empty, or has at most 63 characters and a letter or digit at both ends."""
+    assert (label_value_problems(value) == []) is good
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        pytest.param("example.com/gpu", "", id="good"),
+        pytest.param("cpu", "is reserved for Kubernetes", id="native"),
+        pytest.param("kubernetes.io/gpu", "is reserved for Kubernetes", id="kubernetes-domain"),
+        pytest.param("a.kubernetes.io/gpu", "is reserved for Kubernetes", id="below-the-kubernetes-domain"),
+        pytest.param("requests.example.com/gpu", "must not begin with", id="quota-prefix"),
+        pytest.param("example.com/g pu", "1 to 63 letters", id="space"),
+        pytest.param(LONG_PREFIX + "/gpu", "too long", id="too-long-with-the-quota-prefix"),
+    ],
+)
+def test_extended_resources(name: str, expected: str) -> None:
+    """An extended resource name has its own domain and is short enough for the quota prefix."""
+    problems = extended_resource_problems(name)
+    assert expected in problems[0] if expected else problems == []
+
+
+def planned(plugins: dict[str, Any], *plugin_config: dict[str, Any]) -> ProfilePlan:
+    document = {"schedulerName": "s", "plugins": plugins, "pluginConfig": list(plugin_config)}
+    return plan_profile(validate(ProfileConfig, document), in_tree_registry(), default_plugins())
+
+
+def entry(point: str, name: str, action: str = "enabled") -> dict[str, Any]:
+    return {point: {action: [{"name": name}]}}
+
+
+@pytest.mark.parametrize("name", sorted(IN_TREE_NAMES))
+def test_every_plugin_of_kube_scheduler_is_accepted(name: str) -> None:
+    """Each of kube-scheduler's plugins is either registered or built-in behaviour, and a profile may list it."""
+    registered = name in in_tree_registry()
+    assert registered + (name in BUILT_IN_BEHAVIOUR) == 1
+    assert not planned(entry("multiPoint", name)).problems
+
+
+def test_an_entry_has_no_effect() -> None:
+    """A profile with the entries runs the same plugins as one without; empty args are accepted."""
+    plugins = {"multiPoint": {"enabled": [{"name": name, "weight": 7} for name in BUILT_IN_BEHAVIOUR]}}
+    named = planned(plugins, {"name": "GangScheduling"})
+    assert (named.problems, named.resolved) == ((), planned({}).resolved)
+
+
+@pytest.mark.parametrize(
+    ("plugins", "path", "message"),
+    [
+        pytest.param(
+            entry("multiPoint", "GangScheduling", "disabled"),
+            "plugins.multiPoint.disabled[0].name",
+            'plugin "GangScheduling" cannot be disabled: Bayplan schedules the members of a pod group together',
+            id="disabled",
+        ),
+        pytest.param(
+            entry("preEnqueue", "GangScheduling", "disabled"),
+            "plugins.preEnqueue.disabled[0].name",
+            'plugin "GangScheduling" cannot be disabled',
+            id="disabled-at-a-point",
+        ),
+        pytest.param(
+            entry("score", "GangScheduling"),
+            "plugins.score.enabled[0].name",
+            'plugin "GangScheduling" does not serve score; it serves preEnqueue, permit',
+            id="another-point",
+        ),
+        pytest.param(
+            entry("score", "DeferredPodScheduling"),
+            "plugins.score.enabled[0].name",
+            'plugin "DeferredPodScheduling" does not',
+            id="deferred-resizes-have-no-score",
+        ),
+        pytest.param(
+            entry("permit", "GangSchedulin"),
+            "plugins.permit.enabled[0].name",
+            'there is no plugin "GangSchedulin" (did you mean "GangScheduling"?)',
+            id="unknown",
+        ),
+    ],
+)
+def test_rejected_entries(plugins: dict[str, Any], path: str, message: str) -> None:
+    """An entry that would change Bayplan's behaviour is rejected at its path."""
+    (problem,) = planned(plugins).problems
+    assert problem.path == path
+    assert problem.message.startswith(message)
+
+
+def test_all_defaults_can_be_disabled() -> None:
+    """``*`` disables the default plugins, but not the built-in behaviour."""
+    assert planned({"permit": {"disabled": [{"name": "*"}]}}).problems == ()
+
+
+def test_args_are_rejected() -> None:
+    """A plugin without effect accepts no args."""
+    (problem,) = planned({}, {"name": "GangScheduling", "args": {"timeout": 3}}).problems
+    assert str(problem) == 'pluginConfig[0].args: plugin "GangScheduling" takes no args; remove timeout'

@@ -9,6 +9,7 @@ from scheduler_core.framework.extension_points import PermitPlugin, PermitResult
 from scheduler_core.framework.pods_to_activate import pods_to_activate
 from scheduler_core.framework.status import SUCCESS, unschedulable
 from scheduler_core.in_tree import default_plugins
+from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import node, pod
 from tests.support.scheduling import Rig, plugin_set, profile, rig
@@ -64,3 +65,32 @@ async def test_added_pods_are_activated(world: Rig, labels: dict[str, str], afte
     if attempt is not None:
         assert await world.scheduler.cycles.binding.bind(attempt)
     assert world.place_of(SIBLING) == at_the_end
+
+
+COLUMNS = NodeColumns()
+
+
+WEB, DB = COLUMNS.compile_pod(pod("web")), COLUMNS.compile_pod(pod("db"))
+
+
+def test_no_pods_are_activated_by_default() -> None:
+    assert CycleState().to_activate is None
+
+
+def test_pods_are_taken_once() -> None:
+    """Pods are returned once, in the order in which they were added."""
+    state = CycleState()
+    for each in (WEB, DB, WEB):
+        pods_to_activate(state).add(each)
+    assert pods_to_activate(state).take() == (WEB.uid, DB.uid)
+    assert pods_to_activate(state).take() == ()
+    pods_to_activate(state).add(DB)
+    assert pods_to_activate(state).take() == (DB.uid,)
+
+
+def test_a_dry_run_adds_pods_for_its_attempt() -> None:
+    """A cloned state shares the list with its original."""
+    state = CycleState()
+    pods_to_activate(state)
+    pods_to_activate(state.clone()).add(WEB)
+    assert pods_to_activate(state).take() == (WEB.uid,)

@@ -9,6 +9,7 @@ import pytest
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, EventRegistration, Hint, Resource
 from scheduler_core.framework.extension_points import PreFilterResult
 from scheduler_core.framework.status import unresolvable
+from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.taints import Toleration
@@ -16,8 +17,11 @@ from scheduler_core.snapshot.cluster_cache import Placement
 from tests.support.builders import node, pod
 from tests.support.recording_plugins import Journal, recorder
 from tests.support.scheduling import Rig, rig
+from tests.support.storage import csi_node
 
 WEB = pod("web")
+
+
 RUNNING = pod("run", node_name="n0", requests={"cpu": "2"}, labels={"app": "db"})
 
 
@@ -268,6 +272,8 @@ def test_a_nomination_follows_the_pods_status() -> None:
 
 
 HIGH, EQUAL, LOW = 10, 0, -10
+
+
 _NOMINATED = pod("nominated", nominated_node="n0")
 
 
@@ -396,3 +402,33 @@ async def test_a_change_of_an_assumed_pod_is_no_event() -> None:
     queued = made.queue.find(attempt.info.uid)
     assert queued is not None
     assert queued.info.pod.metadata.labels == {"a": "b"}
+
+
+NODE = node("a")
+
+
+def by_its_csi_node(made: Rig, reason: str) -> None:
+    made.scheduler.storage_feed.unreadable(csi_node("a"), reason)
+
+
+def by_itself(made: Rig, reason: str) -> None:
+    made.scheduler.feed.node_unreadable(NODE, reason)
+
+
+def by_a_pod(made: Rig, reason: str) -> None:
+    made.scheduler.feed.pod_unreadable(pod("p", node_name="a"), reason)
+
+
+@pytest.mark.parametrize("hold", [by_itself, by_a_pod, by_its_csi_node], ids=lambda each: each.__name__)
+def test_reservations_are_notified(hold: Callable[[Rig, str], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gang for which a node is reserved is notified when the node is held, and when it is released."""
+    made = rig(defaults=default_plugins())
+    made.add(NODE)
+    notified: list[str] = []
+    monkeypatch.setattr(made.scheduler.reservations, "node_changed", notified.append)
+    hold(made, "a field has another type")
+    assert notified == ["a"]
+    assert made.context.cache.columns.held.reason("a")
+    hold(made, "")
+    assert notified == ["a", "a"]
+    assert not made.context.cache.columns.held.reason("a")

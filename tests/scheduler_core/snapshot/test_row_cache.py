@@ -1,14 +1,22 @@
-"""Refresh of a row cache: which rows are recomputed, and when all are."""
+"""Values that are cached per row: limits of CSI drivers, and free amounts."""
+
+from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from scheduler_core.change_log import ChangeLog
+from scheduler_core.model.pod_requests import LARGEST_CAPACITY, PODS
+from scheduler_core.snapshot.cluster_cache import ClusterCache
 from scheduler_core.snapshot.node_columns import NodeColumns
-from scheduler_core.snapshot.row_cache import RowCache
+from scheduler_core.snapshot.overlay import ColumnsOverlay
+from scheduler_core.snapshot.row_cache import CsiNodeColumns, RowCache, free_amount
 from tests.support.builders import node, pod
 from tests.support.columns import columns
+from tests.support.storage import columns_with_storage, csi_node
 
 
 class Journal(RowCache):
@@ -77,3 +85,83 @@ def test_changes_that_cause_a_rebuild(change: Callable[[NodeColumns], object], l
     change(nodes)
     journal.refresh()
     assert journal.done == ["all", "all"]
+
+
+def test_limits_and_migration_by_row() -> None:
+    """A node without a CSINode has no limits, and a CSINode without a node is ignored."""
+    nodes = columns_with_storage(
+        [node("a"), node("b"), node("c")],
+        [csi_node("a", {"d": 3, "e": None}, migrated="p,q"), csi_node("c", {"d": 0}), csi_node("x", {"d": 9})],
+    )
+    found = CsiNodeColumns(nodes)
+    limits, migrated = found.limits("d"), found.migrated("q")
+    assert limits is not None
+    assert migrated is not None
+    assert (found.present().tolist(), limits.tolist()) == ([True, False, True], [3, -1, 0])
+    assert migrated.tolist() == [True, False, False]
+    assert (found.limits("e"), found.migrated("r")) == (None, None)
+
+
+def test_columns_follow_changes() -> None:
+    """Changed CSINodes and added or removed nodes change the columns."""
+    nodes = columns_with_storage([node("a")], [csi_node("a", {"d": 3})])
+    found = CsiNodeColumns(nodes)
+    assert found.present().tolist() == [True]
+    nodes.storage.assign(csi_node("a", {"d": 4}))
+    limits = found.limits("d")
+    assert limits is not None
+    assert limits.tolist() == [4]
+    nodes.add_node(node("b"))
+    nodes.storage.assign(csi_node("b"))
+    nodes.remove_node("a")
+    assert found.present().tolist() == [False, True]
+    assert found.limits("d") is None
+
+
+NODES = st.lists(
+    st.tuples(st.integers(0, 6), st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=4)), max_size=4
+)
+
+
+@given(NODES)
+def test_the_sum_over_nodes(generated: list[tuple[int, list[tuple[int, bool]]]]) -> None:
+    """The sum has each node's free amount, at least 0, after the simulated removal of pods."""
+    cache = ClusterCache()
+    removed = []
+    cpu = slots = 0
+    for number, (capacity, pods) in enumerate(generated):
+        cache.add_node(node(f"n{number}", allocatable={"cpu": capacity, "pods": 2}))
+        for index, (requested, is_removed) in enumerate(pods):
+            info = cache.add_pod(pod(f"p{number}-{index}", node_name=f"n{number}", requests={"cpu": requested}))
+            removed += [info] if is_removed else []
+        remaining = [requested for requested, is_removed in pods if not is_removed]
+        cpu += max(0, capacity - sum(remaining))
+        slots += max(0, 2 - len(remaining))
+    with ColumnsOverlay(cache.columns) as overlay:
+        overlay.remove(removed)
+        assert free_amount(cache.columns, "cpu") == 1000 * cpu
+        assert free_amount(cache.columns, PODS) == slots
+
+
+def test_resources_that_no_node_offers() -> None:
+    """The free amount is 0 if there are no nodes or no node offers the resource."""
+    cache = ClusterCache()
+    assert free_amount(cache.columns, "cpu") == 0
+    cache.add_node(node("n0"))
+    assert free_amount(cache.columns, "example.com/gpu") == 0
+
+
+def test_a_removed_node() -> None:
+    """The row of a removed node does not count."""
+    cache = ClusterCache()
+    cache.add_node(node("n0"))
+    cache.remove_node("n0")
+    assert free_amount(cache.columns, "cpu") == free_amount(cache.columns, PODS) == 0
+
+
+def test_more_than_int64() -> None:
+    """The sum of several nodes may exceed int64."""
+    cache = ClusterCache()
+    for number in range(3):
+        cache.add_node(node(f"n{number}", allocatable={"example.com/gpu": str(2**63 - 1)}))
+    assert free_amount(cache.columns, "example.com/gpu") == 3 * LARGEST_CAPACITY

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC
 
 import pytest
-from bayplan.kube.http.api_request import Slots
+from bayplan.kube.http.api_request import Slots, TokenBucket
+from bayplan.kube.timing import Backoff, SystemClock, delay_of_try
+
+from scheduler_core.ports import Clock
+from tests.support.virtual_clock import VirtualClock
 
 
 async def take_slot(slots: Slots, name: str, order: list[str]) -> None:
@@ -89,3 +94,66 @@ async def test_an_exception_set_on_a_wait_is_raised() -> None:
         await slots.wait(turn)
     slots.release()
     assert slots.acquire() is None
+
+
+def test_backoff_doubles_up_to_its_maximum() -> None:
+    """Every delay is between half of a step and the step, which doubles; a reset starts over."""
+    backoff = Backoff(1.0, 10.0, seed=3)
+    for step in (1.0, 2.0, 4.0, 8.0, 10.0, 10.0):
+        assert step / 2 <= backoff.next_delay() <= step
+    backoff.reset()
+    assert backoff.next_delay() <= 1.0
+
+
+@pytest.mark.parametrize(
+    ("tries", "step"),
+    [pytest.param(1, 0.2, id="first"), pytest.param(3, 0.8, id="third"), pytest.param(5000, 30.0, id="many")],
+)
+def test_delay_of_try(tries: int, step: float) -> None:
+    """The delay depends only on the number of the attempt."""
+    assert step / 2 <= delay_of_try(tries, 0.2, 30.0) <= step
+
+
+async def test_callers_get_tokens_in_order_at_the_rate() -> None:
+    """After the burst, callers get tokens at the rate, in the order of their arrival."""
+    clock = VirtualClock()
+    bucket = TokenBucket(2.0, 2, clock)
+    taken: list[int] = []
+
+    async def take(number: int) -> None:
+        await bucket.take()
+        taken.append(number)
+
+    tasks = [asyncio.create_task(take(number)) for number in range(4)]
+    await asyncio.sleep(0)
+    assert taken == [0, 1]
+    clock.advance(0.5)
+    await tasks[2]
+    assert taken == [0, 1, 2]
+    clock.advance(0.5)
+    await asyncio.gather(*tasks)
+    assert taken == [0, 1, 2, 3]
+
+
+def test_try_take_returns_the_wait() -> None:
+    """Without a token, try_take() takes nothing and returns the wait."""
+    clock = VirtualClock()
+    bucket = TokenBucket(4.0, 1, clock)
+    assert bucket.try_take() == 0.0
+    assert bucket.try_take() == pytest.approx(0.25)
+    assert bucket.try_take() == pytest.approx(0.25)
+    clock.advance(0.25)
+    assert bucket.try_take() == 0.0
+
+
+async def test_system_clock() -> None:
+    """The system clock moves forward, returns UTC, and runs callbacks on the event loop."""
+    clock: Clock = SystemClock()
+    before, called = clock.now(), asyncio.Event()
+    clock.call_later(0.001, called.set)
+    cancelled = clock.call_later(0.0, lambda: pytest.fail("was cancelled"))
+    cancelled.cancel()
+    await clock.sleep(0)
+    await called.wait()
+    assert clock.now() > before
+    assert clock.wall().tzinfo is UTC

@@ -1,12 +1,25 @@
-"""Index of selectors by a label pair that they require."""
+"""Selectors by a required label pair, namespaces that a selector selects, and PodDisruptionBudgets by namespace."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler_core.model.affinity import LabelSelector, Requirement
+from scheduler_core.model.meta import ObjectMeta
+from scheduler_core.model.pod import Pod
 from scheduler_core.model.selectors import MATCH_EVERYTHING, MATCH_NOTHING, LabelMatcher, compile_label_selector
-from scheduler_core.snapshot.indexes.selector_index import LabelBuckets, required_pair
+from scheduler_core.model.workloads import PodDisruptionBudget, PodDisruptionBudgetSpec
+from scheduler_core.snapshot.indexes.selector_index import (
+    DisruptionBudgets,
+    LabelBuckets,
+    NamespaceLabels,
+    required_pair,
+)
+from scheduler_core.snapshot.node_columns import NodeColumns
+from scheduler_core.snapshot.pod_info import PodInfo
+from scheduler_core.step_counter import StepCounter
+from tests.support.builders import node, pod
+from tests.support.preemption import budget
 
 
 def matcher(*expressions: Requirement, **labels: str) -> LabelMatcher:
@@ -32,12 +45,16 @@ def test_required_pair(selector: LabelMatcher, pair: tuple[str, str] | None) -> 
 
 
 _LABELS = st.dictionaries(st.sampled_from("ab"), st.sampled_from("xy"))
+
+
 _SELECTORS = st.builds(
     lambda labels, operator, key: matcher(*([Requirement(key, operator)] if operator else []), **labels),
     _LABELS,
     st.sampled_from(["", "Exists", "DoesNotExist"]),
     st.sampled_from("ab"),
 ) | st.just(MATCH_NOTHING)
+
+
 _STEPS = st.lists(st.tuples(st.booleans(), st.integers(0, 3)), max_size=12)
 
 
@@ -67,3 +84,118 @@ def test_candidates_exclude_selectors_with_other_pairs() -> None:
     buckets.add(matcher(app="db"), "db")
     buckets.add(MATCH_EVERYTHING, "all")
     assert list(buckets.candidates({"app": "db"})) == ["all", "db"]
+
+
+def stored_namespaces() -> NamespaceLabels:
+    labels = NamespaceLabels()
+    labels.assign("a", {"team": "x"})
+    labels.assign("b", {"team": "y"})
+    labels.assign("c", {})
+    return labels
+
+
+@pytest.mark.parametrize(
+    ("selector", "names"),
+    [
+        pytest.param(None, set(), id="absent"),
+        pytest.param(LabelSelector(), {"a", "b", "c"}, id="empty"),
+        pytest.param(LabelSelector({"team": "x"}), {"a"}, id="a-label"),
+        pytest.param(LabelSelector({}, (Requirement("team", "NotIn", ("x",)),)), {"b", "c"}, id="not-in"),
+    ],
+)
+def test_selected(selector: LabelSelector | None, names: set[str]) -> None:
+    """selected() returns the stored namespaces with matching labels."""
+    assert stored_namespaces().selected(compile_label_selector(selector)) == names
+
+
+def test_the_version_changes_with_labels_only() -> None:
+    """The version increases only if labels change or a known namespace is removed."""
+    labels = stored_namespaces()
+    version = labels.version
+    labels.assign("a", {"team": "x"})
+    labels.remove("unknown")
+    assert labels.version == version
+    labels.assign("a", {"team": "z"})
+    labels.remove("b")
+    assert labels.version == version + 2
+    assert (labels.get("a"), labels.get("b")) == ({"team": "z"}, None)
+
+
+WEB = {"app": "web"}
+
+
+def compiled(subject: Pod) -> PodInfo:
+    return NodeColumns().compile_pod(subject)
+
+
+@pytest.mark.parametrize(
+    ("stored", "subject", "protects"),
+    [
+        pytest.param(budget("b", WEB, 1), pod(labels=WEB), True, id="selected"),
+        pytest.param(budget("b", WEB, 1), pod(labels={"app": "db"}), False, id="not-selected"),
+        pytest.param(budget("b", WEB, 1), pod(), False, id="no-labels"),
+        pytest.param(budget("b", {}, 1), pod(labels=WEB), False, id="empty-selector"),
+        pytest.param(budget("b", None, 1), pod(labels=WEB), False, id="no-selector"),
+        pytest.param(budget("b", WEB, 1, disrupted=["pod"]), pod(labels=WEB), False, id="disruption-already-counted"),
+        pytest.param(
+            budget("b", WEB, 1, disrupted=["other"]), pod(labels=WEB), True, id="disruption-of-another-pod-counted"
+        ),
+        pytest.param(
+            PodDisruptionBudget(
+                ObjectMeta("b", "default"),
+                PodDisruptionBudgetSpec(LabelSelector(match_expressions=(Requirement("app", "Among", ("web",)),))),
+            ),
+            pod(labels=WEB),
+            False,
+            id="invalid-selector",
+        ),
+    ],
+)
+def test_protects(stored: PodDisruptionBudget, subject: Pod, protects: bool) -> None:
+    """A budget protects labelled pods that it selects, unless their disruption is already counted."""
+    budgets = DisruptionBudgets(StepCounter())
+    budgets.assign(stored)
+    assert bool(budgets.protecting(compiled(subject))) is protects
+
+
+def test_namespaces_are_separate() -> None:
+    """Only budgets of its own namespace protect a pod."""
+    budgets = DisruptionBudgets(StepCounter())
+    budgets.assign(budget("b", WEB, 1, namespace="shop"))
+    assert [each.name for each in budgets.protecting(compiled(pod(namespace="shop", labels=WEB)))] == ["b"]
+    assert budgets.protecting(compiled(pod(labels=WEB))) == ()
+
+
+def test_an_updated_budget_replaces_the_old_one() -> None:
+    """The value of disruptions_allowed is that of the last update."""
+    budgets = DisruptionBudgets(StepCounter())
+    budgets.assign(budget("b", WEB, 1))
+    info = compiled(pod(labels=WEB))
+    assert [each.disruptions_allowed for each in budgets.protecting(info)] == [1]
+    budgets.assign(budget("b", WEB, 0))
+    assert [each.disruptions_allowed for each in budgets.protecting(info)] == [0]
+    assert (len(budgets), budgets.version) == (1, 2)
+
+
+def test_remove() -> None:
+    """Removing a budget deletes it; removing an unknown budget changes nothing."""
+    budgets = DisruptionBudgets(StepCounter())
+    budgets.assign(budget("b", WEB, 1))
+    info = compiled(pod(labels=WEB))
+    budgets.remove("default", "other")
+    assert len(budgets.protecting(info)) == 1
+    assert (len(budgets), budgets.version) == (1, 1)
+    budgets.remove("default", "b")
+    assert (len(budgets), budgets.version) == (0, 2)
+    assert budgets.protecting(info) == ()
+
+
+def test_a_pod_that_is_relabelled_has_other_budgets() -> None:
+    """Stored budgets of a pod are those of its current labels."""
+    columns = NodeColumns()
+    columns.disruption_budgets.assign(budget("b", WEB, 1))
+    info = columns.compile_pod(pod(labels=WEB))
+    columns.add_pod(info, columns.add_node(node("n")))
+    assert len(columns.disruption_budgets.protecting(info)) == 1
+    columns.relabel_pod(info, pod(labels={"app": "db"}))
+    assert columns.disruption_budgets.protecting(info) == ()
