@@ -14,7 +14,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from bayplan.profiles.rollback import ProfileHistory
+from bayplan.profiles.rollback import ProfileHistory, is_revision
 from bayplan.resources.scheduler_profile import SHADOW_FIELDS
 from bayplan.simulation.admission import AdmittedCluster
 from bayplan.simulation.cluster_files import STANDARD_INPUT, Placed, read_cluster_files
@@ -433,13 +433,13 @@ class ProfileReference:
     Attributes:
         file: Path of the file; "" for a profile of the cluster.
         name: Name of the profile; "" for the only one in the file.
-        revision: Number of the stored revision; None for the present spec.
+        revision: Number or hash of the stored revision; None for the present spec.
     """
 
     text: str
     file: str
     name: str
-    revision: int | None = None
+    revision: str | None = None
 
 
 def parse_reference(text: str) -> ProfileReference:
@@ -448,20 +448,20 @@ def parse_reference(text: str) -> ProfileReference:
     An argument is a file if it ends with .yaml, .yml or .json, contains a slash, is ``-``, or if such a file exists.
 
     Raises:
-        ConfigError: The revision is not a positive number.
+        ConfigError: The revision is neither a positive number nor a hash.
     """
     path, _, wanted = text.partition("#")
     if path == STANDARD_INPUT or "/" in path or path.endswith(_SUFFIXES) or Path(path).is_file():
         return ProfileReference(text, path, wanted)
-    name, at, number = text.partition("@")
+    name, at, revision = text.partition("@")
     if not at:
         return ProfileReference(text, "", name)
-    if not (number.isascii() and number.isdecimal() and int(number)):
+    if not is_revision(revision):
         message = (
-            f'"{number}" is not the number of a revision; write NAME@NUMBER, with a number of: bayplan history {name}'
+            f'"{revision}" is not a revision; write NAME@REVISION, with a number or hash of: bayplan history {name}'
         )
         raise ConfigError([Problem(text, message)])
-    return ProfileReference(text, "", name, int(number))
+    return ProfileReference(text, "", name, revision)
 
 
 def find_profile(reference: ProfileReference, cluster: AdmittedCluster, history: History) -> ComparedProfile:
@@ -476,7 +476,7 @@ def find_profile(reference: ProfileReference, cluster: AdmittedCluster, history:
     if reference.revision is None:
         return ComparedProfile(reference.text, _named(reference.name, cluster.profiles, reference.text))
     found = history(reference.name)
-    spec = found.spec_of(found.numbered(reference.revision), resolved=True)
+    spec = found.spec_of(found.named(reference.revision), resolved=True)
     body = {**found.body, "spec": spec}
     return ComparedProfile(reference.text, Placed(body, LIVE))
 

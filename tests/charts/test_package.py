@@ -86,13 +86,13 @@ def test_every_alert_has_a_remedy() -> None:
     [
         pytest.param(
             {},
-            ["2 replicas", "schedulerName: bayplan", "crds/", "get lease bayplan", "pod/$leader 10259:10259"],
+            ["2 replicas", "schedulerName: bayplan", "crds/", "get lease bayplan", "--operator ns/release"],
             ["replicaCount is 0", "rbac.create", "kind: SchedulerProfile"],
             id="defaults",
         ),
         pytest.param(
             SINGLE,
-            ["One process runs at a time", "deployment/release-bayplan 10259"],
+            ["One process runs at a time", "--operator ns/release"],
             ["get lease"],
             id="no leader election",
         ),
@@ -101,8 +101,8 @@ def test_every_alert_has_a_remedy() -> None:
             {"defaultProfile": {"enabled": False}}, ["kind: SchedulerProfile"], ["The chart installed"], id="no profile"
         ),
         pytest.param({"rbac": {"create": False}}, ["rbac.create is false: grant release-bayplan"], [], id="no rights"),
-        pytest.param({"service": {"create": False}}, ["pod/$leader 10259:10259"], [], id="no Service"),
-        pytest.param({"settings": {"serveAddress": ""}}, ["no probes"], ["port-forward"], id="serves nothing"),
+        pytest.param({"service": {"create": False}}, ["--operator ns/release"], [], id="no Service"),
+        pytest.param({"settings": {"serveAddress": ""}}, ["no probes"], ["--operator"], id="serves nothing"),
         pytest.param(
             MONITORING,
             ["a ServiceMonitor and a PrometheusRule", "--clusterrole=ns:release-bayplan-metrics-reader"],

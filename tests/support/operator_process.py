@@ -23,6 +23,7 @@ _EXIT_SECONDS = 60.0
 _RESPONSE_SECONDS = 30.0
 _POLL_SECONDS = 0.02
 _SOURCES = Path(__file__).resolve().parents[2]
+_WITH_HOST_NAME = 'echo "$0" >/proc/sys/kernel/hostname && exec "$@"'
 
 
 class OperatorProcess:
@@ -35,6 +36,7 @@ class OperatorProcess:
         installed: Directory with further installed packages, with the entry points of their metadata.
         secure: Whether it serves HTTPS.
         host: Host of its serving address; requests go to loopback.
+        host_name: Host name of the process, as that of a pod is the pod's name; None for the machine's.
     """
 
     def __init__(
@@ -46,8 +48,10 @@ class OperatorProcess:
         *,
         secure: bool = False,
         host: str = LOOPBACK,
+        host_name: str | None = None,
     ) -> None:
         self._host = host
+        self._prefix = () if host_name is None else ("unshare", "--uts", "sh", "-c", _WITH_HOST_NAME, host_name)
         self._kubeconfig = kubeconfig
         self._log = log
         self._flags = tuple(flags)
@@ -84,7 +88,7 @@ class OperatorProcess:
         """Start it with further flags, on a free port or on its last one, and wait until it is ready by default."""
         if not is_same_port:
             self._port = free_port()
-        command = [sys.executable, "-m", "bayplan", "run", f"--kubeconfig={self._kubeconfig}"]
+        command = [*self._prefix, sys.executable, "-m", "bayplan", "run", f"--kubeconfig={self._kubeconfig}"]
         command += [f"--serve-address={self._host}:{self._port}", f"--record={self.records}", "--record-mebibytes=64"]
         # Of the chart's settings, this address is the same for all tests.
         command += ["--local-address=", *self._flags, *flags]

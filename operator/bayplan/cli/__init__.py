@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from bayplan import __version__
 from bayplan.process.garbage_collection import import_without_gc
 from bayplan.texts.printable import printable, printable_record
 from scheduler_core.errors import ConfigError, SchedulerCoreError
@@ -50,6 +51,7 @@ _SUBCOMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "Convert a KubeSchedulerConfiguration to manifests.",
         ),
         "features": ("bayplan.cli.features:features", "List the feature gates."),
+        "completion": ("bayplan.cli.completion:completion", "Print the script that completes commands in a shell."),
         "version": ("bayplan.cli.version:version", "Print versions."),
     }
 )
@@ -110,6 +112,19 @@ class LazyGroup(click.Group):
         command: click.Command = getattr(import_without_gc(module), attribute)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the subcommand; the error for an unknown one suggests the nearest names."""
+        name = args[0] if args else ""
+        if name and not name.startswith("-") and name not in _SUBCOMMANDS and not ctx.resilient_parsing:
+            from difflib import get_close_matches  # noqa: PLC0415 - its import takes long, and only a mistake needs it
+
+            near = get_close_matches(name, _SUBCOMMANDS, n=2)
+            hint = f" Did you mean {' or '.join(near)}?" if near else f" Commands: {', '.join(_SUBCOMMANDS)}."
+            ctx.fail(f'No such command "{name}".{hint}')
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the subcommands without importing them."""
         del ctx
@@ -132,6 +147,7 @@ class LazyGroup(click.Group):
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("-v", "--verbose", is_flag=True, help="Show the traceback of an error.")
+@click.version_option(__version__, message="%(prog)s %(version)s", help="Print the version and exit.")
 def bayplan(verbose: bool) -> None:
     """Bayplan: a Kubernetes scheduler that is managed as an operator."""
     del verbose  # read by LazyGroup from the context

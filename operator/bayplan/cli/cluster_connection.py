@@ -13,7 +13,6 @@ import click
 from bayplan.kube.credentials import open_connection
 from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
 from bayplan.kube.timing import SystemClock
-from bayplan.settings.operator_settings import Settings, revision_namespace
 
 T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., Any] | click.Command)
@@ -27,13 +26,16 @@ class ClusterChoice:
         namespace: Namespace of the stored revisions, as specified.
     """
 
-    kubeconfig: Path | None
-    context: str | None
+    kubeconfig: Path | None = None
+    context: str | None = None
     namespace: str | None = None
 
     @property
     def own_namespace(self) -> str:
         """Namespace in which an operator with the same kubeconfig stores revisions."""
+        # Imported here because `bayplan status` must not wait for the import of pydantic.
+        from bayplan.settings.operator_settings import Settings, revision_namespace  # noqa: PLC0415
+
         kubeconfig = None if self.kubeconfig is None else str(self.kubeconfig)
         return revision_namespace(Settings(kubeconfig=kubeconfig, context=self.context))
 
@@ -62,10 +64,9 @@ def kubeconfig_options(command: Command) -> Command:
 
 
 def cluster_options(command: Command) -> Command:
-    """Add the options for :class:`ClusterChoice`: ``namespace``, ``kubeconfig`` and ``kube_context``."""
+    """Add the options for :class:`ClusterChoice`: ``revision_namespace``, ``kubeconfig`` and ``kube_context``."""
     return click.option(
-        "-n",
-        "--namespace",
+        "--revision-namespace",
         help="Namespace of the stored revisions, which is the operator's.  [default: all namespaces, or that of the "
         "context if you may not list revisions in all namespaces]",
     )(kubeconfig_options(command))

@@ -13,7 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from bayplan.cli import allow_invalid_option, feature_gates_option, given_command
-from bayplan.cli.cluster_connection import ClusterChoice, kubeconfig_options
+from bayplan.cli.cluster_connection import ClusterChoice, cluster_options
+from bayplan.cli.completion import complete_profiles
 from bayplan.comparison import (
     Change,
     ComparedProfile,
@@ -273,8 +274,8 @@ EXIT_DIFFERENT = 1
 
 
 @click.command(short_help="Show what another profile would decide.")
-@click.argument("before")
-@click.argument("after")
+@click.argument("before", shell_complete=complete_profiles)
+@click.argument("after", shell_complete=complete_profiles)
 @click.option(
     "--cluster",
     "files",
@@ -302,12 +303,7 @@ EXIT_DIFFERENT = 1
 @allow_invalid_option("With --cluster: ")
 @click.option("-o", "--output", type=click.Choice(["table", "json", "yaml", "html"]), default="table", help="Format.")
 @click.option("--all", "every", is_flag=True, help="List all pods that differ. Without it: the first of each kind.")
-@kubeconfig_options
-@click.option(
-    "--revision-namespace",
-    help="Namespace of the stored revisions, which is the operator's.  [default: all namespaces, or that of the "
-    "context if you may not list revisions in all namespaces]",
-)
+@cluster_options
 @click.pass_context
 def diff(
     context: click.Context,

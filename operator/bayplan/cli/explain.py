@@ -11,10 +11,13 @@ from typing import Any
 
 import click
 import msgspec
+from click.core import ParameterSource
 
 from bayplan.cli import allow_invalid_option, feature_gates_option, given_command
-from bayplan.cli.cluster_connection import ClusterChoice
-from bayplan.cli.operator_requests import DEFAULT_SERVER, OperatorRequest, send_to_operator
+from bayplan.cli.cluster_connection import ClusterChoice, kubeconfig_options
+from bayplan.cli.completion import complete_explained
+from bayplan.cli.operator_location import OperatorChoice
+from bayplan.cli.operator_requests import OperatorRequest, operator_options, send_to_operator
 from bayplan.explanation.gang_building import explain_gang, named_gang
 from bayplan.explanation.pod_building import explain_pod
 from bayplan.explanation.rendering import RENDERERS, AnyExplanation, read_explanation, read_gang_explanation
@@ -36,6 +39,12 @@ from scheduler_core.scheduler import Scheduler, SchedulerPorts
 _PODS = frozenset({"pod", "pods", "po"})
 _GROUPS = frozenset({"podgroup", "podgroups", "bpg", "pg"})
 _SHORT = "bpg"
+_OTHER_KINDS = frozenset(
+    {"cronjob", "cronjobs", "cj", "daemonset", "daemonsets", "ds", "deployment", "deployments", "deploy"}
+    | {"job", "jobs", "node", "nodes", "no", "replicaset", "replicasets", "rs", "statefulset", "statefulsets", "sts"}
+    | {"schedulerprofile", "schedulerprofiles", "sp"}
+)
+"""Kinds that users try to explain; a namespace of one of these names needs ``-n``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,21 +72,29 @@ class GroupName:
         return f"{self.namespace}/{self.name}"
 
 
-def explained_name(namespace: str, text: str) -> PodName | GroupName:
+def explained_name(namespace: str | None, text: str, default_namespace: str = "default") -> PodName | GroupName:
     """Parse the argument of the command.
 
     Args:
-        text: Argument, such as ``web-0`` or ``podgroup/train``.
+        namespace: Namespace of ``-n``; None if not given.
+        text: Argument: ``web-0``, ``shop/web-0``, ``podgroup/train`` or ``podgroup/shop/train``.
+        default_namespace: Namespace if neither names one.
 
     Raises:
-        UsageError: The argument names neither a pod nor a PodGroup of a supported API.
+        UsageError: The argument names neither a pod nor a PodGroup of a supported API, or another namespace than
+            ``-n``.
     """
-    resource, slash, name = text.rpartition("/")
+    *prefix, name = text.split("/")
+    resource = prefix.pop(0) if prefix and _is_kind(prefix[0]) else ""
+    if not name or len(prefix) > 1 or "" in prefix or (prefix and prefix[0] in _OTHER_KINDS):
+        forms = "POD, NAMESPACE/POD, podgroup/NAME or podgroup/NAMESPACE/NAME"
+        raise click.UsageError(f'"{text}" does not name a pod or PodGroup; specify {forms}')
+    if prefix and namespace not in (None, prefix[0]):
+        raise click.UsageError(f'"{text}" is in namespace {prefix[0]}, and -n is {namespace}; specify one of them')
+    namespace = prefix[0] if prefix else namespace or default_namespace
     kind, dot, api = resource.partition(".")
-    if (not slash or resource in _PODS) and name:
+    if kind not in _GROUPS:
         return PodName(namespace, name)
-    if kind not in _GROUPS or not name:
-        raise click.UsageError(f'"{text}" does not name a pod or PodGroup; specify POD, pod/POD or podgroup/NAME')
     if not dot:
         return GroupName(namespace, name, GroupSource.BAYPLAN if kind == _SHORT else None)
     known = {source.value: source for source in POD_GROUP_SOURCES}
@@ -86,10 +103,14 @@ def explained_name(namespace: str, text: str) -> PodName | GroupName:
     return GroupName(namespace, name, known[api])
 
 
+def _is_kind(text: str) -> bool:
+    return text in _PODS or text.partition(".")[0] in _GROUPS
+
+
 # -- the running operator ---------------------------------------------------------------------------------------------
 
 
-def from_operator(server: str, target: PodName | GroupName) -> AnyExplanation:
+def from_operator(operator: OperatorChoice, target: PodName | GroupName) -> AnyExplanation:
     """Request an explanation from the operator.
 
     Raises:
@@ -100,11 +121,11 @@ def from_operator(server: str, target: PodName | GroupName) -> AnyExplanation:
     offline = ", or use --offline"
     if isinstance(target, PodName):
         query = {"namespace": target.namespace, "pod": target.name}
-        return read_explanation(send_to_operator(OperatorRequest(server, EXPLAIN_PATH, query, offline)))
+        return read_explanation(send_to_operator(OperatorRequest(operator, EXPLAIN_PATH, query, offline)))
     query = {"namespace": target.namespace, "podgroup": target.name}
     if target.source is not None:
         query["api"] = target.source.value
-    return read_gang_explanation(send_to_operator(OperatorRequest(server, EXPLAIN_PATH, query, offline)))
+    return read_gang_explanation(send_to_operator(OperatorRequest(operator, EXPLAIN_PATH, query, offline)))
 
 
 # -- the API server ---------------------------------------------------------------------------------------------------
@@ -252,6 +273,7 @@ class _Options:
     files: tuple[str, ...]
     offline: bool
     server: str | None
+    operator: str
     kubeconfig: Path | None
     kube_context: str | None
     seed: int
@@ -261,12 +283,15 @@ class _Options:
 
 
 @click.command(short_help="Explain why a pod or a gang is or is not scheduled.")
-@click.argument("pod", required=False, metavar="[POD | podgroup/NAME]")
-@click.option("-n", "--namespace", help="Namespace of the pod or PodGroup.  [default: default]")
-@click.option("--server", metavar="URL", help="Address of the operator.  [default: 127.0.0.1:10259]")
+@click.argument(
+    "pod", required=False, metavar="[[NAMESPACE/]POD | podgroup/[NAMESPACE/]NAME]", shell_complete=complete_explained
+)
+@click.option(
+    "-n", "--namespace", help="Namespace of the pod or PodGroup.  [default: that of the context; with -f: default]"
+)
+@operator_options
 @click.option("--offline", is_flag=True, help="Read the cluster from the API server, without an operator.")
-@click.option("--kubeconfig", type=click.Path(path_type=Path), help="With --offline: path of the kubeconfig.")
-@click.option("--context", "kube_context", help="With --offline: context of the kubeconfig.")
+@kubeconfig_options
 @click.option(
     "-f", "--file", "files", multiple=True, metavar="FILE", help="Read the cluster from files; - is standard input."
 )
@@ -281,10 +306,11 @@ class _Options:
 def explain(output: str, **given: Any) -> None:
     """Explain why POD is or is not scheduled; with podgroup/NAME, explain a gang.
 
-    The command sends a request to the running operator, at 127.0.0.1:10259 or the address of --server. In the
-    operator's pod, a standby names the leader, and the command sends the request there. From a workstation, use kubectl
-    port-forward to the pod of the leader. With --offline the cluster is read from the API server, with -f from files,
-    and the pod is explained in memory. The command changes nothing in the cluster.
+    The command queries the operator on this host, or the one in the cluster of the kubeconfig: it finds the pod of the
+    leader and forwards a port through the API server, with your rights (list pods, create pods/portforward). In the
+    operator's pod, a standby names the leader, and the command sends the request there. With --offline the cluster is
+    read from the API server, with -f from files, and the pod is explained in memory. The command changes nothing in the
+    cluster.
 
     The output lists the plugins that reject nodes and why, the nearest misses and what they lack, the scores of the
     best nodes, a dry run of preemption, and the events that would requeue the pod. For a gang it lists the members and
@@ -297,41 +323,49 @@ def explain(output: str, **given: Any) -> None:
 
 
 def _explained(options: _Options, output: str) -> str:
-    namespace, name = _target(options)
-    if sum((bool(options.files), options.offline, options.server is not None)) > 1:
-        raise click.UsageError("specify only one of -f, --offline and --server")
+    target = _target(options)
+    # The address may come from the environment, where it is meant for commands that query the operator.
+    is_server_given = options.server is not None and _is_on_command_line("server")
+    if sum((bool(options.files), options.offline, is_server_given or bool(options.operator))) > 1:
+        raise click.UsageError("specify only one of -f, --offline, and --server or --operator")
     if options.others_placed and not options.files:
         raise click.UsageError("--others-placed requires -f")
     if options.allow_invalid and not options.files:
         raise click.UsageError("--allow-invalid requires -f")
-    if not options.offline and (options.kubeconfig or options.kube_context):
-        raise click.UsageError("--kubeconfig and --context require --offline")
+    if options.files and (options.kubeconfig or options.kube_context):
+        raise click.UsageError("--kubeconfig and --context choose a cluster; leave them out with -f")
     if options.feature_gates and not (options.files or options.offline):
         raise click.UsageError("--feature-gates requires -f or --offline; a running operator uses its own")
     gates = FeatureGates(parse_feature_gates(options.feature_gates))
-    target = explained_name(namespace, name)
+    choice = ClusterChoice(options.kubeconfig, options.kube_context)
     if options.files:
         settings = SimulationOptions(options.seed, gates=gates)
         cluster = read_files(options.files, allow_invalid=options.allow_invalid)
         explanation = from_files(cluster, target, settings, others_placed=options.others_placed)
     elif options.offline:
-        choice = ClusterChoice(options.kubeconfig, options.kube_context)
         explanation = from_api_server(choice, target, SimulationOptions(options.seed, gates=gates))
     else:
-        explanation = from_operator(options.server or DEFAULT_SERVER, target)
+        explanation = from_operator(OperatorChoice(options.server, options.operator, choice), target)
     if output == "html":
         return explanation_report(explanation, given_command(click.get_current_context()))
     return RENDERERS[output](explanation)
 
 
-def _target(options: _Options) -> tuple[str, str]:
-    """Return the namespace and the name of the pod or PodGroup to explain."""
+def _target(options: _Options) -> PodName | GroupName:
+    """Return the pod or PodGroup to explain."""
     if bool(options.pod) == bool(options.file_pod):
-        usage = "bayplan explain -n NAMESPACE POD or podgroup/NAME, or --pod NAMESPACE/NAME"
+        usage = "bayplan explain [-n NAMESPACE] POD, NAMESPACE/POD or podgroup/NAME, or --pod NAMESPACE/NAME"
         raise click.UsageError(f"specify one pod or PodGroup: {usage}")
     if options.pod:
-        return options.namespace or _DEFAULT_NAMESPACE, options.pod
+        is_own = options.files or options.namespace or "/" in options.pod
+        choice = ClusterChoice(options.kubeconfig, options.kube_context)
+        default = _DEFAULT_NAMESPACE if is_own else choice.own_namespace
+        return explained_name(options.namespace, options.pod, default)
     namespace, slash, name = (options.file_pod or "").rpartition("/")
     if options.namespace and slash:
         raise click.UsageError("--pod NAMESPACE/NAME cannot be combined with -n")
-    return namespace or options.namespace or _DEFAULT_NAMESPACE, name
+    return explained_name(namespace or options.namespace, name)
+
+
+def _is_on_command_line(parameter: str) -> bool:
+    return click.get_current_context().get_parameter_source(parameter) is ParameterSource.COMMANDLINE

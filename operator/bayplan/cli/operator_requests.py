@@ -1,27 +1,47 @@
 """Requests of commands to the running operator, which follow the leader.
 
-A standby on this host names the leader and its endpoint; the command then sends its request there.
+Without ``--server``, an operator on this host answers; if there is none, the command looks for one in the cluster of
+the kubeconfig (:mod:`bayplan.cli.operator_location`). A standby on this host names the leader and its endpoint; the
+command then sends its request there.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
 import aiohttp
+import click
 import msgspec
 from yarl import URL
 
+from bayplan.cli.operator_location import OperatorChoice, connected_to_leader
+from bayplan.kube.credentials import SERVICE_ACCOUNT, open_connection
+from bayplan.kube.http.connection import ConnectionOptions
+from bayplan.kube.http.port_forward import PortForward
 from bayplan.kube.leader_election import LeaderEndpoint, LeaderState, endpoint_problem, is_loopback
+from bayplan.kube.timing import SystemClock
 from bayplan.serving.endpoint_paths import LEADER_PATH
 from bayplan.serving.same_host_access import is_on_this_host
-from scheduler_core.errors import ClusterWriteError, NotFoundError, ServerUnavailableError
+from scheduler_core.errors import (
+    ClusterWriteError,
+    ConfigError,
+    ForbiddenError,
+    NotFoundError,
+    ServerUnavailableError,
+)
+
+T = TypeVar("T")
+Command = TypeVar("Command", bound=Callable[..., Any] | click.Command)
 
 DEFAULT_SERVER = "127.0.0.1:10259"
 """Address of an operator on this host, or of ``kubectl port-forward`` to one."""
+SERVER_VARIABLE = "BAYPLAN_SERVER"
+"""Environment variable with the address of the operator."""
 
 TOKEN_FILE = Path("/var/run/secrets/bayplan.dev/token")
 """Token of the pod's service account for the audience ``bayplan.dev``, which the chart mounts."""
@@ -54,12 +74,12 @@ class OperatorRequest:
     """Request of a command to the operator.
 
     Attributes:
-        server: Host and port of the operator; HTTPS is tried before HTTP unless there is a scheme.
+        operator: Where the operator is. HTTPS is tried before HTTP unless its address has a scheme.
         remedy: What else the user can do if there is no response, such as ``, or use --offline``.
         follows_leader: Whether the request is sent to the leader if the server is a standby on this host.
     """
 
-    server: str
+    operator: OperatorChoice
     path: str
     params: Mapping[str, str]
     remedy: str = ""
@@ -93,8 +113,13 @@ def send_to_operator(request: OperatorRequest) -> bytes:
 async def _sent(request: OperatorRequest) -> tuple[str, int, bytes]:
     """Return the server that responded, the status and the body."""
     timeout = aiohttp.ClientTimeout(total=_TIMEOUT_SECONDS, sock_connect=_CONNECT_SECONDS)
-    server = request.server.rstrip("/")
     async with aiohttp.ClientSession(timeout=timeout) as session:
+        server = request.operator.server
+        if server is None and (_is_in_pod() or (not _names_cluster(request.operator) and await _is_served_here())):
+            server = DEFAULT_SERVER
+        if server is None:
+            return await _through_cluster(session, request)
+        server = server.rstrip("/")
         try:
             state = await _leader_state(session, server) if request.follows_leader else None
             if state is None:
@@ -103,11 +128,88 @@ async def _sent(request: OperatorRequest) -> tuple[str, int, bytes]:
             # A server that accepts only HTTPS closes an HTTP connection.
             scheme = " without http://" if isinstance(error, aiohttp.ServerDisconnectedError) else ""
             message = (
-                f"cannot connect to {server} ({_text(error)}); run kubectl port-forward to the "
-                f"operator, set its address with --server{scheme}{request.remedy}"
+                f"cannot connect to {server} ({_text(error)}); set the operator's address with --server{scheme}, or "
+                f"leave --server and {SERVER_VARIABLE} out to look for the operator in the cluster of the kubeconfig"
+                f"{request.remedy}"
             )
             raise ServerUnavailableError(message) from error
         return await _leaders_answer(session, server, state, request)
+
+
+async def _through_cluster(session: aiohttp.ClientSession, request: OperatorRequest) -> tuple[str, int, bytes]:
+    """Send a request to the leader in the cluster of the kubeconfig."""
+    choice = request.operator
+    cluster = choice.cluster
+    try:
+        connection = await open_connection(cluster.kubeconfig, cluster.context, ConnectionOptions(), SystemClock())
+    except ConfigError as error:
+        if _names_cluster(choice):
+            raise
+        raise ServerUnavailableError(
+            f"no operator answers at {DEFAULT_SERVER}, and there is no cluster to look for one in: {error}"
+            f"; or set --server{request.remedy}"
+        ) from error
+
+    async def answered(forward: PortForward, question: Awaitable[T]) -> T:
+        try:
+            return await question
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise _forwarding_error(forward.pod, forward.error or error, request.remedy) from error
+
+    def leader_of(forward: PortForward) -> Awaitable[LeaderState | None]:
+        return answered(forward, _leader_state(session, forward.address))
+
+    follow = leader_of if request.follows_leader else None
+    async with connection, connected_to_leader(connection, choice, follow) as forward:
+        sent = _respond(session, forward.address, request.path, request.params)
+        return f"pod {forward.pod}", *await answered(forward, sent)
+
+
+def _forwarding_error(pod: str, error: Exception, remedy: str) -> ClusterWriteError:
+    if isinstance(error, ForbiddenError):
+        return ForbiddenError(
+            f"you may not forward a port to pod {pod}; request the rights to get pods and to create pods/portforward "
+            f"in its namespace, or set --server{remedy}"
+        )
+    return ServerUnavailableError(
+        f"the port of pod {pod} cannot be forwarded ({_text(error)}); retry, or set --server{remedy}"
+    )
+
+
+def _is_in_pod() -> bool:
+    return TOKEN_FILE.is_file() or SERVICE_ACCOUNT.is_dir()
+
+
+def _names_cluster(choice: OperatorChoice) -> bool:
+    return bool(choice.operator or choice.cluster.kubeconfig or choice.cluster.context)
+
+
+async def _is_served_here() -> bool:
+    """Return whether something listens at the default address of the operator."""
+    host, _, port = DEFAULT_SERVER.partition(":")
+    try:
+        _, writer = await asyncio.wait_for(asyncio.open_connection(host, int(port)), _CONNECT_SECONDS)
+    except (OSError, TimeoutError):
+        return False
+    writer.close()
+    return True
+
+
+def operator_options(command: Command) -> Command:
+    """Add the options ``server`` and ``operator``, which with a kubeconfig select the operator to query."""
+    command = click.option(
+        "--operator",
+        metavar="NAMESPACE[/NAME]",
+        default="",
+        help="Operator to look for in the cluster: its namespace, and the name of its Helm release or pod.",
+    )(command)
+    return click.option(
+        "--server",
+        metavar="URL",
+        envvar=SERVER_VARIABLE,
+        help=f"Address of the operator, also as {SERVER_VARIABLE}.  [default: {DEFAULT_SERVER} if an operator is on "
+        "this host, otherwise the operator in the cluster of the kubeconfig]",
+    )(command)
 
 
 async def _leader_state(session: aiohttp.ClientSession, server: str) -> LeaderState | None:

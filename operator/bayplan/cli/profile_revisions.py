@@ -11,6 +11,7 @@ import click
 from rich.text import Text
 
 from bayplan.cli.cluster_connection import ClusterChoice, cluster_options, kubeconfig_options
+from bayplan.cli.completion import complete_profiles
 from bayplan.kube.http.connection import ApiConnection
 from bayplan.profiles.revision_store import StoredRevision
 from bayplan.profiles.rollback import (
@@ -21,6 +22,7 @@ from bayplan.profiles.rollback import (
     changes,
     changes_summary,
     condition,
+    is_revision,
     plan_promotion,
     plan_rollback,
     read_history,
@@ -38,21 +40,35 @@ _FIRST = "oldest stored revision"
 _UNREADABLE = "not supported by this version"
 
 
+class RevisionName(click.ParamType[str]):
+    """A revision by its number or its hash."""
+
+    name = "revision"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Check that the text may name a revision."""
+        if not is_revision(value):
+            self.fail(
+                f'"{value}" is not a revision; give a number or a hash, as bayplan history lists them', param, ctx
+            )
+        return value
+
+
 @click.command(short_help="Show the stored revisions of a profile.")
-@click.argument("profile")
-@click.option("--revision", type=click.IntRange(min=1), help="Print the spec of this revision.")
-@click.option("--diff", "pair", type=click.IntRange(min=1), nargs=2, metavar="A B", help="Compare two revisions.")
+@click.argument("profile", shell_complete=complete_profiles)
+@click.option("--revision", type=RevisionName(), help="Print the spec of this revision, given by number or hash.")
+@click.option("--diff", "pair", type=RevisionName(), nargs=2, metavar="A B", help="Compare two revisions.")
 @click.option("--resolved", is_flag=True, help="Show the args of PluginConfigs at that time instead of references.")
 @click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", help="Output format.")
 @cluster_options
 def history(
     *,
     profile: str,
-    revision: int | None,
-    pair: tuple[int, int] | None,
+    revision: str | None,
+    pair: tuple[str, str] | None,
     resolved: bool,
     output: str,
-    namespace: str | None,
+    revision_namespace: str | None,
     kubeconfig: Path | None,
     kube_context: str | None,
 ) -> None:
@@ -68,12 +84,12 @@ def history(
     """
     if revision is not None and pair is not None:
         raise click.UsageError("specify only one of --revision and --diff")
-    choice = ClusterChoice(kubeconfig, kube_context, namespace)
-    found = choice.run(lambda connection: read_history(connection, profile, namespace, choice.own_namespace))
+    choice = ClusterChoice(kubeconfig, kube_context, revision_namespace)
+    found = choice.run(lambda connection: read_history(connection, profile, revision_namespace, choice.own_namespace))
     if pair is not None:
         click.echo(printable(_revision_diff(found, pair, resolved=resolved)), nl=False)
     elif revision is not None:
-        spec = found.spec_of(found.numbered(revision), resolved=resolved)
+        spec = found.spec_of(found.named(revision), resolved=resolved)
         click.echo(_as_json(spec) if output == "json" else as_yaml(spec), nl=output == "json")
     elif output == "table":
         click.echo(_table(found))
@@ -86,8 +102,8 @@ def _as_json(document: Any) -> str:
     return printable_json(json.dumps(document, indent=2))
 
 
-def _revision_diff(found: ProfileHistory, pair: tuple[int, int], *, resolved: bool) -> str:
-    old, new = (found.numbered(number) for number in pair)
+def _revision_diff(found: ProfileHistory, pair: tuple[str, str], *, resolved: bool) -> str:
+    old, new = (found.named(revision) for revision in pair)
     specs = [found.spec_of(each, resolved=resolved) for each in (old, new)]
     diff = unified_diff(specs[0], specs[1], (f"revision {old.number}", f"revision {new.number}"))
     if not diff and not resolved and old.content != new.content:
@@ -98,7 +114,7 @@ def _revision_diff(found: ProfileHistory, pair: tuple[int, int], *, resolved: bo
 def _table(found: ProfileHistory) -> str:
     if not found.revisions:
         text = f'SchedulerProfile "{found.name}" has no stored revisions'
-        return printable(f"{text}: none was live yet, or they are in another namespace; see --namespace.")
+        return printable(f"{text}: none was live yet, or they are in another namespace; see --revision-namespace.")
     table = plain_table("REVISION", "HASH", "AGE", "LIVE", "BY", "CHANGE-CAUSE", "CHANGES")
     for each in reversed(found.revisions):
         live = "*" if each is found.current else ""
@@ -155,12 +171,12 @@ def _age(created: datetime | None) -> str:
 
 
 @click.command(short_help="Roll a profile back to an earlier revision.")
-@click.argument("profile")
+@click.argument("profile", shell_complete=complete_profiles)
 @click.option(
     "--to-revision",
-    "number",
-    type=click.IntRange(min=1),
-    help="Number of the revision.  [default: the previous good one]",
+    "revision",
+    type=RevisionName(),
+    help="Number or hash of the revision.  [default: the previous good one]",
 )
 @click.option("--resolved", is_flag=True, help="Write the args of PluginConfigs at that time instead of references.")
 @click.option("--dry-run", is_flag=True, help="Show the changes and let the API server validate them; change nothing.")
@@ -170,12 +186,12 @@ def _age(created: datetime | None) -> str:
 def rollback(
     *,
     profile: str,
-    number: int | None,
+    revision: str | None,
     resolved: bool,
     dry_run: bool,
     waits: bool,
     timeout: float,
-    namespace: str | None,
+    revision_namespace: str | None,
     kubeconfig: Path | None,
     kube_context: str | None,
 ) -> None:
@@ -193,11 +209,11 @@ def rollback(
 
     Exit codes: 0 success, 1 not possible, rejected, or not live before the timeout.
     """
-    choice = ClusterChoice(kubeconfig, kube_context, namespace)
+    choice = ClusterChoice(kubeconfig, kube_context, revision_namespace)
 
     async def work(connection: ApiConnection) -> None:
-        history = await read_history(connection, profile, namespace, choice.own_namespace)
-        planned = await plan_rollback(connection, history, number, resolved=resolved)
+        history = await read_history(connection, profile, revision_namespace, choice.own_namespace)
+        planned = await plan_rollback(connection, history, revision, resolved=resolved)
         click.echo(printable(_diff(planned)), nl=False)
         written = await write(connection, planned, dry_run=dry_run)
         what, target = f'SchedulerProfile "{profile}"', f"revision {planned.revision.number} ({planned.revision.hash})"
@@ -228,7 +244,7 @@ def _diff(planned: Rollback) -> str:
 
 
 @click.command(short_help="Write the spec of a shadow profile into its live profile.")
-@click.argument("shadow")
+@click.argument("shadow", shell_complete=complete_profiles)
 @click.option("--dry-run", is_flag=True, help="Show the changes and let the API server validate them; change nothing.")
 @click.option("--wait/--no-wait", "waits", default=True, show_default=True, help="Wait until the revision is live.")
 @click.option("--timeout", type=click.FloatRange(min=0.1), default=30.0, show_default=True, help="Seconds to wait.")

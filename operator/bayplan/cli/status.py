@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from pathlib import Path
+
 import click
 
-from bayplan.cli.operator_requests import DEFAULT_SERVER, OperatorRequest, send_to_operator
+from bayplan.cli.cluster_connection import ClusterChoice, kubeconfig_options
+from bayplan.cli.operator_location import OperatorChoice
+from bayplan.cli.operator_requests import OperatorRequest, operator_options, send_to_operator
 from bayplan.introspection.status_rendering import RENDERERS, read_status
 from bayplan.serving.endpoint_paths import CACHE_PATH, STATUS_PATH
+from bayplan.texts.printable import printable_record
+from scheduler_core.errors import ServerUnavailableError
 
 EXIT_DIFFERENT = 1
+_WATCH_SECONDS = 2.0
 _ENDS_ITSELF = ("yaml", "html")
 
 
 @click.command(short_help="Show the state of the running operator.")
-@click.option("--server", metavar="URL", default=DEFAULT_SERVER, show_default=True, help="Address of the operator.")
+@operator_options
 @click.option("--all", "is_all", is_flag=True, help="Show every pod in the queue and every gang.")
 @click.option(
     "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Maximum number of pods for each place."
@@ -21,24 +30,30 @@ _ENDS_ITSELF = ("yaml", "html")
 @click.option("-o", "--output", type=click.Choice(["table", "json", "yaml", "html"]), default="table", help="Format.")
 @click.option("--shadow", metavar="NAME", help="Show what a shadow profile decided differently, and why, instead.")
 @click.option("--check-cache", is_flag=True, help="Compare the scheduler's cache with the API server instead.")
-@click.option("--this-replica", is_flag=True, help="Show the process at --server even if it is a standby.")
+@click.option("--this-replica", is_flag=True, help="Show the process at --server, or any pod, even if it is a standby.")
+@click.option("-w", "--watch", is_flag=True, help="Print the state again every two seconds, until interrupted.")
+@kubeconfig_options
 @click.pass_context
 def status(
     context: click.Context,
     *,
-    server: str,
+    server: str | None,
+    operator: str,
     is_all: bool,
     limit: int,
     output: str,
     shadow: str | None,
     check_cache: bool,
     this_replica: bool,
+    watch: bool,
+    kubeconfig: Path | None,
+    kube_context: str | None,
 ) -> None:
     """Show profiles, queue, waiting gangs, pods that wait at Permit, nominations and cache of the running operator.
 
-    The command sends a request to the operator at 127.0.0.1:10259 or the address of --server. In the operator's pod, a
-    standby names the leader, and the command sends the request there. From a workstation, use kubectl port-forward to
-    the pod of the leader.
+    The command queries the operator on this host, or the one in the cluster of the kubeconfig: it finds the pod of the
+    leader and forwards a port through the API server, with your rights (list pods, create pods/portforward). In the
+    operator's pod, a standby names the leader, and the command sends the request there.
 
     With --shadow it is the report of one shadow profile: how often it agrees with its live profile, the last 100
     differences with their reasons, and the estimated effect on packing and spread.
@@ -50,9 +65,12 @@ def status(
 
     With --check-cache the exit code is 1 if there are differences.
     """
+    if watch and (output != "table" or check_cache):
+        raise click.UsageError("--watch prints tables of the state; leave out -o and --check-cache")
+    choice = OperatorChoice(server, operator, ClusterChoice(kubeconfig, kube_context))
 
     def get(path: str, params: dict[str, str]) -> bytes:
-        return send_to_operator(OperatorRequest(server, path, params, follows_leader=not this_replica))
+        return send_to_operator(OperatorRequest(choice, path, params, follows_leader=not this_replica))
 
     # The other reports import the scheduler, which takes longer than the request; imported where they are printed.
     if check_cache:
@@ -66,8 +84,11 @@ def status(
     if shadow is not None:
         from bayplan.introspection import shadow_report  # noqa: PLC0415 - see above
 
-        found = shadow_report.read_shadow_report(get(STATUS_PATH, {"shadow": shadow}))
-        click.echo(shadow_report.RENDERERS[output](found), nl=output not in _ENDS_ITSELF)
+        def show_shadow() -> None:
+            found = shadow_report.read_shadow_report(get(STATUS_PATH, {"shadow": shadow}))
+            click.echo(shadow_report.RENDERERS[output](found), nl=output not in _ENDS_ITSELF)
+
+        _repeat(show_shadow, watch=watch)
         return
     params = {"limit": "0" if is_all else str(limit)}
     if output == "html":
@@ -75,4 +96,20 @@ def status(
 
         click.echo(status_html(read_status_report(get(STATUS_PATH, {**params, "panels": "true"}))), nl=False)
         return
-    click.echo(RENDERERS[output](read_status(get(STATUS_PATH, params))), nl=output not in _ENDS_ITSELF)
+
+    def show() -> None:
+        click.echo(RENDERERS[output](read_status(get(STATUS_PATH, params))), nl=output not in _ENDS_ITSELF)
+
+    _repeat(show, watch=watch)
+
+
+def _repeat(show: Callable[[], None], *, watch: bool) -> None:
+    """Print once, or again and again on a clear screen; an operator that does not answer for a while ends nothing."""
+    show()
+    while watch:
+        time.sleep(_WATCH_SECONDS)
+        click.clear()
+        try:
+            show()
+        except ServerUnavailableError as error:
+            click.echo(printable_record(f"bayplan: {error}"), err=True)

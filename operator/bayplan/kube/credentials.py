@@ -113,6 +113,17 @@ class _Document(Struct, rename="kebab"):
     current_context: str = ""
 
 
+class _NamedContext(Struct):
+    name: str
+
+
+class _Contexts(Struct, rename="kebab"):
+    """The names in a kubeconfig."""
+
+    contexts: list[_NamedContext] | None = None
+    current_context: str | None = None
+
+
 class PlainKubeconfig:
     """A context of a plain kubeconfig.
 
@@ -272,12 +283,35 @@ async def from_kubeconfig(path: Path | None = None, context: str | None = None) 
     """
     if path is not None and not await asyncio.to_thread(path.is_file):
         raise ConfigError([Problem("", f"kubeconfig {path} does not exist; set --kubeconfig or KUBECONFIG")])
+    _check_context(kubeconfig_files(path), context)
     credentials = Credentials()
     try:
         return ConfiguredAccess(credentials, await _loaded_kubeconfig(path, context, credentials))
     except (ValueError, OSError) as error:
         where = path or "at $KUBECONFIG or ~/.kube/config"
         raise ConfigError([Problem("", f"kubeconfig {where} cannot be used: {error}; correct it")]) from error
+
+
+def _check_context(files: Sequence[Path], context: str | None) -> None:
+    """Report a missing kubeconfig or context with the ones that exist; other problems are reported by the loader.
+
+    Raises:
+        ConfigError: There is no file, or none of the files has the context.
+    """
+    names = ", ".join(str(file) for file in files)
+    if not any(file.is_file() for file in files):
+        raise ConfigError([Problem("", f"no kubeconfig: {names} does not exist; set KUBECONFIG or --kubeconfig")])
+    try:
+        documents = [msgspec.convert(yaml.safe_load(content), _Contexts) for content in _contents(files) if content]
+    except (yaml.YAMLError, msgspec.ValidationError):
+        return
+    known = [each.name for document in documents for each in document.contexts or ()]
+    chosen = context or next((each.current_context for each in documents if each.current_context), "")
+    if chosen in known:
+        return
+    listed = f"contexts: {', '.join(known)}" if known else "it has no contexts"
+    problem = f'has no context "{chosen}"' if chosen else "has no current context"
+    raise ConfigError([Problem("", f"kubeconfig {names} {problem}; {listed}; set --context")])
 
 
 async def _loaded_kubeconfig(

@@ -115,6 +115,15 @@ PROFILES = f"/apis/{API_VERSION}/schedulerprofiles"
 Body = Mapping[str, Any]
 
 
+_MIN_HASH_DIGITS = 4
+_is_revision = re.compile(r"[1-9][0-9]*|[0-9a-f]{4,8}").fullmatch
+
+
+def is_revision(text: str) -> bool:
+    """Return whether a text may name a revision: a number, or the hash or its first digits."""
+    return _is_revision(text) is not None
+
+
 @dataclass(frozen=True, slots=True)
 class ProfileHistory:
     """A profile and its revisions."""
@@ -147,15 +156,23 @@ class ProfileHistory:
     def is_live(self) -> bool:
         return is_live(self.body)
 
-    def numbered(self, number: int) -> StoredRevision:
-        """Return a revision by its number."""
-        for each in self.revisions:
-            if each.number == number:
-                return each
-        stored = ", ".join(str(each.number) for each in reversed(self.revisions)) or "none"
-        raise NotFoundError(
-            f'SchedulerProfile "{self.name}" has no revision {number}; existing: {stored}; see: bayplan history'
-        )
+    def named(self, revision: str) -> StoredRevision:
+        """Return a revision by its number, as ``bayplan history`` lists it, or by its hash, as kubectl prints it.
+
+        Args:
+            revision: A number, or a hash or its first four or more digits.
+
+        Raises:
+            NotFoundError: It is not stored, or several hashes begin so.
+        """
+        found = [each for each in self.revisions if str(each.number) == revision]
+        if not found and len(revision) >= _MIN_HASH_DIGITS:
+            found = [each for each in self.revisions if each.hash.startswith(revision)]
+        if len(found) == 1:
+            return found[0]
+        stored = ", ".join(f"{each.number} ({each.hash})" for each in reversed(self.revisions)) or "none"
+        problem = f"several revisions {revision}" if found else f"no revision {revision}"
+        raise NotFoundError(f'SchedulerProfile "{self.name}" has {problem}; existing: {stored}; see: bayplan history')
 
     def spec_of(self, revision: StoredRevision, *, resolved: bool = False) -> dict[str, Any]:
         """Return the spec of a revision, with digests in place of the client keys of extenders.
@@ -252,14 +269,14 @@ async def read_history(
     namespaces = sorted({each.namespace for each in stored})
     if len(namespaces) > 1:
         message = f"several operators store revisions of this profile, in {', '.join(namespaces)}; name one of them"
-        raise ConfigError([Problem("--namespace", message)])
+        raise ConfigError([Problem("--revision-namespace", message)])
     return ProfileHistory(body, tuple(sorted(stored, key=lambda each: -each.number)))
 
 
 def _may_not_list(where: str, error: ForbiddenError) -> str:
     return (
-        f"you may not list controllerrevisions {where}; name the operator's namespace with --namespace, or request the "
-        f"permission to list them there: {error}"
+        f"you may not list controllerrevisions {where}; name the operator's namespace with --revision-namespace, or "
+        f"request the permission to list them there: {error}"
     )
 
 
@@ -284,14 +301,17 @@ class Rollback:
         return f"rollback to revision {self.revision.number}{f': {earlier}' if earlier else ''}"
 
 
-def target(history: ProfileHistory, number: int | None) -> StoredRevision:
+def target(history: ProfileHistory, revision: str | None) -> StoredRevision:
     """Find the revision to go back to.
 
     Args:
-        number: The requested number; None for the newest valid revision that differs from the current spec.
+        revision: The requested one; None for the newest valid revision that differs from the current spec.
+
+    Raises:
+        NotFoundError: There is none.
     """
-    if number is not None:
-        return history.numbered(number)
+    if revision is not None:
+        return history.named(revision)
     newest = history.revisions[0] if history.revisions else None
     current = history.current if history.is_live else None
     if current is None and newest is not None and newest.origin.spec == without_keys(history.spec):
@@ -308,15 +328,19 @@ def target(history: ProfileHistory, number: int | None) -> StoredRevision:
 
 
 async def plan_rollback(
-    connection: ApiConnection, history: ProfileHistory, number: int | None, *, resolved: bool
+    connection: ApiConnection, history: ProfileHistory, chosen: str | None, *, resolved: bool
 ) -> Rollback:
     """Determine the spec to write.
+
+    Args:
+        chosen: Number or hash of the revision; None for the previous valid one.
+        resolved: Whether to replace references by the args that their PluginConfigs had.
 
     Raises:
         RollbackError: It equals the current spec, refers to a PluginConfig that has changed, or has a client key of an
             extender that is not that of the profile now.
     """
-    revision = target(history, number)
+    revision = target(history, chosen)
     if not resolved:
         await _check_references(connection, history, revision)
     try:

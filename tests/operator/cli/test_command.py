@@ -28,7 +28,21 @@ def test_an_unknown_subcommand_is_a_usage_error() -> None:
     """A misspelled subcommand is a usage error."""
     result = CliRunner().invoke(bayplan, ["simulat"])
     assert result.exit_code == 2
-    assert "No such command 'simulat'" in result.stderr
+    assert 'No such command "simulat". Did you mean simulate?' in result.stderr
+    assert "Commands: run, simulate," in CliRunner().invoke(bayplan, ["xyz"]).stderr
+
+
+def test_the_version_is_an_option() -> None:
+    """As with most commands, --version prints the version, also as a plugin of kubectl."""
+    result = CliRunner().invoke(bayplan, ["--version"])
+    assert result.output.endswith(f" {version('bayplan')}\n")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts(shell: str) -> None:
+    """Each shell gets the script that calls the command to complete a line."""
+    result = CliRunner().invoke(bayplan, ["completion", shell])
+    assert "_BAYPLAN_COMPLETE" in result.output
 
 
 def test_prints_versions() -> None:

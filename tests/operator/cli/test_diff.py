@@ -147,7 +147,7 @@ def test_untrusted_names_are_escaped(tmp_path: Path) -> None:
         pytest.param(
             ["spread", f"{EXAMPLE}#none"], 'there is no SchedulerProfile "none"', id="profile not in the file"
         ),
-        pytest.param(["spread", "pack@0"], '"0" is not the number of a revision', id="invalid revision"),
+        pytest.param(["spread", "pack@0"], '"0" is not a revision; write NAME@REVISION', id="invalid revision"),
         pytest.param(["spread", "pack@2"], "revisions of pack are stored in the live cluster", id="revision of files"),
         pytest.param(["spread", "none.yaml"], "cannot be read: No such file or directory", id="missing file"),
         pytest.param(
@@ -172,7 +172,10 @@ def test_file_and_name_choose_a_profile() -> None:
     ("text", "reference"),
     [
         pytest.param("batch", ProfileReference("batch", "", "batch"), id="name"),
-        pytest.param("batch@7", ProfileReference("batch@7", "", "batch", 7), id="revision"),
+        pytest.param("batch@7", ProfileReference("batch@7", "", "batch", "7"), id="revision"),
+        pytest.param(
+            "batch@004783c2", ProfileReference("batch@004783c2", "", "batch", "004783c2"), id="revision by its hash"
+        ),
         pytest.param("p.yaml", ProfileReference("p.yaml", "p.yaml", ""), id="file"),
         pytest.param("dir/p#b", ProfileReference("dir/p#b", "dir/p", "b"), id="name in a file"),
         pytest.param("-", ProfileReference("-", "-", ""), id="standard input"),

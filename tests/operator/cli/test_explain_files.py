@@ -105,7 +105,9 @@ def test_the_other_pods_may_be_scheduled_first() -> None:
         pytest.param(("a", "--pod", "b"), "specify one pod", id="two pods"),
         pytest.param(("--pod", "a/b", "-n", "c"), "cannot be combined with -n", id="two namespaces"),
         pytest.param(("a", "--offline"), "specify only one of", id="files and a cluster"),
-        pytest.param(("a", "--kubeconfig", "k"), "require --offline", id="files and a kubeconfig"),
+        pytest.param(
+            ("a", "--kubeconfig", "k"), "choose a cluster; leave them out with -f", id="files and a kubeconfig"
+        ),
     ],
 )
 def test_options_that_cannot_be_combined(options: tuple[str, ...], text: str) -> None:

@@ -91,7 +91,8 @@ def test_an_unreachable_operator() -> None:
         pass
     result = run(url, "web")
     assert result.exit_code == 1
-    assert "run kubectl port-forward to the operator, set its address with --server, or use --offline" in result.stderr
+    assert "leave --server and BAYPLAN_SERVER out to look for the operator in the cluster" in result.stderr
+    assert result.stderr.endswith(", or use --offline\n")
 
 
 @pytest.mark.parametrize("secure", [pytest.param(True, id="HTTPS"), pytest.param(False, id="HTTP")])
@@ -106,7 +107,9 @@ def test_the_scheme_is_found(*, secure: bool) -> None:
     ("secure", "scheme", "expected"),
     [
         pytest.param(False, "https", "cannot connect to", id="HTTPS to an HTTP server"),
-        pytest.param(True, "http", "set its address with --server without http://", id="HTTP to an HTTPS server"),
+        pytest.param(
+            True, "http", "set the operator's address with --server without http://", id="HTTP to an HTTPS server"
+        ),
     ],
 )
 def test_a_specified_scheme_is_the_only_one(scheme: str, expected: str, *, secure: bool) -> None:

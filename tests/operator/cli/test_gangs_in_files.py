@@ -108,18 +108,25 @@ def test_a_missing_gang_is_an_error() -> None:
         pytest.param(
             "podgroups.scheduling.k8s.io/train", GroupName("ml", "train", GroupSource.NATIVE), id="with its API"
         ),
+        pytest.param("ml/web-0", PodName("ml", "web-0"), id="pod with its namespace"),
+        pytest.param("pod/ml/web-0", PodName("ml", "web-0"), id="pod with its kind and namespace"),
+        pytest.param("bpg/ml/train", GroupName("ml", "train", GroupSource.BAYPLAN), id="PodGroup with its namespace"),
     ],
 )
 def test_names(text: str, expected: PodName | GroupName) -> None:
     """Names have kubectl's syntax."""
     assert explained_name("ml", text) == expected
+    assert explained_name(None, text, "ml") == expected
 
 
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
         pytest.param("job/train", '"job/train" does not name a pod or PodGroup', id="Job"),
-        pytest.param("podgroup/", "specify POD, pod/POD or podgroup/NAME", id="no name"),
+        pytest.param("podgroup/", "specify POD, NAMESPACE/POD, podgroup/NAME or podgroup/NAMESPACE/NAME", id="no name"),
+        pytest.param("shop/web/0", "does not name a pod or PodGroup", id="too many parts"),
+        pytest.param("/web", "does not name a pod or PodGroup", id="empty namespace"),
+        pytest.param("shop/web", '"shop/web" is in namespace shop, and -n is ml; specify one of them', id="-n too"),
         pytest.param("podgroup.volcano.sh/train", 'unsupported API of PodGroups "volcano.sh"', id="unsupported API"),
     ],
 )

@@ -78,12 +78,18 @@ async def test_proxy_and_server_name(tmp_path: Path) -> None:
     assert await access.authorization() is None
 
 
+TWO_CONTEXTS = "current-context: gone\ncontexts: [{name: dev}, {name: test}]"
+
+
 @pytest.mark.parametrize(
     ("content", "context", "text"),
     [
         pytest.param(None, None, "does not exist", id="no-file"),
-        pytest.param("", None, "cannot be used", id="empty-file"),
-        pytest.param("clusters: []", None, "cannot be used", id="incomplete"),
+        pytest.param("", None, "has no current context; it has no contexts", id="empty-file"),
+        pytest.param("clusters: []", None, "has no current context; it has no contexts", id="incomplete"),
+        pytest.param(TWO_CONTEXTS, "prod", 'has no context "prod"; contexts: dev, test; set --context', id="unknown"),
+        pytest.param(TWO_CONTEXTS, None, 'has no context "gone"; contexts: dev, test', id="unknown-current"),
+        pytest.param(TWO_CONTEXTS, "dev", "cannot be used", id="context-without-cluster"),
         pytest.param("a: [", None, "cannot be used", id="invalid-yaml"),
     ],
 )

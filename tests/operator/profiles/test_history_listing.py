@@ -97,8 +97,10 @@ async def test_a_forbidden_list_falls_back_to_the_context_namespace(api: FakeApi
 @pytest.mark.parametrize(
     ("namespace", "words"),
     [
-        pytest.param(None, "in all namespaces or in own; name the operator's namespace with --namespace", id="none"),
-        pytest.param("ops", "in namespace ops; name the operator's namespace with --namespace", id="named"),
+        pytest.param(
+            None, "in all namespaces or in own; name the operator's namespace with --revision-namespace", id="none"
+        ),
+        pytest.param("ops", "in namespace ops; name the operator's namespace with --revision-namespace", id="named"),
     ],
 )
 async def test_a_forbidden_list_is_an_error(api: FakeApi, namespace: str | None, words: str) -> None:
@@ -121,6 +123,18 @@ async def test_a_missing_profile_is_an_error(api: FakeApi) -> None:
     api.on("GET", PROFILE, error_response(404, "not found"))
     with pytest.raises(NotFoundError, match='there is no SchedulerProfile "batch"'):
         await read_profile_history(api)
+
+
+@pytest.mark.parametrize("name", [pytest.param("1", id="number"), pytest.param("hash1", id="hash")])
+async def test_a_revision_has_two_names(api: FakeApi, name: str) -> None:
+    """A revision is found by its number, as history lists it, or by its hash, as kubectl prints it."""
+    serve_revisions(api, ALL_NAMESPACES, revision(1, 10), revision(2, 20))
+    found = await read_profile_history(api)
+    assert found.named(name).number == 1
+    with pytest.raises(NotFoundError, match=r"no revision 3; existing: 1 \(hash10\), 2 \(hash20\)"):
+        found.named("3")
+    with pytest.raises(NotFoundError, match="several revisions hash"):
+        found.named("hash")
 
 
 @pytest.mark.parametrize(
@@ -169,8 +183,8 @@ async def test_a_changed_plugin_config_prevents_references(api: FakeApi, respons
     found = await read_profile_history(api)
     async with ApiConnection(api, ConnectionOptions(), InstantClock()) as connection:
         with pytest.raises(RollbackError, match=words):
-            await plan_rollback(connection, found, 1, resolved=False)
-        planned = await plan_rollback(connection, found, 1, resolved=True)
+            await plan_rollback(connection, found, "1", resolved=False)
+        planned = await plan_rollback(connection, found, "1", resolved=True)
     assert planned.spec == {"percentageOfNodesToScore": 10, "pluginConfig": [entry]}
 
 

@@ -302,6 +302,36 @@ class ApiConnection:
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise _transport_error(f"WATCH {path}", error) from error
 
+    @asynccontextmanager
+    async def websocket(
+        self, path: str, params: tuple[tuple[str, str], ...], protocol: str
+    ) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+        """Open a WebSocket, such as one that forwards a port of a pod; the fence does not apply.
+
+        Raises:
+            ClusterWriteError: As of :meth:`request`; the server's message is not known, only its status.
+        """
+        await self._renew()
+        headers = {} if self._authorization is None else {"Authorization": self._authorization}
+        self.requests += 1
+        try:
+            async with (
+                self._session(Lane.WATCHES) as session,
+                session.ws_connect(
+                    URL(self._base_url + path, encoded=True),
+                    params=params,
+                    protocols=(protocol,),
+                    headers=headers,
+                    max_msg_size=0,
+                    **self._extra,
+                ) as socket,
+            ):
+                yield socket
+        except aiohttp.WSServerHandshakeError as error:
+            raise api_error(f"GET {path}", error.status, b"") from error
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise _transport_error(f"GET {path}", error) from error
+
     def _keep_alive(self, lane: Lane) -> KeepAliveRequests:
         keep_alive = self._keep_alive_lanes.get(lane)
         if keep_alive is None:
