@@ -73,11 +73,14 @@ class Reuse(Struct, frozen=True):
         filter: What its Filter reads; with ``DOMAINS`` or ``ANYTHING`` Filter is called for every pod.
         score: What its Score reads; likewise.
         pod: The aspects of the pod that any of its extension points reads.
+        prepares_once: Whether PreFilter and PreScore return and prepare the same for all pods of a class, always; see
+            :meth:`Plugin.reuse_check`.
     """
 
     filter: Reads = Reads.ANYTHING
     score: Reads = Reads.ANYTHING
     pod: PodReads = PodReads.ANYTHING
+    prepares_once: bool = False
 
 
 class Normalization(Enum):
@@ -106,6 +109,7 @@ class Plugin(ABC):
         args_model: The pydantic model of its args, None if it takes none.
         reads: What it reads of the cluster beyond what is always decoded.
         reuse: What its results depend on. The default, anything, calls the plugin for every pod.
+        events: The events that may make a pod schedulable that it rejected; by default every event.
         hints_for: Changes of nodes whose queueing hints of this plugin also requeue pods and gangs that the scheduler
             itself rejected, because of a reservation, ``minResources`` or a topology domain.
         handles_resizes: Whether PreFilter, Filter and PostFilter are called for a running pod whose resize is deferred.
@@ -117,6 +121,7 @@ class Plugin(ABC):
     args_model: ClassVar[type[BaseModel] | None] = None
     reads: ClassVar[ObjectReads] = NO_EXTRA_READS
     reuse: ClassVar[Reuse] = Reuse()
+    events: ClassVar[Sequence[EventRegistration]] = (EventRegistration(EVERY_EVENT),)
     hints_for: ClassVar[NodeChange] = NodeChange.NOTHING
     handles_resizes: ClassVar[bool] = True
     may_fork: ClassVar[bool] = True
@@ -135,13 +140,13 @@ class Plugin(ABC):
 
         Returns:
             A cheap check that is true while both would return and prepare the same; :func:`always` where that follows
-            from the pod. None (the default): both are called for every pod.
+            from the pod, as with ``prepares_once``. None (the default): both are called for every pod.
         """
-        return None
+        return always if self.reuse.prepares_once else None
 
     def events_to_register(self) -> Sequence[EventRegistration]:
-        """Return the events that may make a pod schedulable that this plugin rejected; by default every event."""
-        return (EventRegistration(EVERY_EVENT),)
+        """Return :attr:`events`; override it if hints need the instance."""
+        return self.events
 
     def planned_writes(self, state: CycleState, pod: PodInfo, node_name: str) -> Mapping[str, Any] | None:
         """Return what PreBind would write if the pod were bound to a feasible node.

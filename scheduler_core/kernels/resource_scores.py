@@ -455,11 +455,6 @@ class CachedShares(CachedScores):
     __slots__ = ("_factors", "_mean_factors", "_parts", "_weights")
 
     def __init__(self, weights: Sequence[int]) -> None:
-        """Create an empty cache.
-
-        Args:
-            weights: Weights of the resources, each 1 or more.
-        """
         super().__init__(LARGEST_CAPACITY, LARGEST_SHARE)
         self._weights = tuple(weights)
         self._parts = self._factors = self._mean_factors = self._scratch
@@ -551,11 +546,6 @@ class CachedCapacityRatio(CachedMostAllocated):
     __slots__ = ("_table",)
 
     def __init__(self, weights: Sequence[int], table: Integers) -> None:
-        """Create an empty cache.
-
-        Args:
-            weights: Weights of the resources, each 1 or more.
-        """
         super().__init__(weights)
         self._table = table
 

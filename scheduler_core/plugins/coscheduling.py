@@ -46,7 +46,7 @@ from scheduler_core.framework.extension_points import (
     ReservePlugin,
     Reuse,
 )
-from scheduler_core.framework.group_view import GroupView, GroupViews
+from scheduler_core.framework.group_view import GroupView
 from scheduler_core.framework.handle import Handle
 from scheduler_core.framework.pods_to_activate import pods_to_activate
 from scheduler_core.framework.queued_pod import QueuedPod
@@ -170,11 +170,7 @@ class Records:
 
 
 def admission(view: GroupView, waiting: WaitingPods, records: Records) -> Status:
-    """Return whether members of a group may be tried.
-
-    Returns:
-        Success, or UnschedulableAndUnresolvable, because preemption does not help.
-    """
+    """Return whether members may be tried: Success, or UnschedulableAndUnresolvable, as preemption does not help."""
     group, key = view.group, view.key
     if group is None:
         return unresolvable(f"waiting for PodGroup {key} to be created")
@@ -230,13 +226,32 @@ _POD_LEFT = ClusterEvent(Resource.POD, Action.DELETE | Action.UPDATE_POD_SCALE_D
 _NODE_GREW = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_ALLOCATABLE)
 
 
-class GroupHints:
-    """Queueing hints that read the current state of the groups."""
+YIELD_SECONDS = 12.0
+"""How long a group backs off for an earlier one when each may hold what the other needs. Longer than the default
+backoff of a pod, so that the pods of the earlier group are back by then."""
 
-    def __init__(self, groups: GroupViews) -> None:
-        self._groups = groups
+_DEFAULT_WAIT_SECONDS = 60.0
+_RETRY_SECONDS = 1.0
+_SKIPPED = PostFilterResult(unschedulable())
+_HAS_ROOM_UNTIL: StateKey[float] = StateKey("Coscheduling/hasRoomUntil")
 
-    def registrations(self) -> Sequence[EventRegistration]:
+
+class Coscheduling(QueueSortPlugin, PreEnqueuePlugin, PreFilterPlugin, PostFilterPlugin, ReservePlugin, PermitPlugin):
+    """Makes members of a group wait at Permit until a quorum has nodes."""
+
+    name = "Coscheduling"
+    reuse = Reuse(pod=PodReads.LABELS)
+    args_model = CoschedulingArgs
+    gathers_gangs = True
+
+    def __init__(self, args: CoschedulingArgs, handle: Handle) -> None:
+        super().__init__(args, handle)
+        self._args = args
+        self._groups = handle.groups
+        self._records = Records(handle)
+
+    def events_to_register(self) -> Sequence[EventRegistration]:
+        """Return additions of siblings, changes of the PodGroup, and free resources for ``minResources``."""
         return (
             EventRegistration(_SIBLING_CAME, self.after_sibling),
             EventRegistration(_GROUP_CHANGED, self.after_group_change),
@@ -267,41 +282,6 @@ class GroupHints:
         if own is None:
             return Hint.QUEUE
         return Hint.QUEUE if own.group is not None and own.group.min_resources else Hint.SKIP
-
-
-YIELD_SECONDS = 12.0
-"""How long a group backs off for an earlier one when each may hold what the other needs. Longer than the default
-backoff of a pod, so that the pods of the earlier group are back by then."""
-
-_DEFAULT_WAIT_SECONDS = 60.0
-_RETRY_SECONDS = 1.0
-_SKIPPED = PostFilterResult(unschedulable())
-_HAS_ROOM_UNTIL: StateKey[float] = StateKey("Coscheduling/hasRoomUntil")
-
-
-class Coscheduling(QueueSortPlugin, PreEnqueuePlugin, PreFilterPlugin, PostFilterPlugin, ReservePlugin, PermitPlugin):
-    """Makes members of a group wait at Permit until a quorum has nodes."""
-
-    name = "Coscheduling"
-    reuse = Reuse(pod=PodReads.LABELS)
-    args_model = CoschedulingArgs
-    gathers_gangs = True
-
-    def __init__(self, args: CoschedulingArgs, handle: Handle) -> None:
-        """Create the plugin without state.
-
-        Args:
-            args: Timeouts and the percentage of members that may be missing.
-        """
-        super().__init__(args, handle)
-        self._args = args
-        self._groups = handle.groups
-        self._records = Records(handle)
-        self._hints = GroupHints(handle.groups)
-
-    def events_to_register(self) -> Sequence[EventRegistration]:
-        """Return additions of siblings, changes of the PodGroup, and free resources for ``minResources``."""
-        return self._hints.registrations()
 
     def close(self) -> None:
         self._records.close()

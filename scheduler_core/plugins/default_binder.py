@@ -8,7 +8,6 @@ Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/plugins/defaultbinder/
 from __future__ import annotations
 
 from scheduler_core.errors import BoundElsewhereError, ClusterWriteError, WriteTimeoutError
-from scheduler_core.framework.cluster_events import EventRegistration
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import BindPlugin
 from scheduler_core.framework.status import SUCCESS, Status, error
@@ -20,9 +19,7 @@ class DefaultBinder(BindPlugin):
     """Binds pods through the binding subresource of the API server, with the annotations of the attempt."""
 
     name = "DefaultBinder"
-
-    def events_to_register(self) -> tuple[EventRegistration, ...]:
-        return ()
+    events = ()
 
     async def bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
         """Bind the pod; return an error with the API server's message if that fails.

@@ -10,8 +10,6 @@ whose resize fits, is not reached there either: the pod cannot be assumed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 import numpy as np
 
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, EventRegistration, Hint, Resource, hint_on
@@ -28,7 +26,6 @@ from scheduler_core.framework.extension_points import (
     Reads,
     Reuse,
 )
-from scheduler_core.framework.plugin import always
 from scheduler_core.framework.status import SKIP, SUCCESS, unresolvable
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
@@ -37,45 +34,6 @@ from scheduler_core.snapshot.pod_info import PodInfo
 
 _OTHER_NODE, _DISABLED = 1, 2
 _FITS = unresolvable("pod resize fits, waiting for Kubelet actuation")
-
-
-class DeferredPodScheduling(PreFilterPlugin, FilterPlugin, PermitPlugin):
-    """Rules out other nodes than the pod's own, and its own if preemption for resizes is disabled there."""
-
-    name = "DeferredPodScheduling"
-    reasons = (unresolvable("pod assigned to different node"), unresolvable("node had resize preemption disabled"))
-    reuse = Reuse(filter=Reads.NODE, pod=PodReads.NOTHING)
-
-    def events_to_register(self) -> Sequence[EventRegistration]:
-        """Return additions of nodes, and changes of their preemption policy."""
-        policy = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_PREEMPTION_POLICY)
-        return (
-            EventRegistration(policy, after_policy_change),
-            EventRegistration(ClusterEvent(Resource.NODE, Action.ADD), after_node_addition),
-        )
-
-    def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
-        """Return a check that always holds, because PreFilter depends on the pod alone."""
-        return always
-
-    def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
-        """Skip pods other than those whose resize is deferred."""
-        return CONTINUE if pod.pod.has_deferred_resize else PreFilterResult(SKIP)
-
-    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
-        """Reject rows of other nodes, and that of the pod's node if its policy disables preemption."""
-        if not pod.pod.has_deferred_resize:
-            return None
-        home = nodes.row_of(pod.pod.spec.node_name)
-        row_array = np.arange(nodes.size)[rows]
-        codes: Codes = np.full(len(row_array), _OTHER_NODE, dtype=np.int16)
-        node = nodes.nodes[home] if home >= 0 else None
-        codes[row_array == home] = _DISABLED if node is not None and node.spec.disables_resize_preemption else 0
-        return codes
-
-    def permit(self, state: CycleState, pod: PodInfo, node_name: str) -> PermitResult:
-        """Reject a pod whose resize fits: the kubelet carries it out."""
-        return PermitResult(_FITS if pod.pod.has_deferred_resize else SUCCESS)
 
 
 @hint_on(Node)
@@ -97,3 +55,34 @@ def after_node_addition(pod: Pod, old: Node | None, new: Node | None) -> Hint:
     if not pod.has_deferred_resize or new.metadata.name != pod.spec.node_name:
         return Hint.SKIP
     return Hint.SKIP if new.spec.disables_resize_preemption else Hint.QUEUE
+
+
+class DeferredPodScheduling(PreFilterPlugin, FilterPlugin, PermitPlugin):
+    """Rules out other nodes than the pod's own, and its own if preemption for resizes is disabled there."""
+
+    name = "DeferredPodScheduling"
+    reasons = (unresolvable("pod assigned to different node"), unresolvable("node had resize preemption disabled"))
+    reuse = Reuse(filter=Reads.NODE, pod=PodReads.NOTHING, prepares_once=True)
+    events = (
+        EventRegistration(ClusterEvent(Resource.NODE, Action.UPDATE_NODE_PREEMPTION_POLICY), after_policy_change),
+        EventRegistration(ClusterEvent(Resource.NODE, Action.ADD), after_node_addition),
+    )
+
+    def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
+        """Skip pods other than those whose resize is deferred."""
+        return CONTINUE if pod.pod.has_deferred_resize else PreFilterResult(SKIP)
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
+        """Reject rows of other nodes, and that of the pod's node if its policy disables preemption."""
+        if not pod.pod.has_deferred_resize:
+            return None
+        home = nodes.row_of(pod.pod.spec.node_name)
+        row_array = np.arange(nodes.size)[rows]
+        codes: Codes = np.full(len(row_array), _OTHER_NODE, dtype=np.int16)
+        node = nodes.nodes[home] if home >= 0 else None
+        codes[row_array == home] = _DISABLED if node is not None and node.spec.disables_resize_preemption else 0
+        return codes
+
+    def permit(self, state: CycleState, pod: PodInfo, node_name: str) -> PermitResult:
+        """Reject a pod whose resize fits: the kubelet carries it out."""
+        return PermitResult(_FITS if pod.pod.has_deferred_resize else SUCCESS)

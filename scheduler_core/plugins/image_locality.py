@@ -14,7 +14,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from scheduler_core.framework.cluster_events import EventRegistration
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import (
     MAX_NODE_SCORE,
@@ -42,18 +41,12 @@ class ImageLocality(ScorePlugin):
     """
 
     name = "ImageLocality"
+    events = ()
     reuse = Reuse(score=Reads.NODE | Reads.NODES, pod=PodReads.NOTHING)
     normalization = Normalization.NONE
 
-    def events_to_register(self) -> tuple[EventRegistration, ...]:
-        return ()
-
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Scores:
-        """Score between two bounds: 0 up to 23 MiB on the node, 100 from 1,000 MiB per image.
-
-        Returns:
-            int64 per row, 0 to 100.
-        """
+        """Score between two bounds, int64 per row: 0 up to 23 MiB on the node, 100 from 1,000 MiB per image."""
         sums = None
         names = tuple(_images(pod.pod))
         highest = _HIGHEST_SUM_PER_IMAGE * len(names)

@@ -10,7 +10,7 @@ Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/plugins/nodeaffinity/n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,7 @@ from scheduler_core.framework.extension_points import (
     Scores,
 )
 from scheduler_core.framework.handle import Handle
-from scheduler_core.framework.plugin import NodeChange, always
+from scheduler_core.framework.plugin import NodeChange
 from scheduler_core.framework.status import SKIP, SUCCESS, Status, error, unresolvable
 from scheduler_core.model.affinity import (
     NodeAffinity as PodNodeAffinity,
@@ -79,7 +79,7 @@ class NodeAffinity(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin):
         unresolvable("node(s) didn't match scheduler-enforced node affinity"),
         unresolvable("node(s) didn't match Pod's node affinity/selector"),
     )
-    reuse = Reuse(filter=Reads.NODE, score=Reads.NODE, pod=PodReads.NOTHING)
+    reuse = Reuse(filter=Reads.NODE, score=Reads.NODE, pod=PodReads.NOTHING, prepares_once=True)
     hints_for = NodeChange.LABELS
     args_model = NodeAffinityArgs
     normalization = Normalization.MAX
@@ -102,10 +102,6 @@ class NodeAffinity(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin):
                 self._added = compile_readable_node_selector(affinity.required)
             self._added_preferred = compile_preferred_terms(affinity.preferred)
             self._has_added_preferred = bool(affinity.preferred)
-
-    def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
-        """Return a check that always holds: the results depend only on the pod's selector and affinity."""
-        return always
 
     def events_to_register(self) -> Sequence[EventRegistration]:
         node = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL)

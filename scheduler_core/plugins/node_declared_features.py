@@ -10,7 +10,7 @@ pods are left out. No feature has a last version yet.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,6 @@ from scheduler_core.framework.extension_points import (
     Reuse,
 )
 from scheduler_core.framework.handle import Handle
-from scheduler_core.framework.plugin import always
 from scheduler_core.framework.status import SKIP, unresolvable
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod, PodSpec
@@ -65,29 +64,40 @@ def required_features(pod: Pod) -> tuple[str, ...]:
     return tuple(feature for feature, is_needed in _NEEDED_BY.items() if is_needed(pod.spec))
 
 
+def after_node_change(pod: Pod, old: object | None, new: object | None) -> Hint:
+    """Queue if the node was added, or its declared features changed."""
+    if not isinstance(new, Node) or not isinstance(old, Node):
+        return Hint.QUEUE
+    return Hint.SKIP if old.status.declared_features == new.status.declared_features else Hint.QUEUE
+
+
+def after_pod_update(pod: Pod, old: object | None, new: object | None) -> Hint:
+    """Queue if the update is of this pod and changes the features that it needs."""
+    if not isinstance(new, Pod) or not isinstance(old, Pod):
+        return Hint.QUEUE
+    if new.metadata.uid != pod.metadata.uid or required_features(old) == required_features(new):
+        return Hint.SKIP
+    return Hint.QUEUE
+
+
 class NodeDeclaredFeatures(PreFilterPlugin, FilterPlugin):
     """Rules out nodes that do not declare a feature that the pod needs."""
 
     name = "NodeDeclaredFeatures"
     handles_resizes = False
     reasons = (unresolvable("node(s) didn't match Pod's required features"),)
-    reuse = Reuse(filter=Reads.NODE, pod=PodReads.NOTHING)
+    reuse = Reuse(filter=Reads.NODE, pod=PodReads.NOTHING, prepares_once=True)
+    events = (
+        EventRegistration(
+            ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_DECLARED_FEATURE), after_node_change
+        ),
+        EventRegistration(ClusterEvent(Resource.TARGET_POD, Action.UPDATE), after_pod_update),
+    )
 
     def __init__(self, args: Any, handle: Handle) -> None:
-        """Create the plugin with an empty cache."""
         super().__init__(args, handle)
         self._version = -1
         self._declared: dict[str, NDArray[np.bool_]] = {}
-
-    def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
-        """Return a check that always holds: the results depend only on the needed features."""
-        return always
-
-    def events_to_register(self) -> Sequence[EventRegistration]:
-        """Return additions of nodes, changes of their declared features, and updates of the pod."""
-        node = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_DECLARED_FEATURE)
-        pod = ClusterEvent(Resource.TARGET_POD, Action.UPDATE)
-        return (EventRegistration(node, after_node_change), EventRegistration(pod, after_pod_update))
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
         return CONTINUE if required_features(pod.pod) else _SKIPPED
@@ -115,19 +125,3 @@ class NodeDeclaredFeatures(PreFilterPlugin, FilterPlugin):
                 count=nodes.size,
             )
         return declaring
-
-
-def after_node_change(pod: Pod, old: object | None, new: object | None) -> Hint:
-    """Queue if the node was added, or its declared features changed."""
-    if not isinstance(new, Node) or not isinstance(old, Node):
-        return Hint.QUEUE
-    return Hint.SKIP if old.status.declared_features == new.status.declared_features else Hint.QUEUE
-
-
-def after_pod_update(pod: Pod, old: object | None, new: object | None) -> Hint:
-    """Queue if the update is of this pod and changes the features that it needs."""
-    if not isinstance(new, Pod) or not isinstance(old, Pod):
-        return Hint.QUEUE
-    if new.metadata.uid != pod.metadata.uid or required_features(old) == required_features(new):
-        return Hint.SKIP
-    return Hint.QUEUE

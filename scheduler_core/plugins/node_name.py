@@ -3,8 +3,6 @@
 Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/plugins/nodename/node_name.go``.
 """
 
-from collections.abc import Callable, Sequence
-
 import numpy as np
 
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, EventRegistration, Resource
@@ -19,7 +17,6 @@ from scheduler_core.framework.extension_points import (
     Reads,
     Reuse,
 )
-from scheduler_core.framework.plugin import always
 from scheduler_core.framework.status import unresolvable
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo
@@ -30,15 +27,8 @@ class NodeName(PreFilterPlugin, FilterPlugin):
 
     name = "NodeName"
     reasons = (unresolvable("node(s) didn't match the requested node name"),)
-    reuse = Reuse(filter=Reads.NODE, pod=PodReads.NOTHING)
-
-    def events_to_register(self) -> Sequence[EventRegistration]:
-        """Return additions of nodes; the name of a node never changes."""
-        return (EventRegistration(ClusterEvent(Resource.NODE, Action.ADD)),)
-
-    def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
-        """Return a check that always holds, because PreFilter depends on the pod alone."""
-        return always
+    reuse = Reuse(filter=Reads.NODE, pod=PodReads.NOTHING, prepares_once=True)
+    events = (EventRegistration(ClusterEvent(Resource.NODE, Action.ADD)),)
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
         """Return the named node; a pod without one may run on all nodes."""

@@ -7,7 +7,7 @@ in profiles that do not enable PreFilter, where kube-scheduler fails the pod.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -23,7 +23,6 @@ from scheduler_core.framework.extension_points import (
     Reads,
     Reuse,
 )
-from scheduler_core.framework.plugin import always
 from scheduler_core.framework.status import SKIP, unschedulable
 from scheduler_core.model.pod import Pod
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
@@ -33,24 +32,26 @@ _TAKEN = 1
 _SKIPPED = PreFilterResult(SKIP)
 
 
+def after_pod_deletion(pod: Pod, old: object | None, new: object | None) -> Hint:
+    """Queue if the deleted pod was scheduled or nominated to a node and shares a port with this one."""
+    if not isinstance(old, Pod):
+        return Hint.QUEUE
+    if not (old.spec.node_name or old.status.nominated_node_name):
+        return Hint.SKIP
+    return Hint.QUEUE if _conflict(host_ports_of(pod), host_ports_of(old)) else Hint.SKIP
+
+
 class NodePorts(PreFilterPlugin, FilterPlugin):
     """Rules out nodes where a host port of the pod is in use."""
 
     name = "NodePorts"
     handles_resizes = False
     reasons = (unschedulable("node(s) didn't have free ports for the requested pod ports"),)
-    reuse = Reuse(filter=Reads.NODE | Reads.PODS, pod=PodReads.NOTHING)
-
-    def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
-        """Return a check that always holds: the results depend only on the pod's host ports."""
-        return always
-
-    def events_to_register(self) -> Sequence[EventRegistration]:
-        """Return deletions of pods, with a hint on their ports, and additions of nodes."""
-        return (
-            EventRegistration(ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE), after_pod_deletion),
-            EventRegistration(ClusterEvent(Resource.NODE, Action.ADD)),
-        )
+    reuse = Reuse(filter=Reads.NODE | Reads.PODS, pod=PodReads.NOTHING, prepares_once=True)
+    events = (
+        EventRegistration(ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE), after_pod_deletion),
+        EventRegistration(ClusterEvent(Resource.NODE, Action.ADD)),
+    )
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
         """Return Skip for a pod without host ports."""
@@ -64,15 +65,6 @@ class NodePorts(PreFilterPlugin, FilterPlugin):
         codes: Codes = np.zeros(nodes.size, dtype=np.int16)
         codes[taken_rows] = _TAKEN
         return codes[rows]
-
-
-def after_pod_deletion(pod: Pod, old: object | None, new: object | None) -> Hint:
-    """Queue if the deleted pod was scheduled or nominated to a node and shares a port with this one."""
-    if not isinstance(old, Pod):
-        return Hint.QUEUE
-    if not (old.spec.node_name or old.status.nominated_node_name):
-        return Hint.SKIP
-    return Hint.QUEUE if _conflict(host_ports_of(pod), host_ports_of(old)) else Hint.SKIP
 
 
 def _conflict(wanted: Iterable[HostPort], taken: Iterable[HostPort]) -> bool:

@@ -14,7 +14,6 @@ from collections.abc import Callable
 import numpy as np
 
 from scheduler_core.config.plugin_args import NodeResourcesBalancedAllocationArgs
-from scheduler_core.framework.cluster_events import EventRegistration
 from scheduler_core.framework.cycle_state import CycleState, StateKey
 from scheduler_core.framework.extension_points import (
     Normalization,
@@ -50,6 +49,7 @@ class NodeResourcesBalancedAllocation(PreScorePlugin, ScorePlugin):
     """Compares how evenly resources are used with and without the pod."""
 
     name = "NodeResourcesBalancedAllocation"
+    events = ()
     reuse = Reuse(score=Reads.NODE | Reads.PODS, pod=PodReads.RESOURCES)
     args_model = NodeResourcesBalancedAllocationArgs
     normalization = Normalization.NONE
@@ -70,9 +70,6 @@ class NodeResourcesBalancedAllocation(PreScorePlugin, ScorePlugin):
         devices = nodes.devices
         version = devices.classes_version
         return lambda: devices.classes_version == version
-
-    def events_to_register(self) -> tuple[EventRegistration, ...]:
-        return ()
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Status:
         """Store the pod's requests; return Skip if it requests none of the resources."""

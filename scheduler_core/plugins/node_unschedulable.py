@@ -8,8 +8,6 @@ Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/plugins/nodeunschedula
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 import numpy as np
 
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, EventRegistration, Hint, Resource, hint_on
@@ -24,7 +22,6 @@ from scheduler_core.framework.extension_points import (
     Reads,
     Reuse,
 )
-from scheduler_core.framework.plugin import always
 from scheduler_core.framework.status import unresolvable
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
@@ -33,39 +30,6 @@ from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo
 
 _CORDON = Taint(TAINT_NODE_UNSCHEDULABLE, NO_SCHEDULE)
-
-
-class NodeUnschedulable(PreFilterPlugin, FilterPlugin):
-    """Rules out cordoned nodes."""
-
-    name = "NodeUnschedulable"
-    handles_resizes = False
-    reasons = (unresolvable("node(s) were unschedulable"),)
-    reuse = Reuse(filter=Reads.NODE, pod=PodReads.NOTHING)
-
-    def events_to_register(self) -> Sequence[EventRegistration]:
-        """Return additions of nodes, changes of their taints (including cordons), and new tolerations of the pod."""
-        node = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_TAINT)
-        toleration = ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_TOLERATION)
-        return (
-            EventRegistration(node, after_node_change),
-            EventRegistration(toleration, after_toleration_change),
-        )
-
-    def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
-        """Return a check that always holds, because PreFilter depends on the pod alone."""
-        return always
-
-    def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
-        """Continue; the extension point is there so that a profile may name the plugin at it, as in kube-scheduler."""
-        return CONTINUE
-
-    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
-        """Reject cordoned rows; None if there are none in ``rows`` or the pod tolerates the cordon."""
-        cordoned = nodes.unschedulable[rows]
-        if not cordoned.any() or tolerated(_CORDON, pod.pod.spec.tolerations):
-            return None
-        return cordoned.astype(np.int16)
 
 
 @hint_on(Node)
@@ -83,3 +47,27 @@ def after_toleration_change(pod: Pod, old: Pod | None, new: Pod | None) -> Hint:
     if new.metadata.uid != pod.metadata.uid:
         return Hint.SKIP
     return Hint.QUEUE if tolerated(_CORDON, new.spec.tolerations) else Hint.SKIP
+
+
+class NodeUnschedulable(PreFilterPlugin, FilterPlugin):
+    """Rules out cordoned nodes."""
+
+    name = "NodeUnschedulable"
+    handles_resizes = False
+    reasons = (unresolvable("node(s) were unschedulable"),)
+    reuse = Reuse(filter=Reads.NODE, pod=PodReads.NOTHING, prepares_once=True)
+    events = (
+        EventRegistration(ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_TAINT), after_node_change),
+        EventRegistration(ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_TOLERATION), after_toleration_change),
+    )
+
+    def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
+        """Continue; the extension point is there so that a profile may name the plugin at it, as in kube-scheduler."""
+        return CONTINUE
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
+        """Reject cordoned rows; None if there are none in ``rows`` or the pod tolerates the cordon."""
+        cordoned = nodes.unschedulable[rows]
+        if not cordoned.any() or tolerated(_CORDON, pod.pod.spec.tolerations):
+            return None
+        return cordoned.astype(np.int16)

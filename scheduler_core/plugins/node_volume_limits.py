@@ -38,16 +38,6 @@ from scheduler_core.snapshot.pod_info import PodInfo, volumes_of
 from scheduler_core.snapshot.row_cache import NO_LIMIT, CsiNodeColumns
 
 
-def registrations() -> tuple[EventRegistration, ...]:
-    return (
-        EventRegistration(ClusterEvent(Resource.CSI_NODE, Action.ADD)),
-        EventRegistration(ClusterEvent(Resource.CSI_NODE, Action.UPDATE), after_csi_node_update),
-        EventRegistration(ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE), after_pod_deletion),
-        EventRegistration(ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD), after_claim_creation),
-        EventRegistration(ClusterEvent(Resource.VOLUME_ATTACHMENT, Action.DELETE), after_attachment_deletion),
-    )
-
-
 def after_csi_node_update(pod: Pod, old: object | None, new: object | None) -> Hint:
     """Queue if the limit of a driver was raised; no limit counts as 0, as in kube-scheduler."""
     if not isinstance(old, CsiNode) or not isinstance(new, CsiNode):
@@ -97,6 +87,13 @@ class NodeVolumeLimits(PreFilterPlugin, FilterPlugin):
     name = "NodeVolumeLimits"
     handles_resizes = False
     reuse = Reuse(pod=PodReads.NOTHING)
+    events = (
+        EventRegistration(ClusterEvent(Resource.CSI_NODE, Action.ADD)),
+        EventRegistration(ClusterEvent(Resource.CSI_NODE, Action.UPDATE), after_csi_node_update),
+        EventRegistration(ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE), after_pod_deletion),
+        EventRegistration(ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD), after_claim_creation),
+        EventRegistration(ClusterEvent(Resource.VOLUME_ATTACHMENT, Action.DELETE), after_attachment_deletion),
+    )
 
     def __init__(self, args: Any, handle: Handle) -> None:
         super().__init__(args, handle)
@@ -105,10 +102,6 @@ class NodeVolumeLimits(PreFilterPlugin, FilterPlugin):
     def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
         """Return a check that always holds for a pod without claims and in-tree volumes, None for any other."""
         return None if pod.volumes.claims or pod.volumes.drivers else always
-
-    def events_to_register(self) -> Sequence[EventRegistration]:
-        """Return changes of limits, deletions of pods and attachments, and additions of the pod's claims."""
-        return registrations()
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
         """Return Skip for a pod without claims and in-tree volumes."""

@@ -7,7 +7,6 @@ Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/plugins/queuesort/prio
 
 from __future__ import annotations
 
-from scheduler_core.framework.cluster_events import EventRegistration
 from scheduler_core.framework.extension_points import QueueSortPlugin
 from scheduler_core.framework.queued_pod import QueuedPod
 
@@ -16,9 +15,7 @@ class PrioritySort(QueueSortPlugin):
     """Orders pods by priority, then by time in the queue."""
 
     name = "PrioritySort"
-
-    def events_to_register(self) -> tuple[EventRegistration, ...]:
-        return ()
+    events = ()
 
     def sort_key(self, pod: QueuedPod) -> tuple[int, float, int]:
         """Return the priority, descending; the time of queueing, ascending; the arrival number."""

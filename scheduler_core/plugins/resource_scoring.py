@@ -113,11 +113,7 @@ def scored_columns(demand: Demand, nodes: NodeColumns) -> Sequence[ScoredColumn]
 
 
 def resource_uses(scored: Sequence[ScoredColumn], nodes: NodeColumns, rows: Rows) -> list[ResourceUse]:
-    """Return the columns of every scored resource.
-
-    Returns:
-        One entry per resource, in their order. With ``slice(None)`` the arrays are views.
-    """
+    """Return the columns of every scored resource, in their order; views with ``slice(None)``."""
     return [
         ResourceUse(
             nodes.allocatable[each.column, rows], each.table(nodes)[each.column, rows], each.amount, each.weight
@@ -266,11 +262,7 @@ class DeviceUses:
         self._counted: OrderedDict[Expressions, _CountedDevices] = OrderedDict()
 
     def uses(self, demand: Demand, nodes: NodeColumns, rows: Rows) -> list[ResourceUse]:
-        """Return :func:`resource_uses` with devices in place of resources that a node does not offer.
-
-        Returns:
-            One entry per scored resource, in the order of the profile.
-        """
+        """Return :func:`resource_uses` with devices in place of resources that a node does not offer."""
         found = []
         for resource, amount in zip(demand.resources, demand.amounts, strict=True):
             one = Demand((resource,), (amount,), demand.nonzero)

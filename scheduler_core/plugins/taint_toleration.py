@@ -135,6 +135,22 @@ class TolerationTables:
 _TABLE: StateKey[TolerationTable] = StateKey("TaintToleration/table")
 
 
+def after_node_change(pod: Pod, old: object | None, new: object | None) -> Hint:
+    """Queue if the node rejected the pod before and no longer does."""
+    if not isinstance(new, Node) or not isinstance(old, Node | None):
+        return Hint.QUEUE
+    tolerations = tolerations_of(pod)
+    was_rejected = old is None or has_untolerated_taint(old.spec.taints, tolerations)
+    return Hint.QUEUE if was_rejected and not has_untolerated_taint(new.spec.taints, tolerations) else Hint.SKIP
+
+
+def after_toleration_change(pod: Pod, old: object | None, new: object | None) -> Hint:
+    """Queue if the update is of this pod."""
+    if isinstance(new, Pod) and new.metadata.uid != pod.metadata.uid:
+        return Hint.SKIP
+    return Hint.QUEUE
+
+
 class TaintToleration(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin):
     """Rules out nodes with taints that the pod does not tolerate; PreferNoSchedule taints lower the score."""
 
@@ -143,6 +159,10 @@ class TaintToleration(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin
     reasons = (unresolvable("node(s) had untolerated taint(s)"),)
     reuse = Reuse(filter=Reads.NODE, score=Reads.NODE, pod=PodReads.NOTHING)
     normalization = Normalization.REVERSE_MAX
+    events = (
+        EventRegistration(ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_TAINT), after_node_change),
+        EventRegistration(ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_TOLERATION), after_toleration_change),
+    )
 
     def __init__(self, args: Any, handle: Handle) -> None:
         super().__init__(args, handle)
@@ -152,12 +172,6 @@ class TaintToleration(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin
         """Return a check that holds while no new taint list occurs."""
         assigned, position = nodes.taint_sets.assigned, nodes.taint_sets.assigned.position
         return lambda: assigned.position == position
-
-    def events_to_register(self) -> Sequence[EventRegistration]:
-        """Return additions of nodes, changes of their taints, and new tolerations of the pod."""
-        node = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_TAINT)
-        toleration = ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_TOLERATION)
-        return (EventRegistration(node, after_node_change), EventRegistration(toleration, after_toleration_change))
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
         """Continue; the extension point is there so that a profile may name the plugin at it, as in kube-scheduler."""
@@ -193,19 +207,3 @@ def _resized(table: NDArray[_Number], length: int) -> NDArray[_Number]:
 def has_untolerated_taint(taints: Iterable[Taint], tolerations: TolerationIndex) -> bool:
     """Return whether a NoSchedule or NoExecute taint is not tolerated."""
     return any(taint.effect in (NO_SCHEDULE, NO_EXECUTE) and not tolerations.tolerates(taint) for taint in taints)
-
-
-def after_node_change(pod: Pod, old: object | None, new: object | None) -> Hint:
-    """Queue if the node rejected the pod before and no longer does."""
-    if not isinstance(new, Node) or not isinstance(old, Node | None):
-        return Hint.QUEUE
-    tolerations = tolerations_of(pod)
-    was_rejected = old is None or has_untolerated_taint(old.spec.taints, tolerations)
-    return Hint.QUEUE if was_rejected and not has_untolerated_taint(new.spec.taints, tolerations) else Hint.SKIP
-
-
-def after_toleration_change(pod: Pod, old: object | None, new: object | None) -> Hint:
-    """Queue if the update is of this pod."""
-    if isinstance(new, Pod) and new.metadata.uid != pod.metadata.uid:
-        return Hint.SKIP
-    return Hint.QUEUE

@@ -7,7 +7,7 @@ counted by name, regardless of their namespace.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 from msgspec import Struct
@@ -54,6 +54,29 @@ class _OnePodClaims(Struct):
 _STATE: StateKey[_OnePodClaims] = StateKey("VolumeRestrictions/readWriteOncePod")
 
 
+def after_pod_deletion(pod: Pod, old: object | None, new: object | None) -> Hint:
+    """Queue if the deleted pod was in the same namespace and used a conflicting disk or the same claim."""
+    if not isinstance(old, Pod):
+        return Hint.QUEUE
+    if old.metadata.namespace != pod.metadata.namespace:
+        return Hint.SKIP
+    wanted, held = volumes_of(pod), volumes_of(old)
+    if do_disks_conflict(wanted.disks, held.disks):
+        return Hint.QUEUE
+    shared = {claim.name for claim in wanted.mounted} & {claim.name for claim in held.mounted}
+    return Hint.QUEUE if shared else Hint.SKIP
+
+
+def after_claim_creation(pod: Pod, old: object | None, new: object | None) -> Hint:
+    """Queue if the pod uses the claim."""
+    if not isinstance(new, PersistentVolumeClaim):
+        return Hint.QUEUE
+    if new.metadata.namespace != pod.metadata.namespace:
+        return Hint.SKIP
+    names = {claim.name for claim in volumes_of(pod).mounted}
+    return Hint.QUEUE if new.metadata.name in names else Hint.SKIP
+
+
 class VolumeRestrictions(PreFilterPlugin, PreFilterExtensions, FilterPlugin):
     """Rules out nodes where a disk of the pod is in use, and all nodes while a ReadWriteOncePod claim is in use."""
 
@@ -67,18 +90,15 @@ class VolumeRestrictions(PreFilterPlugin, PreFilterExtensions, FilterPlugin):
         ),
     )
     reuse = Reuse(pod=PodReads.NOTHING)
+    events = (
+        EventRegistration(ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE), after_pod_deletion),
+        EventRegistration(ClusterEvent(Resource.NODE, Action.ADD)),
+        EventRegistration(ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD), after_claim_creation),
+    )
 
     def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
         """Return a check that always holds for a pod without disks and claims, None for any other."""
         return None if pod.volumes.disks or pod.volumes.mounted else always
-
-    def events_to_register(self) -> Sequence[EventRegistration]:
-        """Return deletions of pods, additions of nodes, and additions of the pod's claims."""
-        return (
-            EventRegistration(ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE), after_pod_deletion),
-            EventRegistration(ClusterEvent(Resource.NODE, Action.ADD)),
-            EventRegistration(ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD), after_claim_creation),
-        )
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
         """Find the ReadWriteOncePod claims and whether they are in use; a missing claim rejects the pod."""
@@ -120,26 +140,3 @@ class VolumeRestrictions(PreFilterPlugin, PreFilterExtensions, FilterPlugin):
         codes: Codes = np.full(nodes.size, _CLAIM_IN_USE if in_use else 0, dtype=np.int16)
         codes[taken] = _DISK_TAKEN
         return codes[rows]
-
-
-def after_pod_deletion(pod: Pod, old: object | None, new: object | None) -> Hint:
-    """Queue if the deleted pod was in the same namespace and used a conflicting disk or the same claim."""
-    if not isinstance(old, Pod):
-        return Hint.QUEUE
-    if old.metadata.namespace != pod.metadata.namespace:
-        return Hint.SKIP
-    wanted, held = volumes_of(pod), volumes_of(old)
-    if do_disks_conflict(wanted.disks, held.disks):
-        return Hint.QUEUE
-    shared = {claim.name for claim in wanted.mounted} & {claim.name for claim in held.mounted}
-    return Hint.QUEUE if shared else Hint.SKIP
-
-
-def after_claim_creation(pod: Pod, old: object | None, new: object | None) -> Hint:
-    """Queue if the pod uses the claim."""
-    if not isinstance(new, PersistentVolumeClaim):
-        return Hint.QUEUE
-    if new.metadata.namespace != pod.metadata.namespace:
-        return Hint.SKIP
-    names = {claim.name for claim in volumes_of(pod).mounted}
-    return Hint.QUEUE if new.metadata.name in names else Hint.SKIP

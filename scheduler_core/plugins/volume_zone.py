@@ -8,7 +8,7 @@ Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/plugins/volumezone/vol
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -52,12 +52,41 @@ _Places = tuple[LabelRequirement, ...]
 _PLACES: StateKey[_Places] = StateKey("VolumeZone/places")
 
 
+def after_class_creation(pod: Pod, old: object | None, new: object | None) -> Hint:
+    """Queue if the class binds claims when their first consumer is scheduled."""
+    if not isinstance(new, StorageClass):
+        return Hint.QUEUE
+    return Hint.QUEUE if new.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER else Hint.SKIP
+
+
+def after_claim_change(pod: Pod, old: object | None, new: object | None) -> Hint:
+    """Queue if the pod uses the claim."""
+    if not isinstance(new, PersistentVolumeClaim):
+        return Hint.QUEUE
+    return Hint.QUEUE if new.key in {claim.key for claim in volumes_of(pod).mounted} else Hint.SKIP
+
+
+def after_volume_change(pod: Pod, old: object | None, new: object | None) -> Hint:
+    """Queue if the volume was added, or its zones or regions changed."""
+    if not isinstance(new, PersistentVolume) or not isinstance(old, PersistentVolume):
+        return Hint.QUEUE
+    return Hint.SKIP if _places(old) == _places(new) else Hint.QUEUE
+
+
 class VolumeZone(PreFilterPlugin, FilterPlugin):
     """Rules out nodes that are not in the zones of the pod's volumes."""
 
     name = "VolumeZone"
     handles_resizes = False
     reuse = Reuse(pod=PodReads.NOTHING)
+    events = (
+        EventRegistration(ClusterEvent(Resource.STORAGE_CLASS, Action.ADD), after_class_creation),
+        EventRegistration(ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL)),
+        EventRegistration(
+            ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD | Action.UPDATE), after_claim_change
+        ),
+        EventRegistration(ClusterEvent(Resource.PERSISTENT_VOLUME, Action.ADD | Action.UPDATE), after_volume_change),
+    )
 
     def __init__(self, args: Any, handle: Handle) -> None:
         super().__init__(args, handle)
@@ -66,16 +95,6 @@ class VolumeZone(PreFilterPlugin, FilterPlugin):
     def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
         """Return a check that always holds for a pod without claims, None for any other."""
         return None if pod.volumes.mounted else always
-
-    def events_to_register(self) -> Sequence[EventRegistration]:
-        """Return changes of claims and volumes, additions of storage classes, and additions and labels of nodes."""
-        changed = Action.ADD | Action.UPDATE
-        return (
-            EventRegistration(ClusterEvent(Resource.STORAGE_CLASS, Action.ADD), after_class_creation),
-            EventRegistration(ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL)),
-            EventRegistration(ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, changed), after_claim_change),
-            EventRegistration(ClusterEvent(Resource.PERSISTENT_VOLUME, changed), after_volume_change),
-        )
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
         """Read the labels of the pod's volumes; reject the pod if a claim that should be bound is not."""
@@ -181,24 +200,3 @@ def _places(volume: PersistentVolume) -> list[LabelRequirement]:
         if "" not in values:
             places.append(LabelRequirement(key, IN, tuple(sorted(values))))
     return places
-
-
-def after_class_creation(pod: Pod, old: object | None, new: object | None) -> Hint:
-    """Queue if the class binds claims when their first consumer is scheduled."""
-    if not isinstance(new, StorageClass):
-        return Hint.QUEUE
-    return Hint.QUEUE if new.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER else Hint.SKIP
-
-
-def after_claim_change(pod: Pod, old: object | None, new: object | None) -> Hint:
-    """Queue if the pod uses the claim."""
-    if not isinstance(new, PersistentVolumeClaim):
-        return Hint.QUEUE
-    return Hint.QUEUE if new.key in {claim.key for claim in volumes_of(pod).mounted} else Hint.SKIP
-
-
-def after_volume_change(pod: Pod, old: object | None, new: object | None) -> Hint:
-    """Queue if the volume was added, or its zones or regions changed."""
-    if not isinstance(new, PersistentVolume) or not isinstance(old, PersistentVolume):
-        return Hint.QUEUE
-    return Hint.SKIP if _places(old) == _places(new) else Hint.QUEUE

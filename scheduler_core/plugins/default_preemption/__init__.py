@@ -16,9 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
-from itertools import accumulate
 
 import numpy as np
 
@@ -43,7 +41,6 @@ from scheduler_core.model.pod import Pod
 from scheduler_core.plugins.default_preemption.candidate_nodes import (
     DryRunResult,
     Trial,
-    VictimSets,
     Walk,
     awaits_victims,
     dry_run,
@@ -73,14 +70,19 @@ class _Plan:
     chosen: PreemptionCandidate | None = None
 
 
+def after_pod_deletion(pod: Pod, old: object | None, new: object | None) -> Hint:
+    """Skip: the plugins that rejected the pod decide whether the deletion helps."""
+    return Hint.SKIP
+
+
 class DefaultPreemption(PreEnqueuePlugin, PostFilterPlugin, GangPreemptor):
     """Finds the node where preemption does the least harm, and evicts the victims."""
 
     name = "DefaultPreemption"
     args_model = DefaultPreemptionArgs
+    events = (EventRegistration(ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE), after_pod_deletion),)
 
     def __init__(self, args: DefaultPreemptionArgs, handle: Handle) -> None:
-        """Create the plugin without preemptions."""
         super().__init__(args, handle)
         self._percentage = args.min_candidate_nodes_percentage
         self._absolute = args.min_candidate_nodes_absolute
@@ -93,10 +95,6 @@ class DefaultPreemption(PreEnqueuePlugin, PostFilterPlugin, GangPreemptor):
 
     def preview_gate(self, pod: PodInfo) -> Status:
         return _STILL_EVICTING if self._evictions.would_hold(pod) else SUCCESS
-
-    def events_to_register(self) -> Sequence[EventRegistration]:
-        """Return deletions of pods, on which the gate is checked again; whether the pod fits is up to other plugins."""
-        return (EventRegistration(ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE), after_pod_deletion),)
 
     def post_filter(
         self, state: CycleState, pod: PodInfo, nodes: NodeColumns, diagnosis: Diagnosis
@@ -191,7 +189,7 @@ class DefaultPreemption(PreEnqueuePlugin, PostFilterPlugin, GangPreemptor):
         return MemberCandidates(found.candidates, found.is_row_local)
 
     def least_harmful(self, candidates: Sequence[PreemptionCandidate]) -> PreemptionCandidate:
-        return best_candidate(candidates, self.handle.clock.wall())
+        return least_harmful(candidates, self.handle.clock.wall())
 
     def is_awaited(self, priority: int, row: int) -> bool:
         """Return whether victims with a lower priority still terminate on the row."""
@@ -219,33 +217,3 @@ class DefaultPreemption(PreEnqueuePlugin, PostFilterPlugin, GangPreemptor):
 
 def _with_prefix(status: Status) -> Status:
     return Status(status.code, (f"preemption: {status.message}",))
-
-
-def after_pod_deletion(pod: Pod, old: object | None, new: object | None) -> Hint:
-    """Skip: the plugins that rejected the pod decide whether the deletion helps."""
-    return Hint.SKIP
-
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
-
-
-def best_candidate(candidates: Sequence[PreemptionCandidate], now: datetime) -> PreemptionCandidate:
-    """Return the best of at least one candidate; the first of equals."""
-    if len(candidates) == 1:
-        return candidates[0]
-    victims = [info for candidate in candidates for info in candidate.victims]
-    sizes = [len(candidate.victims) for candidate in candidates]
-    return candidates[
-        least_harmful(
-            VictimSets(
-                starts=np.array([0, *accumulate(sizes[:-1])], dtype=np.int64),
-                priorities=np.array([info.priority for info in victims], dtype=np.int64),
-                started=np.array(
-                    [((info.pod.status.start_time or now) - _EPOCH) // _MICROSECOND for info in victims],
-                    dtype=np.int64,
-                ),
-                violations=np.array([candidate.pdb_violations for candidate in candidates], dtype=np.int64),
-            )
-        )
-    ]

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import chain
 
 import msgspec
@@ -341,40 +341,22 @@ def _candidate(found: RowOutcome | PluginError, node_name: str, diagnosis: Diagn
     return PreemptionCandidate(node_name, tuple(found.victims), found.pdb_violations)
 
 
-Integers = NDArray[np.int64]
-
 _ABOVE_ANY_PRIORITY = 2**31
-_INT64_MAX = np.iinfo(np.int64).max
 
 
-class VictimSets(Struct, frozen=True):
-    """Victims of all candidates.
-
-    Attributes:
-        starts: int64[candidates], index of each candidate's first victim; each has at least one.
-        priorities: int64[victims].
-        started: int64[victims], start times, in any unit.
-        violations: int64[candidates], number of victims that violate a PodDisruptionBudget.
-    """
-
-    starts: Integers
-    priorities: Integers
-    started: Integers
-    violations: Integers
-
-
-def least_harmful(sets: VictimSets) -> int:
-    """Return the index of the best candidate.
+def least_harmful(candidates: Sequence[PreemptionCandidate], now: datetime) -> PreemptionCandidate:
+    """Return the best of at least one candidate; the first of equals.
 
     Criteria, in this order: fewest budget violations; lowest priority of the most important victim; smallest sum of
     priorities, each shifted to be positive, so that more victims are worse for any sign; fewest victims; latest start
-    of the longest running victim among those of the highest priority; first candidate.
+    of the longest running victim among those of the highest priority.
     """
-    starts, priorities = sets.starts, sets.priorities
-    sizes = np.diff(starts, append=len(priorities))
-    highest = np.maximum.reduceat(priorities, starts)
-    sums = np.add.reduceat(priorities + _ABOVE_ANY_PRIORITY, starts)
-    is_highest = priorities == np.repeat(highest, sizes)
-    longest = np.minimum.reduceat(np.where(is_highest, sets.started, _INT64_MAX), starts)
-    # The last key is the primary one; the sort is stable, so the first of equals stays first.
-    return int(np.lexsort((-longest, sizes, sums, highest, sets.violations))[0])
+
+    def harm(candidate: PreemptionCandidate) -> tuple[int, int, int, int, timedelta]:
+        victims = candidate.victims
+        highest = max(info.priority for info in victims)
+        total = sum(info.priority + _ABOVE_ANY_PRIORITY for info in victims)
+        started = min(info.pod.status.start_time or now for info in victims if info.priority == highest)
+        return candidate.pdb_violations, highest, total, len(victims), now - started
+
+    return candidates[0] if len(candidates) == 1 else min(candidates, key=harm)

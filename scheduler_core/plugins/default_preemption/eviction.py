@@ -20,7 +20,8 @@ victims of a gang kube-scheduler names no node but "cluster"; here the event nam
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from scheduler_core.errors import NotFoundError
 from scheduler_core.framework.extension_points import PreemptionCandidate
@@ -114,11 +115,11 @@ class Evictions:
             self._withdraw(info)
         *first, last = victims
         for victim in first:
-            self._evict(preemption, victim, _FirstVictim(self, preemption, last))
+            self._evict(preemption, victim, partial(self._first_victim_done, preemption, last))
         if not first:
             self._evict_last(preemption, last)
 
-    def first_victim_done(self, preemption: Preemption, last: PodInfo, fault: Exception | None) -> None:
+    def _first_victim_done(self, preemption: Preemption, last: PodInfo, fault: Exception | None) -> None:
         preemption.waiting_for -= 1
         preemption.has_failed = preemption.has_failed or fault is not None
         if preemption.waiting_for:
@@ -128,13 +129,13 @@ class Evictions:
         else:
             self._evict_last(preemption, last)
 
-    def last_victim_done(self, preemption: Preemption, fault: Exception | None) -> None:
+    def _last_victim_done(self, preemption: Preemption, fault: Exception | None) -> None:
         preemption.has_failed = fault is not None
         self._end(preemption)
 
     def _evict_last(self, preemption: Preemption, last: PodInfo) -> None:
         preemption.last = last
-        self._evict(preemption, last, _LastVictim(self, preemption))
+        self._evict(preemption, last, partial(self._last_victim_done, preemption))
 
     def _end(self, preemption: Preemption) -> None:
         self._handle.preemptions.end(preemption)
@@ -148,13 +149,13 @@ class Evictions:
         view = None if preemptor.group is None else self._handle.groups.get(preemptor.group)
         return () if view is None else view.waiting()
 
-    def _evict(self, preemption: Preemption, victim: PodInfo, callback: _FirstVictim | _LastVictim) -> None:
+    def _evict(self, preemption: Preemption, victim: PodInfo, report: Callable[[Exception | None], None]) -> None:
         if self._is_cancelled(victim):
             if victim is preemption.last:
                 # No deletion of this victim will be reported.
                 preemption.has_held = True
             self._record_event(preemption, victim, " (in kube-scheduler memory).")
-            callback.done(None)
+            report(None)
             return
         preemptor, meta = preemption.preemptor, victim.pod.metadata
         condition = PodCondition(
@@ -180,7 +181,7 @@ class Evictions:
                 fault = None
             else:
                 log.error("pod %s cannot be evicted for %s: %s", victim.key, named, fault, extra=fields)
-            callback.done(fault)
+            report(fault)
 
         self._handle.writer.delete_pod(deletion, done)
 
@@ -230,23 +231,3 @@ class Evictions:
         row = nodes.row_of(victim.node_name)
         current = None if row == NO_ROW else nodes.pods[row].get(victim.uid)
         return current is not None and not current.is_leaving
-
-
-class _FirstVictim:
-    """Callback for one of the victims before the last."""
-
-    def __init__(self, evictions: Evictions, preemption: Preemption, last: PodInfo) -> None:
-        self._evictions, self._preemption, self._last = evictions, preemption, last
-
-    def done(self, fault: Exception | None) -> None:
-        self._evictions.first_victim_done(self._preemption, self._last, fault)
-
-
-class _LastVictim:
-    """Callback for the last victim."""
-
-    def __init__(self, evictions: Evictions, preemption: Preemption) -> None:
-        self._evictions, self._preemption = evictions, preemption
-
-    def done(self, fault: Exception | None) -> None:
-        self._evictions.last_victim_done(self._preemption, fault)

@@ -84,51 +84,6 @@ _CHANGED = Action.ADD | Action.UPDATE
 _NODE = Action.ADD | Action.UPDATE_NODE_LABEL | Action.UPDATE_NODE_ALLOCATABLE
 
 
-class DeviceHints:
-    """Queueing hints that read the claims as they are now."""
-
-    def __init__(self, handle: Handle) -> None:
-        self._handle = handle
-
-    def registrations(self) -> tuple[EventRegistration, ...]:
-        return (
-            EventRegistration(ClusterEvent(Resource.NODE, _NODE)),
-            EventRegistration(ClusterEvent(Resource.RESOURCE_CLAIM, _CHANGED | Action.DELETE), self.after_claim_change),
-            EventRegistration(
-                ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM), self.after_pod_update
-            ),
-            EventRegistration(ClusterEvent(Resource.DEVICE_CLASS, _CHANGED)),
-            EventRegistration(ClusterEvent(Resource.RESOURCE_SLICE, _CHANGED)),
-        )
-
-    def after_claim_change(self, pod: Pod, old: object | None, new: object | None) -> Hint:
-        """Queue if a claim of the pod was created or has another status, or if any claim lost its allocation."""
-        if not isinstance(old, ResourceClaim | None) or not isinstance(new, ResourceClaim | None):
-            return Hint.QUEUE
-        had_devices = old is not None and old.status.allocation is not None
-        if new is None:
-            return Hint.QUEUE if had_devices else Hint.SKIP
-        try:
-            claims = claims_of_pod(pod, self._handle.nodes.devices)
-        except DeviceError:
-            return Hint.SKIP
-        if had_devices and new.status.allocation is None:
-            return Hint.QUEUE
-        if all(claim.metadata.uid != new.metadata.uid for claim in claims):
-            return Hint.SKIP
-        return Hint.SKIP if old is not None and _is_same(old.status, new.status) else Hint.QUEUE
-
-    def after_pod_update(self, pod: Pod, old: object | None, new: object | None) -> Hint:
-        """Queue if all claims of the pod exist now."""
-        if not isinstance(new, Pod):
-            return Hint.QUEUE
-        try:
-            claims_of_pod(new, self._handle.nodes.devices)
-        except DeviceError:
-            return Hint.SKIP
-        return Hint.QUEUE
-
-
 def _is_same(old: ResourceClaimStatus, new: ResourceClaimStatus) -> bool:
     """Return whether two statuses are equal, whatever the notation of their quantities."""
     return old == new or _without_notation(old) == _without_notation(new)
@@ -176,7 +131,6 @@ class DynamicResources(
     def __init__(self, args: Any, handle: Handle) -> None:
         super().__init__(args, handle)
         self._args = args if args is not None else _DEFAULT_ARGS
-        self._hints = DeviceHints(handle)
         self._rows: RowFilter | None = None
 
     def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
@@ -191,7 +145,42 @@ class DynamicResources(
 
     def events_to_register(self) -> Sequence[EventRegistration]:
         """Return changes of claims, classes, slices and nodes, and of the claims that the pod names."""
-        return self._hints.registrations()
+        return (
+            EventRegistration(ClusterEvent(Resource.NODE, _NODE)),
+            EventRegistration(ClusterEvent(Resource.RESOURCE_CLAIM, _CHANGED | Action.DELETE), self.after_claim_change),
+            EventRegistration(
+                ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM), self.after_pod_update
+            ),
+            EventRegistration(ClusterEvent(Resource.DEVICE_CLASS, _CHANGED)),
+            EventRegistration(ClusterEvent(Resource.RESOURCE_SLICE, _CHANGED)),
+        )
+
+    def after_claim_change(self, pod: Pod, old: object | None, new: object | None) -> Hint:
+        """Queue if a claim of the pod was created or has another status, or if any claim lost its allocation."""
+        if not isinstance(old, ResourceClaim | None) or not isinstance(new, ResourceClaim | None):
+            return Hint.QUEUE
+        had_devices = old is not None and old.status.allocation is not None
+        if new is None:
+            return Hint.QUEUE if had_devices else Hint.SKIP
+        try:
+            claims = claims_of_pod(pod, self.handle.nodes.devices)
+        except DeviceError:
+            return Hint.SKIP
+        if had_devices and new.status.allocation is None:
+            return Hint.QUEUE
+        if all(claim.metadata.uid != new.metadata.uid for claim in claims):
+            return Hint.SKIP
+        return Hint.SKIP if old is not None and _is_same(old.status, new.status) else Hint.QUEUE
+
+    def after_pod_update(self, pod: Pod, old: object | None, new: object | None) -> Hint:
+        """Queue if all claims of the pod exist now."""
+        if not isinstance(new, Pod):
+            return Hint.QUEUE
+        try:
+            claims_of_pod(new, self.handle.nodes.devices)
+        except DeviceError:
+            return Hint.SKIP
+        return Hint.QUEUE
 
     def pre_enqueue(self, pod: PodInfo) -> Status:
         """Gate a pod until all its claims exist, or until it is known whether devices provide its resources."""

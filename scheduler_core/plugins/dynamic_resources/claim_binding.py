@@ -476,11 +476,7 @@ class PodBinding:
         return claim
 
     async def wait_for_drivers(self, timeout_seconds: float) -> None:
-        """Wait until all binding conditions are true.
-
-        Raises:
-            DeviceError: A driver failed, or the timeout expired.
-        """
+        """Wait until all binding conditions are true; raise DeviceError if a driver failed, or the timeout expired."""
         if not any(has_binding_conditions(claim) for claim in self._attempt.claims):
             return
         meta, clock = self._pod.metadata, self._handle.clock

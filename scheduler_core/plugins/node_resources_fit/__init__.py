@@ -128,52 +128,6 @@ def _is_elsewhere(other: Pod, pod: Pod) -> bool:
     return pod.has_deferred_resize and other.spec.node_name != pod.spec.node_name
 
 
-class FitHints:
-    """Queueing hints that depend on the device classes as they are now."""
-
-    def __init__(self, handle: Handle) -> None:
-        self._handle = handle
-
-    def registrations(self) -> tuple[EventRegistration, ...]:
-        node = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_ALLOCATABLE)
-        device_class = ClusterEvent(Resource.DEVICE_CLASS, Action.ADD | Action.UPDATE)
-        return (
-            EventRegistration(_FREED, after_pod_change),
-            EventRegistration(ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_SCALE_DOWN), after_pod_change),
-            EventRegistration(ClusterEvent(Resource.ASSIGNED_POD, Action.UPDATE_POD_SCALE_UP), after_pod_growth),
-            EventRegistration(node, self.after_node_change),
-            EventRegistration(device_class, after_class_change),
-        )
-
-    def after_node_change(self, pod: Pod, old: object | None, new: object | None) -> Hint:
-        """Return whether a node that was added or changed may have enough resources.
-
-        Args:
-            old: The node before; None if it was added.
-
-        Returns:
-            Queue if the empty node is large enough and something that ``pod`` requests has grown, or may be provided
-            through devices.
-        """
-        if not isinstance(new, Node):
-            return Hint.SKIP if new is None else Hint.QUEUE
-        if pod.has_deferred_resize and new.metadata.name != pod.spec.node_name:
-            return Hint.SKIP
-        requested = {name: amount for name, amount in requests_of(pod).fit.items() if amount}
-        room, places = _room(new)
-        resolve = self._handle.nodes.devices.class_of_resource
-        by_devices = {name for name in requested if not room.get(name, 0) and resolve(name) is not None}
-        if places < 1 or any(
-            amount > room.get(name, 0) for name, amount in requested.items() if name not in by_devices
-        ):
-            return Hint.SKIP
-        if not isinstance(old, Node) or by_devices:
-            return Hint.QUEUE
-        old_room, old_places = _room(old)
-        grown = places > old_places or any(room.get(name, 0) > old_room.get(name, 0) for name in requested)
-        return Hint.QUEUE if grown else Hint.SKIP
-
-
 @hint_on(DeviceClass)
 def after_class_change(pod: Pod, old: DeviceClass | None, new: DeviceClass | None) -> Hint:
     """Return whether a device class that was added or changed may serve an extended resource of the pod."""
@@ -229,11 +183,7 @@ class FitScorer:
         return bool(nodes.devices.classes) and is_served_by_devices(self.demand(pod), nodes)
 
     def score(self, demand: Demand, nodes: NodeColumns, rows: Rows) -> Scores:
-        """Score rows.
-
-        Returns:
-            int64 per row, 0 to 100.
-        """
+        """Score rows, int64 each, 0 to 100."""
         if is_served_by_devices(demand, nodes):
             return self._kernel(self._device_uses.uses(demand, nodes, rows))
         scored = scored_columns(demand, nodes)
@@ -313,7 +263,43 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, SumsFilter, PreScorePlugin
 
     def events_to_register(self) -> Sequence[EventRegistration]:
         """Return deletions and scale-downs of pods, additions and allocatable changes of nodes, and device classes."""
-        return FitHints(self.handle).registrations()
+        node = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_ALLOCATABLE)
+        device_class = ClusterEvent(Resource.DEVICE_CLASS, Action.ADD | Action.UPDATE)
+        return (
+            EventRegistration(_FREED, after_pod_change),
+            EventRegistration(ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_SCALE_DOWN), after_pod_change),
+            EventRegistration(ClusterEvent(Resource.ASSIGNED_POD, Action.UPDATE_POD_SCALE_UP), after_pod_growth),
+            EventRegistration(node, self.after_node_change),
+            EventRegistration(device_class, after_class_change),
+        )
+
+    def after_node_change(self, pod: Pod, old: object | None, new: object | None) -> Hint:
+        """Return whether a node that was added or changed may have enough resources.
+
+        Args:
+            old: The node before; None if it was added.
+
+        Returns:
+            Queue if the empty node is large enough and something that ``pod`` requests has grown, or may be provided
+            through devices.
+        """
+        if not isinstance(new, Node):
+            return Hint.SKIP if new is None else Hint.QUEUE
+        if pod.has_deferred_resize and new.metadata.name != pod.spec.node_name:
+            return Hint.SKIP
+        requested = {name: amount for name, amount in requests_of(pod).fit.items() if amount}
+        room, places = _room(new)
+        resolve = self.handle.nodes.devices.class_of_resource
+        by_devices = {name for name in requested if not room.get(name, 0) and resolve(name) is not None}
+        if places < 1 or any(
+            amount > room.get(name, 0) for name, amount in requested.items() if name not in by_devices
+        ):
+            return Hint.SKIP
+        if not isinstance(old, Node) or by_devices:
+            return Hint.QUEUE
+        old_room, old_places = _room(old)
+        grown = places > old_places or any(room.get(name, 0) > old_room.get(name, 0) for name in requested)
+        return Hint.QUEUE if grown else Hint.SKIP
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
         """Store the pod's requests. Never skips: a pod without requests still uses a pod slot."""

@@ -144,11 +144,7 @@ class FitDemand:
             self._bit_sets = Interner()
 
     def codes(self, free: FreeColumns, rows: Rows) -> Codes | None:
-        """Compare the requests with the free amounts.
-
-        Returns:
-            int16 per row, 0 where the pod fits; None if it fits on every row.
-        """
+        """Return int16 per row, 0 where the requests are free; None if they are on every row."""
         if self._bit_sets is not None:
             return self._codes_in_bit_sets(free.nodes, rows, self._bit_sets)
         codes: Codes | None = None
@@ -216,11 +212,7 @@ class FitDemand:
         return code | _TOO_SMALL if too_small else code
 
     def explain(self, code: int) -> Status:
-        """Return the status of a code, with all its reasons.
-
-        Returns:
-            Unschedulable, or UnschedulableAndUnresolvable if even the empty node is too small.
-        """
+        """Return the status of a code with all its reasons; unresolvable if even the empty node is too small."""
         if self._bit_sets is None:
             bits = [bool(code >> bit & 1) for bit in range(1, len(self.names) + 1)]
             too_many, too_small = bool(code & _TOO_MANY_PODS), bool(code & _TOO_SMALL)
@@ -232,11 +224,7 @@ class FitDemand:
         return unresolvable(*reasons) if too_small else unschedulable(*reasons)
 
     def shortages(self, nodes: NodeColumns, row: int) -> tuple[Shortage, ...]:
-        """Return the insufficient resources of one row, pod slots first.
-
-        Returns:
-            The amounts in the units of the columns.
-        """
+        """Return the insufficient resources of one row, pod slots first, in the units of the columns."""
         places = int(nodes.allowed_pods[row] - nodes.pod_count[row])
         found = [] if places > 0 else [Shortage(PODS, 1, places)]
         for (column, amount), name in zip(self.amounts, self.names, strict=True):

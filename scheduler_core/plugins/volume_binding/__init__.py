@@ -9,7 +9,7 @@ a pod without claims to bind; kube-scheduler gives 0 to all nodes then.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -69,18 +69,6 @@ from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo, volumes_of
 
 _CHANGED = Action.ADD | Action.UPDATE
-
-
-def registrations() -> tuple[EventRegistration, ...]:
-    return (
-        EventRegistration(ClusterEvent(Resource.STORAGE_CLASS, _CHANGED), after_class_change),
-        EventRegistration(ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, _CHANGED), after_claim_change),
-        EventRegistration(ClusterEvent(Resource.PERSISTENT_VOLUME, _CHANGED)),
-        EventRegistration(ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL)),
-        EventRegistration(ClusterEvent(Resource.CSI_NODE, _CHANGED), after_csi_node_change),
-        EventRegistration(ClusterEvent(Resource.CSI_DRIVER, Action.UPDATE), after_driver_update),
-        EventRegistration(ClusterEvent(Resource.CSI_STORAGE_CAPACITY, _CHANGED), after_capacity_change),
-    )
 
 
 def after_class_change(pod: Pod, old: object | None, new: object | None) -> Hint:
@@ -217,6 +205,15 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin, 
     handles_resizes = False
     reuse = Reuse(pod=PodReads.NOTHING)
     args_model = VolumeBindingArgs
+    events = (
+        EventRegistration(ClusterEvent(Resource.STORAGE_CLASS, _CHANGED), after_class_change),
+        EventRegistration(ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, _CHANGED), after_claim_change),
+        EventRegistration(ClusterEvent(Resource.PERSISTENT_VOLUME, _CHANGED)),
+        EventRegistration(ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL)),
+        EventRegistration(ClusterEvent(Resource.CSI_NODE, _CHANGED), after_csi_node_change),
+        EventRegistration(ClusterEvent(Resource.CSI_DRIVER, Action.UPDATE), after_driver_update),
+        EventRegistration(ClusterEvent(Resource.CSI_STORAGE_CAPACITY, _CHANGED), after_capacity_change),
+    )
 
     def __init__(self, args: Any, handle: Handle) -> None:
         super().__init__(args, handle)
@@ -227,10 +224,6 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin, 
     def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
         """Return a check that always holds for a pod without claims, None for any other."""
         return None if pod.volumes.claims else always
-
-    def events_to_register(self) -> Sequence[EventRegistration]:
-        """Return changes of claims, volumes, classes, drivers and capacities, and additions and labels of nodes."""
-        return registrations()
 
     # -- filtering ----------------------------------------------------------------------------------------------
 

@@ -427,11 +427,7 @@ class NodeEvaluator:
         self._csi_nodes = CsiNodeColumns(nodes)
 
     def evaluate(self, claims: PodClaims) -> Evaluation:
-        """Evaluate every row.
-
-        Raises:
-            SelectorError: The selector of a claim is invalid.
-        """
+        """Evaluate every row; raise SelectorError if the selector of a claim is invalid."""
         evaluation = Evaluation(np.zeros(self.nodes.size, dtype=np.int16))
         if claims.bound:
             self._evaluate_bound(claims.bound, evaluation)

@@ -4,19 +4,20 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler_core.config.plugin_args import DefaultPreemptionArgs
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, Hint, Resource
+from scheduler_core.framework.extension_points import PreemptionCandidate
 from scheduler_core.framework.status import Code
 from scheduler_core.model.pod import Pod, PodCondition
 from scheduler_core.model.workloads import PodDisruptionBudget
 from scheduler_core.plugins.default_preemption import DefaultPreemption, after_pod_deletion
-from scheduler_core.plugins.default_preemption.candidate_nodes import VictimSets, least_harmful
+from scheduler_core.plugins.default_preemption.candidate_nodes import least_harmful
 from tests.support.builders import node, pod
+from tests.support.columns import columns
 from tests.support.handles import FakeHandle
 from tests.support.preemption import PreemptionWorld, budget, started
 
@@ -299,20 +300,21 @@ def test_events() -> None:
 class Victims(NamedTuple):
     violations: int
     pods: list[tuple[int, int]]
-    """Priority and start time of each victim."""
+    """Priority, and minute of the start, of each victim."""
 
 
 def chosen(*candidates: Victims) -> int:
-    sizes = [len(candidate.pods) for candidate in candidates]
-    pods = [pod for candidate in candidates for pod in candidate.pods]
-    return least_harmful(
-        VictimSets(
-            np.cumsum([0, *sizes[:-1]], dtype=np.int64),
-            np.array([priority for priority, _ in pods], dtype=np.int64),
-            np.array([start for _, start in pods], dtype=np.int64),
-            np.array([candidate.violations for candidate in candidates], dtype=np.int64),
+    compiled = columns([node("a")], []).compile_pod
+    made = [
+        PreemptionCandidate(
+            "a",
+            tuple(compiled(pod(priority=priority, start_time=started(minute))) for priority, minute in each.pods),
+            each.violations,
         )
-    )
+        for each in candidates
+    ]
+    best = least_harmful(made, started(60))
+    return [each is best for each in made].index(True)
 
 
 @pytest.mark.parametrize(

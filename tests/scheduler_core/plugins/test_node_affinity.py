@@ -297,7 +297,7 @@ def test_score_without_pre_score() -> None:
 def test_declarations() -> None:
     """Args model, reuse and normalization are declared as the runtime expects."""
     assert NodeAffinity.args_model is NodeAffinityArgs
-    assert NodeAffinity.reuse == Reuse(filter=Reads.NODE, score=Reads.NODE, pod=PodReads.NOTHING)
+    assert NodeAffinity.reuse == Reuse(filter=Reads.NODE, score=Reads.NODE, pod=PodReads.NOTHING, prepares_once=True)
     assert NodeAffinity.normalization is Normalization.MAX
 
 

@@ -12,7 +12,7 @@ from scheduler_core.framework.cluster_events import Hint
 from scheduler_core.model.devices import ResourceClaim, ResourceClaimStatus
 from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.pod import Pod
-from scheduler_core.plugins.dynamic_resources import DeviceHints
+from scheduler_core.plugins.dynamic_resources import DynamicResources
 from tests.support.builders import pod
 from tests.support.devices import allocated_claim, claim, using, with_meta
 from tests.support.handles import FakeHandle
@@ -34,12 +34,12 @@ def reported(**state: Any) -> ResourceClaim:
     return replace(allocated, status=replace(allocated.status, devices=decoded.devices))
 
 
-def hints(*claims: ResourceClaim) -> DeviceHints:
+def hints(*claims: ResourceClaim) -> DynamicResources:
     """Return the hints of a scheduler with these claims."""
     handle = FakeHandle()
     for each in claims:
         handle.nodes.devices.assign(each)
-    return DeviceHints(handle)
+    return DynamicResources(None, handle)
 
 
 @pytest.mark.parametrize(
