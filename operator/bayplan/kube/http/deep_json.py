@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from scheduler_core.model.nullable_forms import nullable_form, second_try
+from scheduler_core.model.nullable_forms import without_nulls
 
 T = TypeVar("T")
 
@@ -76,22 +76,21 @@ class DeepDecoder(Generic[T]):
             return self._decoder.decode(shallow(bytes(text)))
 
 
+_PLAIN: DeepDecoder[Any] = DeepDecoder(Any)
+
+
 class ObjectJsonDecoder(DeepDecoder[T]):
     """Decoder of JSON that a Go program wrote: null is read as in :mod:`scheduler_core.model.nullable_forms`."""
 
-    __slots__ = ("_kind", "_nullable")
+    __slots__ = ("_kind",)
 
     def __init__(self, kind: type[T]) -> None:
         super().__init__(kind)
         self._kind = kind
-        self._nullable: DeepDecoder[Any] | None = None
 
     def decode(self, text: bytes | bytearray | msgspec.Raw) -> T:
         """Decode JSON."""
         try:
             return super().decode(text)
-        except msgspec.ValidationError as error:
-            form = nullable_form(self._kind)
-            # Derived when it is needed first: most types are never sent with null.
-            decoder = self._nullable = self._nullable or DeepDecoder(form.kind)
-            return second_try(form, lambda: decoder.decode(text), error)
+        except msgspec.ValidationError:
+            return msgspec.convert(without_nulls(_PLAIN.decode(text), self._kind), self._kind)
