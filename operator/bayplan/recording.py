@@ -256,7 +256,7 @@ def recorded_scheduler(settings: Settings, parts: Unrecorded) -> tuple[Scheduler
     directory = open_directory(settings, header, parts.clock.wall)
     recorder = Recorder(parts.clock, directory)
     scheduler = Scheduler(
-        recorder.clock,
+        recorder,
         RecordedWriter(parts.writer, recorder),
         parts.options,
         parts.registry,

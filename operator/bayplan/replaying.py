@@ -18,6 +18,7 @@ from bayplan.simulation.cluster_files import read_cluster_files
 from bayplan.simulation.memory_cluster import offline_scheduler
 from bayplan.simulation.simulated_profiles import build_profiles
 from bayplan.simulation.simulation import installed_plugins
+from scheduler_core.config.profile_config import ShadowSettings
 from scheduler_core.errors import ConfigError, Problem, SchedulerCoreError
 from scheduler_core.record_assembly import Replay, ReplayLoop, replay_of
 from scheduler_core.recording.record_entries import Decision, Entry, Placed, Rejected
@@ -25,7 +26,6 @@ from scheduler_core.recording.record_file import RecordError
 from scheduler_core.recording.replayed_input import Difference
 from scheduler_core.scheduler import Scheduler
 from scheduler_core.shadows.shadow import Shadow
-from scheduler_core.shadows.shadow_settings import ShadowSettings
 
 _MICROSECONDS = 1_000_000
 

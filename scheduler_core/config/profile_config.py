@@ -14,6 +14,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
+from msgspec import Struct
 from pydantic import Field
 
 from scheduler_core.config.config_model import INT32_MAX, INT64_MAX, ConfigModel, DurationField, RuleProblem, seconds
@@ -213,11 +214,7 @@ class ProfileConfig(ProfileSettings):
     pod_max_backoff_seconds: int | None = Field(default=None, ge=1, le=INT64_MAX)
 
     def revision(self) -> str:
-        """Return the revision of this content.
-
-        Returns:
-            Eight hexadecimal digits, equal for equal profiles.
-        """
+        """Return the revision of this content: eight hexadecimal digits, equal for equal profiles."""
         text = json.dumps(self.document(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:_REVISION_DIGITS]
 
@@ -236,3 +233,21 @@ def backoff_problems(initial: int | None, maximum: int | None) -> Iterator[RuleP
         yield RuleProblem(
             ("podMaxBackoffSeconds",), f"must be at least podInitialBackoffSeconds ({initial}), not {maximum}"
         )
+
+
+DEFAULT_BUDGET_PERCENT = 10
+
+
+class ShadowSettings(Struct, frozen=True):
+    """How a shadow profile, which decides but does not bind, is run.
+
+    Attributes:
+        sample_percent: Percentage of the live profile's decisions that are compared, 1 to 100.
+        budget_percent: Largest percentage of the scheduler's time that the shadow uses, 1 to 100.
+        calls_extenders: Whether its extenders are called.
+    """
+
+    shadow_of: str
+    sample_percent: int = 100
+    budget_percent: int = DEFAULT_BUDGET_PERCENT
+    calls_extenders: bool = False

@@ -93,7 +93,7 @@ class PortNumbers:
 
 
 class Recorder(Journal):
-    """Journal that records.
+    """Journal that records, and the clock of the recorded core, whose readings and timers are recorded.
 
     Attributes:
         objects: Types of objects; set when the scheduler is built.
@@ -104,7 +104,7 @@ class Recorder(Journal):
     follows_binds = True
 
     def __init__(self, clock: Clock, sink: RecordSink) -> None:
-        self.clock = RecordedClock(clock, self)
+        self._clock = clock
         self.decisions = 0
         self.is_building = False
         self._sink: RecordSink | None = sink
@@ -164,7 +164,8 @@ class Recorder(Journal):
 
     # -- readings -----------------------------------------------------------------------------------------------
 
-    def read_seconds(self, seconds: float) -> float:
+    def now(self) -> float:
+        seconds = self._clock.now()
         if self._sink is not None:
             self._seconds.append(seconds)
             if len(self._seconds) == _MOST_READINGS:
@@ -173,11 +174,15 @@ class Recorder(Journal):
                     self.flush()
         return seconds
 
-    def read_wall(self, wall: datetime) -> datetime:
+    def wall(self) -> datetime:
+        wall = self._clock.wall()
         if self._sink is not None:
             since = wall - EPOCH
             self._microseconds.append((since.days * 86_400 + since.seconds) * _MICROSECONDS + since.microseconds)
         return wall
+
+    async def sleep(self, seconds: float) -> None:
+        await self._clock.sleep(seconds)
 
     def new_uid(self) -> str:
         uid = str(uuid4())
@@ -201,14 +206,15 @@ class Recorder(Journal):
         finally:
             self._current, self._is_inside = None, False
 
-    def timer(self, callback: Callable[[], None]) -> Callable[[], None]:
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        """Set a timer that records that it fires."""
         number, self._timers = self._timers, self._timers + 1
 
         def fired() -> None:
             self.write(entries.TimerFired(number))
             self.inside(callback)
 
-        return fired
+        return self._clock.call_later(seconds, fired)
 
     def inside(self, callback: Callable[..., T], *args: Any) -> T:
         """Call a function of the core, within which calls of feeds are no input."""
@@ -351,27 +357,6 @@ class RecordedWork(TaskWork[T]):
     def throw(self, *thrown: Any) -> Any:
         """Continue with an exception."""
         return self._recorder.step(self._steps, lambda fault: self._work.throw(*fault), thrown)
-
-
-class RecordedClock:
-    """Clock whose readings and timers are recorded."""
-
-    def __init__(self, clock: Clock, recorder: Recorder) -> None:
-        self._clock = clock
-        self._recorder = recorder
-
-    def now(self) -> float:
-        return self._recorder.read_seconds(self._clock.now())
-
-    def wall(self) -> datetime:
-        """Return the date and time in UTC."""
-        return self._recorder.read_wall(self._clock.wall())
-
-    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
-        return self._clock.call_later(seconds, self._recorder.timer(callback))
-
-    async def sleep(self, seconds: float) -> None:
-        await self._clock.sleep(seconds)
 
 
 def public_config(config: ProfileConfig) -> ProfileConfig:

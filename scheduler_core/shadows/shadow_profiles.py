@@ -13,15 +13,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from scheduler_core.config.profile_config import ShadowSettings
 from scheduler_core.cycle.decided_pods import STATE_CHANGED, DecidedPod, DecidedPods
 from scheduler_core.cycle.journal import Journal
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.ports import Clock
 from scheduler_core.runtime.framework_instance import FrameworkInstance, ProfileTable
-from scheduler_core.shadows.comparison_record import ComparisonRecord
 from scheduler_core.shadows.ledger import ShadowLedger
-from scheduler_core.shadows.shadow import HAS_EXTENDERS, NOT_SAMPLED, OVER_BUDGET, PAUSED, Shadow
-from scheduler_core.shadows.shadow_settings import ShadowSettings
+from scheduler_core.shadows.shadow import HAS_EXTENDERS, NOT_SAMPLED, OVER_BUDGET, PAUSED, ComparisonRecord, Shadow
 from scheduler_core.shadows.slice_comparison import SliceComparison
 from scheduler_core.shadows.time_budget import TimeBudget
 from scheduler_core.snapshot.cluster_cache import ClusterCache

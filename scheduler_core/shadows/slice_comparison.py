@@ -26,8 +26,7 @@ from scheduler_core.placement.worlds import without_extenders
 from scheduler_core.ports import Clock
 from scheduler_core.queueing.gates_and_hints import QueueingRules
 from scheduler_core.runtime.framework_instance import FrameworkInstance
-from scheduler_core.shadows.comparison_record import DifferenceKind, ShadowDifference
-from scheduler_core.shadows.shadow import FAILED, Shadow
+from scheduler_core.shadows.shadow import FAILED, DifferenceKind, Shadow, ShadowDifference
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.overlay import ColumnsOverlay
 from scheduler_core.snapshot.pod_info import PodInfo

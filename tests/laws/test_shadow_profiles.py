@@ -11,12 +11,11 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
-from scheduler_core.config.profile_config import ProfileConfig
+from scheduler_core.config.profile_config import ProfileConfig, ShadowSettings
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.scheduler_options import SchedulerOptions
-from scheduler_core.shadows.shadow_settings import ShadowSettings
 from scheduler_core.snapshot.node_columns import NodeColumns
 from tests.laws.twins.cluster_run import ClusterRun
 from tests.laws.twins.opaque_plugins import OPAQUE_PLUGINS

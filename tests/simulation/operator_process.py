@@ -18,7 +18,7 @@ from bayplan.kube.writes.api_dispatcher import DispatcherOptions
 from bayplan.kube.writes.claim_writes import ClaimWrites, StorageWrites
 from bayplan.kube.writes.cluster_writer import KubeWriter, WriterOptions
 
-from scheduler_core.config.profile_config import ProfileConfig
+from scheduler_core.config.profile_config import ProfileConfig, ShadowSettings
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.errors import BoundElsewhereError
 from scheduler_core.framework.registry import Registry
@@ -30,7 +30,6 @@ from scheduler_core.recording.recorded_ports import RecordedWriter
 from scheduler_core.recording.recorder import Recorder
 from scheduler_core.runtime.framework_instance import FrameworkInstance, ProfilePlan, plan_profile
 from scheduler_core.scheduler import Scheduler, SchedulerOptions, SchedulerPorts
-from scheduler_core.shadows.shadow_settings import ShadowSettings
 from tests.simulation.extender import ModelExtender
 from tests.simulation.gang_checks import GangChecks
 from tests.simulation.ledger import ReservationLedger, RunState
@@ -179,7 +178,7 @@ class OperatorProcess:
         )
         recorder = Recorder(clock, record)
         writer, ports = RecordedWriter(self.writer, recorder), recorded_ports(recorder, clock, ports)
-        return make_scheduler(recorder.clock, writer, self.ledger, options, ports), recorder
+        return make_scheduler(recorder, writer, self.ledger, options, ports), recorder
 
     def _make_writer(self, bind_limit: int) -> WatchedWriter:
         options = WriterOptions(bind_limit, _REQUEST_SECONDS, _DISPATCHER, pod_lookup=None)

@@ -22,7 +22,7 @@ from scheduler_core.model.pod_requests import CPU, MEMORY
 from scheduler_core.placement.reservations import Reservation
 from scheduler_core.queueing.group_trees import GangTree, GroupForest
 from scheduler_core.recording.recorded_ports import RecordedWriter
-from scheduler_core.recording.recorder import RecordedClock
+from scheduler_core.recording.recorder import Recorder
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.scheduler import Scheduler
 from scheduler_core.snapshot.node_columns import NodeColumns
@@ -30,7 +30,7 @@ from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.columns_state import Queries, by_name
 
 _PLAIN = frozenset((str, int, float, bytes, bool, type(None)))
-_NOT_STATE = (NodeColumns, ChangeLog, FrameworkInstance, Plugin, RecordedClock, RecordedWriter)
+_NOT_STATE = (NodeColumns, ChangeLog, FrameworkInstance, Plugin, Recorder, RecordedWriter)
 _OWN = ("scheduler_core.", "bayplan.")
 _COUNTERS = frozenset(("_version", "_position"))
 """Attributes by which a reader finds out whether it must recompute."""

@@ -21,11 +21,10 @@ from bayplan.resources.scheduler_profile import SchedulerProfile
 from bayplan.settings.profile_selection import ProfileSelection
 from scheduler_core.config import plugin_set_types as plugins_config
 from scheduler_core.config.plugin_args import IN_TREE_ARGS, read_args
-from scheduler_core.config.profile_config import ProfileConfig
+from scheduler_core.config.profile_config import DEFAULT_BUDGET_PERCENT, ProfileConfig, ShadowSettings
 from scheduler_core.config.validation import did_you_mean, path_steps
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.framework.registry import Registry, unknown_config_problem
-from scheduler_core.shadows.shadow_settings import DEFAULT_BUDGET_PERCENT, ShadowSettings
 
 _MAX_REFERRERS = 256
 

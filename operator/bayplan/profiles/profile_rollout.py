@@ -18,12 +18,11 @@ from bayplan.profiles.desired_profiles import DesiredProfile, DesiredState, Prof
 from bayplan.profiles.profile_status import AppliedProfile, ProfileFindings
 from bayplan.profiles.revision_store import with_keys
 from scheduler_core.config.plugin_set_types import enabled_notes
-from scheduler_core.config.profile_config import ProfileConfig
+from scheduler_core.config.profile_config import ProfileConfig, ShadowSettings
 from scheduler_core.config.validation import validate
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.runtime.framework_instance import FrameworkInstance, queue_sort_of
 from scheduler_core.scheduler import Scheduler
-from scheduler_core.shadows.shadow_settings import ShadowSettings
 
 log = logging.getLogger(__name__)
 

@@ -39,12 +39,11 @@ from bayplan.resources.scheduler_profile import (
     ScoreDifference,
     ShadowStatus,
 )
-from scheduler_core.config.profile_config import ProfileConfig
+from scheduler_core.config.profile_config import ProfileConfig, ShadowSettings
 from scheduler_core.errors import Problem
 from scheduler_core.framework.registry import ResolvedPlugins
 from scheduler_core.metrics.profile_metrics import LostBind
 from scheduler_core.scheduler import Scheduler
-from scheduler_core.shadows.shadow_settings import ShadowSettings
 
 
 class ProfileFindings(Struct, frozen=True):
@@ -128,9 +127,8 @@ def contested(
 
 
 if TYPE_CHECKING:
-    from scheduler_core.shadows.comparison_record import ShadowDifference
     from scheduler_core.shadows.ledger import LedgerFigures, StateFigures
-    from scheduler_core.shadows.shadow import Shadow
+    from scheduler_core.shadows.shadow import Shadow, ShadowDifference
 
 _MAX_ERROR_LENGTH = 4096
 _MAX_RESOURCES = 32

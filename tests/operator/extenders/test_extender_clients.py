@@ -166,7 +166,7 @@ async def test_the_states_are_shown_while_decisions_are_recorded(world: World, t
     header = header_of(SchedulerOptions(), ports, in_tree_registry(), "1.0")
     directory = RecordDirectory(tmp_path, header, 1 << 20, 3600.0, lambda: datetime.now(UTC))
     recorder = Recorder(world.clock, directory)
-    world.scheduler = Scheduler(recorder.clock, RecordingWriter(), ports=recorded_ports(recorder, world.clock, ports))
+    world.scheduler = Scheduler(recorder, RecordingWriter(), ports=recorded_ports(recorder, world.clock, ports))
     record_feeds(recorder, world.scheduler)
     instance = world.build(extender("http://b"))
     assert isinstance(instance.extenders[0].client, RecordedPort)

@@ -15,7 +15,7 @@ import pytest
 from bayplan.process.loop_liveness import PluginWatchdog
 
 from scheduler_core.config.plugin_set_types import Plugins
-from scheduler_core.config.profile_config import ProfileConfig
+from scheduler_core.config.profile_config import ProfileConfig, ShadowSettings
 from scheduler_core.errors import PluginError
 from scheduler_core.framework.cluster_events import EVERY_EVENT, EventRegistration, Hint
 from scheduler_core.framework.cycle_state import CycleState
@@ -42,7 +42,6 @@ from scheduler_core.framework.status import Status, unschedulable
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import Pod
 from scheduler_core.scheduler import SchedulerPorts
-from scheduler_core.shadows.shadow_settings import ShadowSettings
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import node, pod

@@ -172,7 +172,7 @@ def test_readings_without_another_entry_are_bounded(tmp_path: Path) -> None:
     directory = open_directory(tmp_path, parts=1 << 20)
     recorder = Recorder(VirtualClock(), directory)
     for _ in range(200_000):
-        recorder.clock.now()
+        recorder.now()
     assert directory.written > 100
     recorder.write(Step(1))
     recorder.close()

@@ -31,7 +31,7 @@ async def _run(path: Path, nodes: int, pods: int, version: str) -> None:
     directory = RecordDirectory(path, header, 64 * MEBIBYTE, 3600.0, lambda: datetime.now(UTC))
     recorder = Recorder(clock, directory)
     scheduler = Scheduler(
-        recorder.clock,
+        recorder,
         RecordedWriter(world, recorder),
         options,
         registry,
@@ -67,7 +67,7 @@ async def _run_long_searches(path: Path, *, is_explained: bool) -> int:
     )
     recorder = Recorder(clock, directory)
     writer = RecordedWriter(world, recorder)
-    scheduler = Scheduler(recorder.clock, writer, options, registry, ports=recorded_ports(recorder, clock, ports))
+    scheduler = Scheduler(recorder, writer, options, registry, ports=recorded_ports(recorder, clock, ports))
     record_feeds(recorder, scheduler)
     scheduler.activate([scheduler.build(ProfileConfig(scheduler_name="default-scheduler"))])
     world.watch(scheduler.feed)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from scheduler_core.config.plugin_set_types import PluginConfig, Plugins
-from scheduler_core.config.profile_config import ProfileConfig
+from scheduler_core.config.profile_config import ProfileConfig, ShadowSettings
 from scheduler_core.cycle import decided_pods
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import FilterPlugin, PreEnqueuePlugin
@@ -18,9 +18,7 @@ from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.scheduler import SchedulerPorts
 from scheduler_core.shadows import shadow as shadows
-from scheduler_core.shadows.comparison_record import KEPT_DIFFERENCES, DifferenceKind
-from scheduler_core.shadows.shadow import PAUSE_SECONDS, Shadow
-from scheduler_core.shadows.shadow_settings import ShadowSettings
+from scheduler_core.shadows.shadow import KEPT_DIFFERENCES, PAUSE_SECONDS, DifferenceKind, Shadow
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import node, pod
