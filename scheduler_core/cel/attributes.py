@@ -56,12 +56,10 @@ class Attribute:
             return _choice(self.base, self.choices[0].resolver(), self.choices[1].resolver())
         if not self.qualifiers:
             return self.base
-        if any(q.compute is not None or q.optional or q.test_only for q in self.qualifiers):
-            return _path(self.base, self.qualifiers)
-        keys = tuple([q.key for q in self.qualifiers])
-        general = _constant_path(self.base, keys)
-        is_value = self.is_device and len(keys) == 3 and all(type(key) is str for key in keys)
-        return _device_path(general, *keys) if is_value else general
+        general = _path(self.base, self.qualifiers)
+        names = [each.key for each in self.qualifiers if each == Qualifier(each.key) and type(each.key) is str]
+        is_value = self.is_device and len(self.qualifiers) == len(names) == 3
+        return _device_path(general, *names) if is_value else general
 
 
 def _choice(condition: Run, if_true: Run, if_false: Run) -> Run:
@@ -72,19 +70,6 @@ def _choice(condition: Run, if_true: Run, if_false: Run) -> Run:
         if value is False:
             return if_false(frame)
         raise EvaluationError("no such overload")
-
-    return resolve
-
-
-def _constant_path(base: Run, keys: tuple[Any, ...]) -> Run:
-    def resolve(frame: Frame) -> Any:
-        value = base(frame)
-        if type(value) is Optional:
-            return _optional_path(frame, value, keys)
-        for key in keys:
-            frame.cost += 1
-            value = _qualify(value, key)
-        return value
 
     return resolve
 
@@ -101,18 +86,6 @@ def _device_path(general: Run, field: str, domain: str, name: str) -> Run:
         return value
 
     return resolve
-
-
-def _optional_path(frame: Frame, value: Optional, keys: tuple[Any, ...]) -> Optional:
-    if value.value is MISSING:
-        return value
-    inner = value.value
-    for key in keys:
-        inner = _find(inner, key)
-        if inner is MISSING:
-            return NONE
-        frame.cost += 1
-    return Optional(inner)
 
 
 def _path(base: Run, qualifiers: tuple[Qualifier, ...]) -> Run:

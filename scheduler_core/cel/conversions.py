@@ -27,23 +27,12 @@ from scheduler_core.cel.values import (
     go_float,
     type_name,
 )
+from scheduler_core.config.config_model import duration_nanoseconds
 
 # -- timestamps and durations -----------------------------------------------------------------------------------------
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _RFC3339 = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d?):(\d\d):(\d\d)(?:[.,](\d+))?(?:Z|([+-])(\d\d):(\d\d))", re.ASCII)
-_UNITS = {
-    "ns": 1,
-    "us": 1_000,
-    "\u00b5s": 1_000,
-    "\u03bcs": 1_000,
-    "ms": 10**6,
-    "s": NANOS,
-    "m": 60 * NANOS,
-    "h": 3600 * NANOS,
-}
-_DURATION = re.compile(r"(?:\d+(?:\.\d*)?|\.\d+)(?:ns|us|\u00b5s|\u03bcs|ms|s|m|h)", re.ASCII)
-_DURATION_PART = re.compile(r"(\d*)(?:\.(\d*))?(\D+)", re.ASCII)
 # Python limits the length of text that it converts to a number.
 _MAX_LENGTH = 4_000
 
@@ -74,26 +63,8 @@ def parse_timestamp(text: str) -> Timestamp | None:
 
 def parse_duration(text: str) -> int | None:
     """Return the nanoseconds of Go's notation of a duration, such as ``1h30m``; None if it is none."""
-    sign = -1 if text.startswith("-") else 1
-    rest = text[1:] if text[:1] in ("-", "+") else text
-    if len(rest) > _MAX_LENGTH:
-        return None
-    if rest == "0":
-        return 0
-    total = position = 0
-    while position < len(rest):
-        match = _DURATION.match(rest, position)
-        if match is None:
-            return None
-        part = _DURATION_PART.fullmatch(match.group())
-        assert part is not None
-        unit = _UNITS[part[3]]
-        fraction = part[2] or ""
-        total += int(part[1] or "0") * unit + int(fraction or "0") * unit // 10 ** len(fraction)
-        position = match.end()
-        if total > MAX_INT + (sign < 0):
-            return None
-    return sign * total if rest else None
+    nanos = duration_nanoseconds(text) if len(text) <= _MAX_LENGTH else None
+    return nanos if nanos is not None and MIN_INT <= nanos <= MAX_INT else None
 
 
 def _local(value: Timestamp, seconds: int) -> datetime:

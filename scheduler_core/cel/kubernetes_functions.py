@@ -258,10 +258,6 @@ def parses(run: Implementation) -> Implementation:
     return accepts
 
 
-def _quantity(text: str, _frame: Frame) -> Quantity:
-    return parse_quantity(text)
-
-
 # -- IP addresses, CIDRs and URLs -------------------------------------------------------------------------------------
 
 _PREFIX_LENGTH = re.compile(r"0|[1-9][0-9]{0,2}", re.ASCII)
@@ -346,10 +342,6 @@ def _cidr(text: str, _frame: Frame) -> Cidr:
         raise EvaluationError(f"network address parse error during conversion from string: {error}") from None
 
 
-def _is_canonical(text: str, _frame: Frame) -> bool:
-    return str(_parse_ip(text).address) == text
-
-
 def _contains_ip(cidr: Cidr, address: IpAddress, _frame: Frame) -> bool:
     one, two = cidr.address, address.address
     shift = one.max_prefixlen - cidr.length
@@ -367,10 +359,6 @@ def _contains_ip_text(cidr: Cidr, text: str, frame: Frame) -> bool:
 
 def _contains_cidr(cidr: Cidr, other: Cidr, frame: Frame) -> bool:
     return cidr.length <= other.length and _contains_ip(cidr, IpAddress(other.address), frame)
-
-
-def _contains_cidr_text(cidr: Cidr, text: str, frame: Frame) -> bool:
-    return _contains_cidr(cidr, _cidr(text, frame), frame)
 
 
 def _masked(cidr: Cidr, _frame: Frame) -> Cidr:
@@ -444,9 +432,7 @@ def parse_url(text: str, _frame: Frame | None = None) -> Url:
 
 
 def _hostname(url: Url, _frame: Frame) -> str:
-    if url.host.startswith("["):
-        return url.host[1:].partition("]")[0]
-    return url.host.partition(":")[0]
+    return url.host[1:].partition("]")[0] if url.host.startswith("[") else url.host.partition(":")[0]
 
 
 def _escaped_path(url: Url, _frame: Frame) -> str:
@@ -570,21 +556,13 @@ _FORMATS: dict[str, NamedFormat] = {
 }
 
 
-def _named(name: str, _frame: Frame) -> Optional:
-    return Optional(_FORMATS.get(name, MISSING))
-
-
-def _validate(named: NamedFormat, text: str, _frame: Frame) -> Optional:
-    return Optional(named.validate(text) or MISSING)
-
-
 def _constant(named: NamedFormat) -> Implementation:
     return lambda _frame: named
 
 
 FUNCTIONS = [
-    function("quantity", "(string) -> Quantity", _quantity, first(TRAVERSAL)),
-    function("isQuantity", "(string) -> bool", parses(_quantity), first(TRAVERSAL)),
+    function("quantity", "(string) -> Quantity", lambda text, _frame: parse_quantity(text), first(TRAVERSAL)),
+    function("isQuantity", "(string) -> bool", parses(lambda text, _frame: parse_quantity(text)), first(TRAVERSAL)),
     function("sign", "(Quantity) -> int", lambda one, _frame: (one.nano > 0) - (one.nano < 0)),
     function("isGreaterThan", "Quantity.(Quantity) -> bool", lambda one, two, _frame: one.nano > two.nano),
     function("isGreaterThan", "Semver.(Semver) -> bool", lambda one, two, _frame: one.compare(two) > 0),
@@ -607,7 +585,12 @@ FUNCTIONS = [
     function("ip", "(string) -> IP", _parse_ip, first(TRAVERSAL)),
     function("ip", "CIDR.() -> IP", lambda cidr, _frame: IpAddress(cidr.address), exact=1),
     function("isIP", "(string) -> bool", parses(_parse_ip), first(TRAVERSAL)),
-    function("ip.isCanonical", "(string) -> bool", _is_canonical, first(2 * TRAVERSAL)),
+    function(
+        "ip.isCanonical",
+        "(string) -> bool",
+        lambda text, _frame: str(_parse_ip(text).address) == text,
+        first(2 * TRAVERSAL),
+    ),
     function("family", "IP.() -> int", lambda ip, _frame: ip.address.version),
     function("isUnspecified", "IP.() -> bool", lambda ip, _frame: ip.address.is_unspecified),
     function("isLoopback", "IP.() -> bool", lambda ip, _frame: ip.address.is_loopback),
@@ -622,7 +605,13 @@ FUNCTIONS = [
     function("prefixLength", "CIDR.() -> int", lambda cidr, _frame: cidr.length),
     function("containsIP", "CIDR.(string) -> bool", _contains_ip_text, _CONTAINS_IP, exact=_CONTAINS_IP_TEXT),
     function("containsIP", "CIDR.(IP) -> bool", _contains_ip, _CONTAINS_IP),
-    function("containsCIDR", "CIDR.(string) -> bool", _contains_cidr_text, _CONTAINS_CIDR, exact=_CONTAINS_CIDR_TEXT),
+    function(
+        "containsCIDR",
+        "CIDR.(string) -> bool",
+        lambda a, b, f: _contains_cidr(a, _cidr(b, f), f),
+        _CONTAINS_CIDR,
+        exact=_CONTAINS_CIDR_TEXT,
+    ),
     function("containsCIDR", "CIDR.(CIDR) -> bool", _contains_cidr, _CONTAINS_CIDR),
     function("url", "(string) -> URL", parse_url, first(TRAVERSAL)),
     function("isURL", "(string) -> bool", parses(parse_url)),
@@ -636,5 +625,10 @@ FUNCTIONS = [
         "format.named", "(string) -> optional(NamedFormat)", lambda name, _frame: Optional(_FORMATS.get(name, MISSING))
     ),
     *[function(f"format.{name}", "() -> NamedFormat", _constant(named)) for name, named in _FORMATS.items()],
-    function("validate", "NamedFormat.(string) -> optional(list(string))", _validate, validation),
+    function(
+        "validate",
+        "NamedFormat.(string) -> optional(list(string))",
+        lambda named, text, _frame: Optional(named.validate(text) or MISSING),
+        validation,
+    ),
 ]

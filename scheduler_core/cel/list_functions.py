@@ -156,14 +156,6 @@ def _extreme(name: str, sign: int) -> Callable[[Any, Frame], Any]:
     return extreme
 
 
-def _index_of(elements: Any, value: Any, frame: Frame) -> int:
-    return _find(range(len(elements)), elements, value, frame)
-
-
-def _last_index_of(elements: Any, value: Any, frame: Frame) -> int:
-    return _find(range(len(elements) - 1, -1, -1), elements, value, frame)
-
-
 def _find(indices: range, elements: Any, value: Any, frame: Frame) -> int:
     frame.add_work(len(elements))
     for index in indices:
@@ -177,19 +169,11 @@ def _find(indices: range, elements: Any, value: Any, frame: Frame) -> int:
 
 def _includes(container: Any, value: Any, frame: Frame) -> bool:
     elements = container if type(container) is tuple else (container,)
-    return _index_of(elements, value, frame) >= 0
+    return _find(range(len(elements)), elements, value, frame) >= 0
 
 
-def _sets_contains(elements: Any, wanted: Any, frame: Frame) -> bool:
+def _includes_all(elements: Any, wanted: Any, frame: Frame) -> bool:
     return all(contains(elements, element, frame) for element in wanted)
-
-
-def _sets_intersects(one: Any, two: Any, frame: Frame) -> bool:
-    return any(contains(two, element, frame) for element in one)
-
-
-def _sets_equivalent(one: Any, two: Any, frame: Frame) -> bool:
-    return _sets_contains(one, two, frame) and _sets_contains(two, one, frame)
 
 
 def _by_kind(name: str, result: str, run: Implementation) -> Function:
@@ -197,6 +181,7 @@ def _by_kind(name: str, result: str, run: Implementation) -> Function:
     return function(name, signatures, run, traversed)
 
 
+_TWO_LISTS = "(list(T), list(T)) -> bool"
 _SORTED = "; ".join([f"list({kind}).() -> list({kind})" for kind in KINDS])
 _SORTED_BY = " | ".join([f"list(T).(list({kind}))" for kind in KINDS])
 
@@ -208,23 +193,18 @@ FUNCTIONS = [
         "flatten", "list(list(T)).() -> list(T); list(dyn).(int) -> list(dyn)", _flatten, flattened, guarded=False
     ),
     function("includes", "dyn.(dyn) -> bool", _includes, traversed),
-    function("indexOf", "list(A).(A) -> int", _index_of, traversed),
+    function("indexOf", "list(A).(A) -> int", lambda a, b, f: _find(range(len(a)), a, b, f), traversed),
     _by_kind("isSorted", "bool", _is_sorted),
     function("last", "list(V).() -> optional(V)", lambda items, _frame: Optional(items[-1]) if items else NONE),
-    function("lastIndexOf", "list(A).(A) -> int", _last_index_of, traversed),
+    function("lastIndexOf", "list(A).(A) -> int", lambda a, b, f: _find(range(len(a))[::-1], a, b, f), traversed),
     function("lists.range", "(int) -> list(int)", _range, result_list),
     _by_kind("max", "{}", _extreme("max", 1)),
     _by_kind("min", "{}", _extreme("min", -1)),
     function("optional.unwrap", "(list(optional(V))) -> list(V)", _unwrap),
     function("reverse", "list(T).() -> list(T)", lambda elements, _frame: elements[::-1], result_list),
-    function("sets.contains", "(list(T), list(T)) -> bool", _sets_contains, sets(1)),
-    function("sets.equivalent", "(list(T), list(T)) -> bool", _sets_equivalent, sets(2)),
-    function(
-        "sets.intersects",
-        "(list(T), list(T)) -> bool",
-        lambda one, two, frame: any(contains(two, each, frame) for each in one),
-        sets(1),
-    ),
+    function("sets.contains", _TWO_LISTS, _includes_all, sets(1)),
+    function("sets.equivalent", _TWO_LISTS, lambda a, b, f: _includes_all(a, b, f) and _includes_all(b, a, f), sets(2)),
+    function("sets.intersects", _TWO_LISTS, lambda a, b, f: any(contains(b, each, f) for each in a), sets(1)),
     function("slice", "list(T).(int, int) -> list(T)", _slice, result_list),
     operator("sort", _SORTED, _sort, self_compared(0)),
     function("sum", "list(int).() -> int", _sum(0), traversed),

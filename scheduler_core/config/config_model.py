@@ -97,11 +97,7 @@ class ConfigModel(BaseModel):
         return ()
 
     def document(self) -> dict[str, Any]:
-        """Return the model as a document: plain JSON types, camelCase, without default values.
-
-        Returns:
-            A new dict, from which ``model_validate`` creates an equal model.
-        """
+        """Return the model as a document: plain JSON types, camelCase, without default values."""
         return self.model_dump(mode="json", by_alias=True, exclude_defaults=True)
 
 
@@ -174,31 +170,33 @@ def parse_duration(text: str) -> Duration:
     """
     if len(text) > _MAX_LENGTH:  # Python parses longer numbers slowly or not at all
         raise _unreadable(f"{text[:16]}...", f"write it in at most {_MAX_LENGTH} characters")
-    sign = -1 if text.startswith("-") else 1
+    nanoseconds = duration_nanoseconds(text)
+    if nanoseconds is None:
+        raise _unreadable(text, 'write numbers with units, such as "15s", "1m30s" or "100ms"')
+    if abs(nanoseconds) > _MAX_NANOSECONDS:
+        raise _unreadable(text, "use less than 292 years")
+    return Duration(nanoseconds)
+
+
+def duration_nanoseconds(text: str) -> int | None:
+    """Return the nanoseconds of a duration in Go's notation, of any size; None if the text is not a duration."""
     body = text[1:] if text[:1] in ("-", "+") else text
     if body == "0":
-        return Duration(0)
-    total = 0
-    position = 0
+        return 0
+    total = position = 0
     while position < len(body):
         part = _PART.match(body, position)
         if part is None:
-            break
+            return None
         total += _part_nanoseconds(part[1], _NANOSECONDS[part[2]])
         position = part.end()
-    if not body or position < len(body):
-        raise _unreadable(text, 'write numbers with units, such as "15s", "1m30s" or "100ms"')
-    if total > _MAX_NANOSECONDS:
-        raise _unreadable(text, "use less than 292 years")
-    return Duration(sign * total)
+    if not body:
+        return None
+    return -total if text.startswith("-") else total
 
 
 def format_duration(duration: Duration) -> str:
-    """Return a duration in Go's notation, as metav1.Duration prints it.
-
-    Returns:
-        Text such as ``1h0m0s``, ``1m30s``, ``1.5s``, ``100ms``, ``0s``.
-    """
+    """Return a duration in Go's notation as metav1.Duration prints it, such as ``1h0m0s``, ``1.5s`` or ``0s``."""
     total = abs(duration.nanoseconds)
     sign = "-" if duration.nanoseconds < 0 else ""
     if total == 0:

@@ -531,11 +531,7 @@ def read_args(plugin: str, model: type[Args], args: Mapping[str, Any], prefix: s
 
 
 def in_tree_args_problems(entries: Iterable[tuple[str, Mapping[str, Any]]], prefix: str) -> Iterator[Problem]:
-    """Check the args of the built-in plugins in a ``pluginConfig`` list; other plugins are ignored.
-
-    Yields:
-        All problems.
-    """
+    """Yield all problems of built-in plugins' args in a ``pluginConfig`` list; other plugins are ignored."""
     for index, (name, args) in enumerate(entries):
         model = IN_TREE_ARGS.get(name)
         if model is None:

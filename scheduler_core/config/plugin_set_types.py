@@ -116,12 +116,7 @@ class Plugins(ConfigModel):
     )
 
     def points(self) -> dict[str, PluginSet]:
-        """Return the sets by extension point.
-
-        Returns:
-            The sets by the name of the point in documents (``preFilter``, ``multiPoint``), in the order of a scheduling
-            cycle.
-        """
+        """Return the sets by the name of the point in documents (``preFilter``), in the order of a scheduling cycle."""
         return {info.alias or name: getattr(self, name) for name, info in type(self).model_fields.items()}
 
     def rule_problems(self) -> Iterator[RuleProblem]:
@@ -229,11 +224,7 @@ def disabled_problems(plugins: Plugins) -> Iterator[Problem]:
 
 
 def enabled_notes(plugins: Plugins) -> tuple[Problem, ...]:
-    """Return a note for each enabled plugin whose entry has no effect.
-
-    Returns:
-        The notes, with paths from the profile's root.
-    """
+    """Return a note, with its path from the profile, for each enabled plugin whose entry has no effect."""
     return tuple(
         Problem(f"plugins.{point}.enabled[{index}]", f"{entry.name} has no effect: {_reason(entry.name, point)}")
         for point, plugin_set in plugins.points().items()

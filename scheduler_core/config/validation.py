@@ -312,11 +312,7 @@ def qualified_name_problems(name: str) -> list[str]:
 
 
 def label_value_problems(value: str) -> list[str]:
-    """Check a label value.
-
-    Returns:
-        Messages; empty for a valid value.
-    """
+    """Return messages on a label value; empty for a valid value."""
     if value == "" or (len(value) <= 63 and _NAME.fullmatch(value)):
         return []
     message = (

@@ -45,11 +45,7 @@ class NodeTarget:
                 self.problem = str(problem)
 
     def matches(self, name: str, labels: Mapping[str, str]) -> bool:
-        """Return whether the node is targeted.
-
-        Raises:
-            SelectorError: The selector is invalid.
-        """
+        """Return whether the node is targeted; raise SelectorError if the selector is invalid."""
         if self.node_name:
             return self.node_name == name
         if self.all_nodes:

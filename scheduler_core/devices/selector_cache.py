@@ -224,11 +224,7 @@ def entry_bytes(reads: Reads) -> int:
 
 
 def device_facts(facts: SelectedFacts) -> DeviceFacts:
-    """Return what selectors can read of a device.
-
-    Raises:
-        SelectorRuntimeError: An attribute has no value.
-    """
+    """Return what selectors can read of a device; raise SelectorRuntimeError if an attribute has no value."""
     return DeviceFacts(
         driver=facts.driver,
         allow_multiple_allocations=bool(facts.allow_multiple_allocations),

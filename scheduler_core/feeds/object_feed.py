@@ -12,6 +12,7 @@ these kinds, so no plugin can register for them.
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -101,48 +102,27 @@ class ObjectIndex(Protocol[T_contra]):
     """Index of objects by kind and name."""
 
     def assign(self, shown: T_contra) -> None:
-        """Add or replace an object.
-
-        Raises:
-            SchedulerCoreError: The object cannot be read; nothing was changed.
-        """
+        """Add or replace an object; raise SchedulerCoreError if the object cannot be read; nothing was changed."""
 
     def remove(self, gone: T_contra) -> None:
         """Remove an object."""
 
 
-class ObjectFeed(Generic[T]):
-    """Event handlers for the objects of one index."""
+class Feed(ABC, Generic[T]):
+    """Event handlers for objects; while a cycle is suspended, changes are buffered and then applied in order."""
 
-    def __init__(self, index: ObjectIndex[T], queue: SchedulingQueue, suspension: Suspension) -> None:
-        self._index = index
-        self._queue = queue
+    def __init__(self, suspension: Suspension) -> None:
         self._report = suspension.report
 
     def added(self, shown: T) -> None:
         """Handle an object that was created or is seen for the first time."""
         self._report(self._added, shown)
 
-    def _added(self, shown: T) -> None:
-        if self._assigned(shown):
-            self._on_event(_event(shown, Action.ADD), None, shown)
-
     def updated(self, old: T, shown: T) -> None:
-        """Handle a new version of an object; the same version again is ignored."""
         self._report(self._updated, old, shown)
 
-    def _updated(self, old: T, shown: T) -> None:
-        if self._assigned(shown) and old != shown:
-            self._on_event(_event(shown, Action.UPDATE_OTHER), old, shown)
-
     def deleted(self, gone: T) -> None:
-        """Handle a deleted object."""
         self._report(self._deleted, gone)
-
-    def _deleted(self, gone: T) -> None:
-        self._index.remove(gone)
-        self._release(gone)
-        self._on_event(_event(gone, Action.DELETE), gone, None)
 
     def unreadable(self, shown: T, reason: str) -> None:
         """Handle a version of an object that cannot be decoded.
@@ -152,6 +132,40 @@ class ObjectFeed(Generic[T]):
             reason: Why it cannot be decoded; "" if it can be again, before :meth:`updated` or :meth:`added`.
         """
         self._report(self._unreadable, shown, reason)
+
+    @abstractmethod
+    def _added(self, shown: T) -> None: ...
+
+    @abstractmethod
+    def _updated(self, old: T, shown: T) -> None: ...
+
+    @abstractmethod
+    def _deleted(self, gone: T) -> None: ...
+
+    @abstractmethod
+    def _unreadable(self, shown: T, reason: str) -> None: ...
+
+
+class ObjectFeed(Feed[T]):
+    """Event handlers for the objects of one index; the same version again is ignored."""
+
+    def __init__(self, index: ObjectIndex[T], queue: SchedulingQueue, suspension: Suspension) -> None:
+        super().__init__(suspension)
+        self._index = index
+        self._queue = queue
+
+    def _added(self, shown: T) -> None:
+        if self._assigned(shown):
+            self._on_event(_event(shown, Action.ADD), None, shown)
+
+    def _updated(self, old: T, shown: T) -> None:
+        if self._assigned(shown) and old != shown:
+            self._on_event(_event(shown, Action.UPDATE_OTHER), old, shown)
+
+    def _deleted(self, gone: T) -> None:
+        self._index.remove(gone)
+        self._release(gone)
+        self._on_event(_event(gone, Action.DELETE), gone, None)
 
     def _unreadable(self, shown: T, reason: str) -> None:
         if reason:
@@ -287,41 +301,31 @@ def _kind(shown: object) -> str:
     return DeviceTaintRule.__name__ if resource is None else resource.value
 
 
-class DeclaredFeed:
+class DeclaredFeed(Feed[DeclaredObject]):
     """Event handlers for one declared kind."""
 
     def __init__(
         self, kind: ObjectKind[Any], store: KindStore[Any], queue: SchedulingQueue, suspension: Suspension
     ) -> None:
+        super().__init__(suspension)
         self._kind = kind
         self._store = store
         self._queue = queue
-        self._report = suspension.report
-
-    def added(self, shown: DeclaredObject) -> None:
-        """Handle an object that was created or is seen for the first time."""
-        self._report(self._added, shown)
 
     def _added(self, shown: DeclaredObject) -> None:
         self._store.assign(shown.metadata.namespace, shown.metadata.name, shown)
         self._queue.on_event(self._kind.event(Action.ADD), None, shown)
 
-    def updated(self, old: DeclaredObject, shown: DeclaredObject) -> None:
-        self._report(self._updated, old, shown)
-
     def _updated(self, old: DeclaredObject, shown: DeclaredObject) -> None:
         self._store.assign(shown.metadata.namespace, shown.metadata.name, shown)
         self._queue.on_event(self._kind.event(Action.UPDATE_OTHER), old, shown)
-
-    def deleted(self, gone: DeclaredObject) -> None:
-        self._report(self._deleted, gone)
 
     def _deleted(self, gone: DeclaredObject) -> None:
         self._store.remove(gone.metadata.namespace, gone.metadata.name)
         self._queue.on_event(self._kind.event(Action.DELETE), gone, None)
 
-    def unreadable(self, shown: DeclaredObject, reason: str) -> None:
-        """Handle a version of an object that cannot be decoded: the last one stays, for its plugin decides about it."""
+    def _unreadable(self, shown: DeclaredObject, reason: str) -> None:
+        """Do nothing: the last version stays, for its plugin decides about it."""
 
 
 _EVERY_POD = LabelSelector(match_expressions=(Requirement("bayplan.dev/unreadable", "DoesNotExist"),))
@@ -331,16 +335,12 @@ PodSurrounding = Namespace | Workload | PodDisruptionBudget
 """Any of these kinds."""
 
 
-class WorkloadFeed:
+class WorkloadFeed(Feed[PodSurrounding]):
     """Event handlers for namespaces, services, owners of pods and disruption budgets."""
 
     def __init__(self, columns: NodeColumns, suspension: Suspension) -> None:
+        super().__init__(suspension)
         self._columns = columns
-        self._report = suspension.report
-
-    def added(self, shown: PodSurrounding) -> None:
-        """Handle an object that was created or is seen for the first time."""
-        self._report(self._added, shown)
 
     def _added(self, shown: PodSurrounding) -> None:
         match shown:
@@ -351,10 +351,6 @@ class WorkloadFeed:
             case _:
                 self._columns.workloads.assign(shown)
 
-    def updated(self, old: PodSurrounding, shown: PodSurrounding) -> None:
-        """Handle an updated object; changes that the core does not read, such as counts in a status, are ignored."""
-        self._report(self._updated, old, shown)
-
     def _updated(self, old: PodSurrounding, shown: PodSurrounding) -> None:
         if isinstance(old, PodDisruptionBudget) and isinstance(shown, PodDisruptionBudget):
             # The other indexes compare on their own.
@@ -363,19 +359,12 @@ class WorkloadFeed:
             return
         self._added(shown)
 
-    def unreadable(self, shown: PodSurrounding, reason: str) -> None:
-        """Handle a version of an object that cannot be decoded.
+    def _unreadable(self, shown: PodSurrounding, reason: str) -> None:
+        """Handle a version that cannot be decoded.
 
         A budget allows no disruption of the pods that it selects, of all in its namespace if its selector cannot be
         read. A namespace keeps its last labels. Selectors of workloads, which are used only for defaults, stay.
-
-        Args:
-            shown: The fields of it that can be read; the whole object if ``reason`` is empty.
-            reason: Why it cannot be decoded; "" if it can be again, before :meth:`updated` or :meth:`added`.
         """
-        self._report(self._unreadable, shown, reason)
-
-    def _unreadable(self, shown: PodSurrounding, reason: str) -> None:
         if not reason:
             self._added(shown)
         elif isinstance(shown, PodDisruptionBudget):
@@ -386,9 +375,6 @@ class WorkloadFeed:
             self._columns.disruption_budgets.assign(strict)
         elif isinstance(shown, Namespace) and self._columns.namespaces.get(shown.metadata.name) is None:
             self._added(shown)
-
-    def deleted(self, gone: PodSurrounding) -> None:
-        self._report(self._deleted, gone)
 
     def _deleted(self, gone: PodSurrounding) -> None:
         meta = gone.metadata

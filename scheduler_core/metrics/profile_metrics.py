@@ -227,11 +227,7 @@ class RecordedPluginMetrics:
         self.histograms: dict[str, Histogram] = {}
 
     def count(self, name: str, amount: float = 1.0) -> None:
-        """Increment a counter.
-
-        Raises:
-            PluginError: The name is invalid, or belongs to a histogram.
-        """
+        """Increment a counter; raise PluginError if the name is invalid, or belongs to a histogram."""
         known = self.counters.get(name)
         if known is None:
             _check(name, self.histograms)
@@ -241,11 +237,7 @@ class RecordedPluginMetrics:
         self.counters[name] = known + amount
 
     def observe(self, name: str, value: float) -> None:
-        """Add one observation to a histogram.
-
-        Raises:
-            PluginError: The name is invalid, or belongs to a counter.
-        """
+        """Add one observation to a histogram; raise PluginError if the name is invalid, or belongs to a counter."""
         histogram = self.histograms.get(name)
         if histogram is None:
             _check(name, self.counters)

@@ -90,11 +90,7 @@ def milli_units(nano_units: int) -> int:
 
 
 def value(quantity: str | float) -> int:
-    """Return a quantity in whole units.
-
-    Raises:
-        QuantityError: The text is not a quantity.
-    """
+    """Return a quantity in whole units; raise QuantityError if the text is not a quantity."""
     return whole_units(nano(quantity))
 
 
@@ -200,11 +196,7 @@ class PodRequests(Struct, frozen=True):
 
 
 def pod_requests(pod: Pod) -> PodRequests:
-    """Return the requests of a pod.
-
-    Raises:
-        QuantityError: A quantity of the pod is invalid.
-    """
+    """Return the requests of a pod; raise QuantityError if a quantity of the pod is invalid."""
     spec = pod.spec
     pod_level = _pod_level_requests(pod, use_status=False)
     plain = not (pod_level or spec.init_containers or spec.overhead)

@@ -76,11 +76,7 @@ def in_tree_plugin(source: PersistentVolume | Volume) -> InTreePlugin | None:
 
 
 def translated_handle(volume: PersistentVolume, plugin: InTreePlugin) -> str:
-    """Return the CSI volume handle of an in-tree volume.
-
-    Raises:
-        StorageError: The source cannot be translated.
-    """
+    """Return the CSI volume handle of an in-tree volume; raise StorageError if the source cannot be translated."""
     handle: _Handle = _HANDLES[plugin.source]
     return handle(volume)
 

@@ -330,11 +330,7 @@ class EventWakeups:
                 return
 
     def _next_verdict(self, entry: _Behind, happened: WaitingEvent) -> Requeue:
-        """Call the hints of one event for a pod, or for one member of a gang.
-
-        Returns:
-            The verdict; Stay before it is decided by the last member.
-        """
+        """Call the hints of one event for a pod or member of a gang; the verdict is Stay before the last member's."""
         pod = entry.pod
         interest = happened.interest_of(pod) if happened.concerns(pod) else None
         if interest is None:

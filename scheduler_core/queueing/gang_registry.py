@@ -163,11 +163,7 @@ class Gangs:
         return unresolvable(text).of(GANG_SCHEDULING) if text else SUCCESS
 
     def foreign_mark(self, pod: Pod) -> str:
-        """Return what the mark of another gang scheduler is that a pod without PodGroup has, with the remedy.
-
-        Returns:
-            The text; "" without a mark, or if marks are ignored.
-        """
+        """Return what the mark of another gang scheduler on a pod without PodGroup is, with the remedy; "" for none."""
         if self.foreign_gangs == "Ignore" or self.key_of(pod) is not None:
             return ""
         return foreign_gang(pod.metadata)

@@ -205,11 +205,6 @@ class GangTree(Gang):
         leaves: The gangs, by key.
     """
 
-    __slots__ = (
-        "_changed", "_children", "_gated", "_is_stale", "_labels", "_of_uid", "_settled", "_states", "_to_review",
-        "_waiting", "forest", "leaves",
-    )  # fmt: skip
-
     def __init__(
         self, root: CompositePodGroup, forest: GroupForest, now: float, of_uid: Callable[[str], Gang | None]
     ) -> None:
@@ -573,11 +568,7 @@ class GroupForest:
         return of
 
     def broken_above(self, parent: GroupKey) -> tuple[GroupKey, bool] | None:
-        """Return the first group of a chain of parents that is missing, or that is its own ancestor; None for neither.
-
-        Returns:
-            The key of the group, and whether it exists and is its own ancestor.
-        """
+        """Return the first group above that is missing, or is its own ancestor (then with True); None for neither."""
         key, problem = self._chain_from(parent)
         return (key, problem == _CYCLE) if problem else None
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from scheduler_core.errors import error_message
 from scheduler_core.framework.cluster_events import UNSCHEDULED_POD_ADD
@@ -23,6 +23,9 @@ from scheduler_core.framework.status import GANG_SCHEDULING, SUCCESS, Status
 from scheduler_core.ports import Clock, Timer
 from scheduler_core.queueing.gates_and_hints import QueueingRules, Requeue
 from scheduler_core.queueing.sub_queues import Places, SortKeys
+
+if TYPE_CHECKING:
+    from scheduler_core.queueing.gang_entries import GangEntries
 
 log = logging.getLogger(__name__)
 
@@ -40,34 +43,6 @@ RulesLookup = Callable[[str], QueueingRules | None]
 """Returns the rules of a profile by its scheduler name; None if it is not live."""
 
 
-class GangMembership(Protocol):
-    """What moving a pod needs of the pod's gang.
-
-    Attributes:
-        gates_strangers: Whether :meth:`gate` may reject a pod without a gang.
-    """
-
-    gates_strangers: bool
-
-    def gate(self, pod: QueuedPod) -> Status:
-        """Return Success unless the PodGroup that the pod names is not known."""
-
-    def gather(self, pod: QueuedPod, label: str) -> bool:
-        """Group the pod with its gang if the gang needs it; return whether it does."""
-
-    def note_parked(self, pod: QueuedPod) -> None:
-        """Record that no profile serves a pod of a gang."""
-
-    def note_gate(self, pod: QueuedPod, *, is_closed: bool) -> None:
-        """Record whether a PreEnqueue plugin gates a pod of a gang: it may hold the other members back."""
-
-    def delayed(self, pod: QueuedPod) -> None:
-        """Take a pod that an error delays off the waiting members of its gang, until it is requeued."""
-
-    def group_priority(self, uid: str) -> int | None:
-        """Return the priority of the group of a pod; None if the pod's own counts."""
-
-
 class Moves:
     """Moves pods that wait.
 
@@ -77,7 +52,7 @@ class Moves:
         on_odd_key: Called with a pod whose sort key does not compare with those of other pods, and the reason.
     """
 
-    def __init__(self, rules: RulesLookup, clock: Clock, membership: GangMembership) -> None:
+    def __init__(self, rules: RulesLookup, clock: Clock, membership: GangEntries) -> None:
         self.places = Places()
         self.nominator = NominatedPods(membership.group_priority)
         self.ready = asyncio.Event()

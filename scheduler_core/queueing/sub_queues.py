@@ -74,11 +74,7 @@ class SortKeys:
         self.reference: Part | None = None
 
     def comparable(self, key: object) -> tuple[Part, str]:
-        """Return a key in comparable form.
-
-        Returns:
-            The form; and why the plugin's own key does not compare with the others, "" if it does.
-        """
+        """Return a key in comparable form, and why the plugin's own key does not compare with others, "" if it does."""
         part = _part(key, 0)
         problem = _unordered(part)
         if self.reference is None:

@@ -128,11 +128,7 @@ class ClusterCache:
         return list(self.placed.values())
 
     def assume(self, info: PodInfo, node_name: str) -> None:
-        """Count a pod on a node before it is bound.
-
-        Raises:
-            CacheError: The pod is scheduled already.
-        """
+        """Count a pod on a node before it is bound; raise CacheError if the pod is scheduled already."""
         if info.uid in self.placed:
             raise CacheError(
                 f"pod {info.key} is on node {self.placed[info.uid].info.node_name} already; forget it first"

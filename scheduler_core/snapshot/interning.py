@@ -236,11 +236,7 @@ class ResourceNames:
         return len(self.keys)
 
     def offer(self, name: str) -> bool:
-        """Count one more node that offers a resource that has no fixed column.
-
-        Returns:
-            Whether the resource got a column now.
-        """
+        """Count one more node that offers a resource without a fixed column; return whether it got a column now."""
         nodes = self._offers[name] = self._offers.get(name, 0) + 1
         return nodes == 1 and self._assign(name)
 
@@ -262,11 +258,7 @@ class ResourceNames:
         return True
 
     def withdraw(self, name: str) -> int | None:
-        """Count one node less that offers a resource.
-
-        Returns:
-            The column that is free now; None if there is none.
-        """
+        """Count one node less that offers a resource; return the column that is free now, None for none."""
         self._offers[name] = self._offers.get(name, 1) - 1
         if self._offers[name]:
             return None
@@ -279,11 +271,7 @@ class ResourceNames:
         return column
 
     def adopt(self) -> str | None:
-        """Give a free column to a resource that waits for one.
-
-        Returns:
-            The resource; None if no resource waits or no column is free.
-        """
+        """Give a free column to a resource that waits for one, and return the resource; None for neither."""
         if len(self._offers) + len(FIXED_RESOURCES) == len(self._ids):
             return None
         name = next(name for name in self._offers if name not in self._ids)

@@ -326,11 +326,7 @@ class NodeColumns:
         return self._labels.column(key)
 
     def node_name(self, row: int) -> str:
-        """Return the name of the node in ``row``.
-
-        Raises:
-            CacheError: The row has no node.
-        """
+        """Return the name of the node in ``row``; raise CacheError if the row has no node."""
         name = self.names[row]
         if name is None:
             raise CacheError(f"row {row} has no node; use only rows that are alive")

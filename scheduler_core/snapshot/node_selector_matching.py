@@ -44,11 +44,7 @@ class NodeMatching:
         )
 
     def required(self, required: RequiredNodeAffinity, rows: Rows) -> Mask | None:
-        """Return where a pod's node selector and required affinity match.
-
-        Returns:
-            bool per row; None if there are no requirements.
-        """
+        """Return where a pod's node selector and required affinity match, bool per row; None without requirements."""
         mask: Mask | None = None
         for requirement in required.node_selector:
             found = self.label(requirement, rows)

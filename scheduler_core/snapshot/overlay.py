@@ -69,11 +69,7 @@ class ColumnsOverlay:
     # -- pods ---------------------------------------------------------------------------------------------------
 
     def remove(self, pods: Iterable[PodInfo]) -> list[PodInfo]:
-        """Remove pods from their rows; a pod that is on no row is skipped.
-
-        Returns:
-            The pods that were removed.
-        """
+        """Remove and return pods from their rows; a pod that is on no row is skipped."""
         nodes, removed = self._nodes, []
         for info in pods:
             row = info.row
@@ -90,11 +86,7 @@ class ColumnsOverlay:
         return removed
 
     def restore(self, pods: Iterable[PodInfo]) -> list[int]:
-        """Put removed pods back on their rows, in their old order; a pod that is not removed is skipped.
-
-        Returns:
-            Their rows.
-        """
+        """Put removed pods back on their rows, in their old order, and return the rows; other pods are skipped."""
         rows = [row for info in pods if (row := self._put_back(info)) != NO_ROW]
         self._reorder(set(rows))
         return rows

@@ -39,11 +39,7 @@ _NO_SOURCES = _sources(Volume())
 
 
 def demand_count(spec: PodSpec) -> int:
-    """Return the number of requirements, listed values, affinity terms, spread constraints, volumes and resources.
-
-    Returns:
-        The number, which is approximate where that does not matter.
-    """
+    """Return the approximate number of requirements, values, affinity terms, constraints, volumes and resources."""
     count = len(spec.node_selector) + _resource_count((*spec.containers, *spec.init_containers))
     for volume in spec.volumes:
         count += _of_volume(volume)

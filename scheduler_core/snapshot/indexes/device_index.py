@@ -257,11 +257,7 @@ class DeviceIndex:
     # -- objects of the API server ------------------------------------------------------------------------------
 
     def assign(self, shown: DeviceObject) -> None:
-        """Add or replace an object.
-
-        Raises:
-            SchedulerCoreError: The object cannot be read; nothing was changed.
-        """
+        """Add or replace an object; raise SchedulerCoreError if the object cannot be read; nothing was changed."""
         match shown:
             case ResourceClaim():
                 self.assign_claim(shown)

@@ -57,11 +57,7 @@ class HostPortIndex:
                 self._hidden.add((row, port))
 
     def reveal(self, row: int, ports: Iterable[HostPort]) -> tuple[HostPort, ...]:
-        """Undo :meth:`hide` for ports of a row.
-
-        Returns:
-            Those of ``ports`` that were hidden.
-        """
+        """Undo :meth:`hide` for ports of a row; return those that were hidden."""
         if not self._hidden:
             return ()
         found = tuple(port for port in ports if (row, port) in self._hidden)

@@ -324,11 +324,7 @@ class StorageIndex:
                 self._index_volume(changed.metadata.name)
 
     def assume_claim(self, changed: PersistentVolumeClaim) -> None:
-        """Assume a claim.
-
-        Raises:
-            StorageError: The claim does not exist, or has another version.
-        """
+        """Assume a claim; raise StorageError if the claim does not exist, or has another version."""
         self.claims.assume(changed.key, changed)
 
     def restore_claim(self, changed: PersistentVolumeClaim) -> None:
