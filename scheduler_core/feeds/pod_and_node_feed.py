@@ -286,6 +286,7 @@ class PodAndNodeFeed:
         gang = gangs.lost(uid)
         self.invalid_pods.remove(uid)
         self._pod_deleted(pod)
+        # Reviewed once the queue has dropped the pod, so that no entry of the gang is made from it.
         if gang is not None:
             if gang.member_left is not None:
                 gang.member_left()
@@ -384,6 +385,7 @@ class PodAndNodeFeed:
             counted = None
         else:
             counted = on_node(node_name, assumed)
+        # Before the event of its bind, which could requeue the pod itself.
         queue.remove(uid)
         waits = self._waiting.entries.get(uid)
         if waits is not None and waits.node_name != node_name:

@@ -129,6 +129,7 @@ class Moves:
         else:
             self.places.put(pod, Place.PARKED)
             if pod.group is not None:
+                # After note_gate, which counts the pod among the members that can be attempted again.
                 self._membership.note_parked(pod)
 
     def apply_new_gates(self, profile: str, queued: Iterable[QueuedPod], label: str) -> None:

@@ -370,6 +370,7 @@ class SchedulingQueue:
         Args:
             given_up_steps: Steps after which the attempt was given up; 0 if it was not.
         """
+        # Read first: the end of the attempt drops the events that no other attempt needs.
         events = self._in_flight.events_of(pod.uid)
         self._in_flight.end(pod.uid)
         if pod.place is not _IN_FLIGHT:
