@@ -312,6 +312,9 @@ class SchedulingQueue:
             self._in_flight.begin(pod.uid)
         except Exception as fault:
             self._in_flight.end(pod.uid)
+            if pod.place is _IN_FLIGHT:
+                # Perhaps the last step raised; a pod in flight would not be delayed.
+                self._places.take(pod)
             self._moves.delay_faulty(pod, fault)
             return None
         return pod

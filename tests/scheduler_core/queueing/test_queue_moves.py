@@ -390,3 +390,26 @@ def test_an_event_that_excludes_pods() -> None:
         "web"
     }
     world.queue.close()
+
+
+@pytest.mark.parametrize("step", ["clear_rejections", "begin_attempt"])
+def test_a_pop_that_raises_leaves_no_pod_in_flight(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pod whose attempt could not begin waits for its backoff, whichever step raised, also after the last one."""
+    world = QueueWorld()
+    world.add(WEB)
+    world.pop_and_fail(["A"])
+    world.queue.on_event(NODE_ADD, None, None)
+    world.clock.advance(20)
+    places, faults = world.queue._places, [RuntimeError("no memory")]
+    unbroken = getattr(places, step)
+
+    def broken(queued: QueuedPod) -> None:
+        unbroken(queued)
+        if faults:
+            raise faults.pop()
+
+    monkeypatch.setattr(places, step, broken)
+    assert world.queue.pop() is None
+    assert world.place_of(WEB) == "errorBackoff"
+    world.clock.advance(20)
+    assert world.pop().uid == WEB.metadata.uid
