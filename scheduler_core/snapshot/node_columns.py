@@ -370,17 +370,7 @@ class NodeColumns:
         if name in self.row_by_name:
             raise CacheError(f'node "{name}" is already in the columns; update it instead')
         parts = _parts(node)
-        if self._free:
-            row = self._free.pop()
-        else:
-            row = self.size
-            if row == self._capacity:
-                self._allocate(self._capacity * 2, len(self.resources))
-            self.size += 1
-            self.names.append(None)
-            self.nodes.append(None)
-            self.pods.append({})
-            self._show()
+        row = self._free.pop() if self._free else self._add_row()
         # First what :meth:`rebuild` reads, so that it can complete a change that an exception interrupted.
         self.row_by_name[name] = row
         self.names[row], self.nodes[row] = name, node
@@ -395,6 +385,23 @@ class NodeColumns:
             self.rebuild()
             if not self._alive[row]:
                 raise
+        return row
+
+    def _add_row(self) -> int:
+        row = self.size
+        try:
+            if row == self._capacity:
+                self._allocate(self._capacity * 2, len(self.resources))
+            self.size += 1
+            self.names.append(None)
+            self.nodes.append(None)
+            self.pods.append({})
+            self._show()
+        except Exception:
+            # Arrays of different lengths would let every cycle fail. The new row is free then.
+            log.exception("the addition of a row was interrupted; everything is computed again")
+            self.rebuild()
+            raise
         return row
 
     def update_node(self, node: Node) -> int:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from scheduler_core.errors import CacheError, QuantityError
 from scheduler_core.model.pod_requests import LARGEST_CAPACITY, LARGEST_REQUEST
-from scheduler_core.snapshot.interning import CPU_COLUMN, MEMORY_COLUMN
+from scheduler_core.snapshot.interning import CPU_COLUMN, MEMORY_COLUMN, LabelColumns
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 from tests.support.builders import container, node, pod, taint
@@ -303,3 +303,23 @@ def test_sums_above_int64_belong_to_their_resource() -> None:
     for info in infos:
         columns.remove_pod(info)
     assert columns.requested_amount("example.com/a", row) == 0
+
+
+def test_a_row_that_was_added_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All arrays have the same length after the addition of a row was interrupted, and the row is used again."""
+    nodes = NodeColumns()
+    nodes.add_node(node("a"))
+    faults, unbroken = [RuntimeError("no memory")], LabelColumns.resize
+
+    def failing(labels: LabelColumns, capacity: int, size: int) -> None:
+        if faults:
+            raise faults.pop()
+        unbroken(labels, capacity, size)
+
+    monkeypatch.setattr(LabelColumns, "resize", failing)
+    with pytest.raises(RuntimeError, match="no memory"):
+        nodes.add_node(node("b"))
+    assert len(nodes.unschedulable) == len(nodes.alive) == nodes.size
+    assert nodes.row_of("b") == NO_ROW
+    row = nodes.add_node(node("b"))
+    assert (row, nodes.alive.tolist()) == (1, [True, True])
