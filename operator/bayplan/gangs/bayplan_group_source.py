@@ -85,6 +85,7 @@ class AcceptedGroups:
         self._sink = sink
         self._groups: dict[GroupKey, Group | CompositePodGroup] = {}
         self._problems: dict[GroupKey, tuple[Problem, ...]] = {}
+        self._interrupted: set[GroupKey] = set()
         self._observer = observer
 
     @property
@@ -99,10 +100,12 @@ class AcceptedGroups:
 
     def update(self, group: Group | CompositePodGroup) -> None:
         """Replace an accepted group; the sink is called only if the group differs."""
-        if self._groups.get(group.key) != group:
-            # Stored last: if the sink raises, the group is delivered again.
+        if self._groups.get(group.key) != group or group.key in self._interrupted:
+            # If the sink raises, it may have either version, and the next one is delivered whatever it is.
+            self._interrupted.add(group.key)
             self._sink.group_changed(group)
             self._groups[group.key] = group
+            self._interrupted.discard(group.key)
 
     def reject(self, observed: ObservedGroup, error: ConfigError) -> None:
         """Record the problems of an invalid spec; the accepted group stays unless it belongs to another object."""
@@ -140,9 +143,11 @@ class AcceptedGroups:
             self._observer.known(key, uid, generation, status, version=observed.version)
 
     def _withdraw(self, key: GroupKey) -> None:
-        if key in self._groups:
+        if key in self._groups or key in self._interrupted:
+            self._interrupted.add(key)
             self._sink.group_deleted(key)
-            del self._groups[key]
+            self._groups.pop(key, None)
+            self._interrupted.discard(key)
 
 
 class BayplanGroups:

@@ -215,3 +215,20 @@ def test_an_exception_loses_no_group(world: World, monkeypatch: pytest.MonkeyPat
     assert GroupKey(GroupSource.BAYPLAN, "other", "train") in world.sink.groups
     assert world.minimum == (2 if method == "group_changed" else None)
     assert KEY in handled
+
+
+def test_a_change_that_raised_is_reverted(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scheduler may have taken over a spec that it failed to handle, so the spec before it is reported again."""
+    world.seen(body(1, 2))
+    real, faults = world.sink.group_changed, [RuntimeError("the feed has a bug")]
+
+    def failing(group: Any) -> None:
+        real(group)
+        if faults:
+            raise faults.pop()
+
+    monkeypatch.setattr(world.sink, "group_changed", failing)
+    world.seen(body(2, 3))
+    assert world.minimum == 3
+    world.seen(body(3, 2))
+    assert world.minimum == 2
