@@ -16,6 +16,7 @@ from typing import Any, ParamSpec
 from msgspec.structs import replace
 
 from scheduler_core.cycle.freed_capacity_event import FreedCapacity, on_node
+from scheduler_core.cycle.internal_errors import try_twice
 from scheduler_core.cycle.percentage_of_nodes import REGION_LABEL, ZONE_LABEL
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.errors import QuantityError, SchedulerCoreError
@@ -135,6 +136,7 @@ log = logging.getLogger(__name__)
 P = ParamSpec("P")
 
 _UNREAD = "node(s) had a pod that could not be read"
+_UNREAD_NODE = "node(s) had a change that could not be handled yet"
 _EVENTS = (
     "AssignedPodAdd",
     "AssignedPodUpdate",
@@ -234,6 +236,10 @@ class PodAndNodeFeed:
         """
         self._defer(self._deletion_accepted, deletion, at)
 
+    def has_queued(self, uid: str) -> bool:
+        """Return whether a pod is in the queue or in flight."""
+        return self._queue.find(uid) is not None
+
     def _deletion_accepted(self, deletion: PodDeletion, at: datetime) -> None:
         placed = self._cache.get(deletion.uid)
         if placed is None or placed.info.pod.metadata.deletion_timestamp is not None:
@@ -304,9 +310,23 @@ class PodAndNodeFeed:
             self._report_ended_nomination(pod, nominated)
 
     def _guarded(self, take: Callable[[Pod], None], pod: Pod) -> None:
-        if self.reads.by_uid and self.reads.is_overtaken(pod):
+        try:
+            if self.reads.by_uid and self.reads.is_overtaken(pod):
+                return
+            self._take_version(take, pod, self._deletions.completed(pod) if self._deletions.by_uid else pod)
+        except Exception:
+            try_twice(self._fail_closed, pod)
+            raise
+
+    def _fail_closed(self, pod: Pod) -> None:
+        """Hold the node of a pod until its change, which raised, is delivered again; do not schedule the pod."""
+        node_name = pod.spec.node_name
+        if not node_name or pod.status.phase in TERMINAL_PHASES:
             return
-        self._take_version(take, pod, self._deletions.completed(pod) if self._deletions.by_uid else pod)
+        placed = self._cache.get(pod.metadata.uid)
+        if placed is None or placed.info.node_name != node_name:
+            self._holds.hold(node_name, _source_of_pod(pod), _UNREAD)
+            self._queue.remove(pod.metadata.uid)
 
     def _take_version(self, take: Callable[[Pod], None], given: Pod, pod: Pod) -> None:
         """Handle a version of a pod.
@@ -323,11 +343,6 @@ class PodAndNodeFeed:
             take(pod if pod.spec.node_name else given)
         except SchedulerCoreError as error:
             self._reject_invalid(pod, error)
-        except Exception:
-            if pod.spec.node_name and self._cache.get(pod.metadata.uid) is None and not pod.is_terminal:
-                # Until it is delivered again.
-                self._holds.hold(pod.spec.node_name, _source_of_pod(pod), _UNREAD)
-            raise
         else:
             if self.invalid_pods.by_uid:
                 self.invalid_pods.remove(pod.metadata.uid)
@@ -498,7 +513,12 @@ class PodAndNodeFeed:
         except SchedulerCoreError as error:
             self._reject_invalid_node(node, error)
             return
+        except Exception:
+            # Perhaps only some of the pods that were added before it are counted.
+            try_twice(self._holds.hold, node.metadata.name, _change_of_node(node), _UNREAD_NODE)
+            raise
         self._holds.release(_source_of_node(node))
+        self._holds.release(_change_of_node(node))
         self._queue.on_event(NODE_ADD, None, node)
 
     def _reject_invalid_node(self, node: Node, error: SchedulerCoreError) -> None:
@@ -530,8 +550,17 @@ class PodAndNodeFeed:
         self._take("NodeUpdate", self._node_updated, old, node)
 
     def _node_updated(self, old: Node, node: Node) -> None:
-        if is_unchanged(old, node):
-            return
+        try:
+            if not is_unchanged(old, node):
+                self._take_node_version(old, node)
+        except Exception:
+            # Its last version may have more room.
+            try_twice(self._holds.hold, node.metadata.name, _change_of_node(node), _UNREAD_NODE)
+            raise
+        if not self._cache.columns.held.is_empty:
+            self._holds.release(_change_of_node(node))
+
+    def _take_node_version(self, old: Node, node: Node) -> None:
         try:
             self._cache.update_node(node)
         except SchedulerCoreError as error:
@@ -551,12 +580,17 @@ class PodAndNodeFeed:
     def _node_deleted(self, node: Node) -> None:
         self._cache.remove_node(node.metadata.name)
         self._cache.columns.release_node(_source_of_node(node))
+        self._cache.columns.release_node(_change_of_node(node))
         self._queue.on_event(NODE_DELETE, node, None)
         self._room.node_changed(node.metadata.name)
 
 
 def _source_of_node(node: Node) -> str:
     return f"node/{node.metadata.name}"
+
+
+def _change_of_node(node: Node) -> str:
+    return f"change of node/{node.metadata.name}"
 
 
 def _source_of_pod(pod: Pod) -> str:

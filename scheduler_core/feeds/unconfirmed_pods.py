@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator
 
 from scheduler_core.cycle.freed_capacity_event import FreedCapacity
+from scheduler_core.cycle.internal_errors import try_twice
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.errors import ClusterWriteError
 from scheduler_core.feeds.pod_and_node_feed import PodAndNodeFeed
@@ -69,11 +70,31 @@ class UnconfirmedPods:
             feed.pod_updated(info.pod, pod)
         else:
             log.warning("pod %s was never bound to node %s; it is scheduled again", info.key, node_name, extra=fields)
+            self._schedule_again(feed, info, pod)
+        feed.reads.record(info.uid, pod)
+
+    def _schedule_again(self, feed: PodAndNodeFeed, info: PodInfo, pod: Pod) -> None:
+        """Release and requeue a pod that was never bound; if that raises, it is assumed again and settled later."""
+        placed, node_name = self._cache.get(info.uid), info.node_name
+        assert placed is not None
+        bound_at = placed.bound_at
+        try:
             self._cache.forget(info)
             self._gangs.released(info.uid)
             self._room.report(info.pod, node_name)
             feed.pod_added(pod)
-        feed.reads.record(info.uid, pod)
+        except Exception:
+            try_twice(self._assume_again, feed, info, node_name, bound_at)
+            raise
+
+    def _assume_again(self, feed: PodAndNodeFeed, info: PodInfo, node_name: str, bound_at: float) -> None:
+        """Undo a release after which the pod is not in the queue: no watch event would add it."""
+        if feed.has_queued(info.uid):
+            return
+        if self._cache.get(info.uid) is None:
+            self._cache.assume(info, node_name)
+        self._cache.finish_binding(info.uid, bound_at)
+        self._gangs.assumed(info.uid)
 
 
 def _overdue(cache: ClusterCache, gangs: Gangs, before: float) -> Iterator[list[PodInfo]]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+from scheduler_core.feeds.pod_and_node_feed import PodAndNodeFeed
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, EventRegistration, Hint, Resource
 from scheduler_core.framework.extension_points import PreFilterResult
 from scheduler_core.framework.status import unresolvable
@@ -431,4 +433,61 @@ def test_reservations_are_notified(hold: Callable[[Rig, str], None], monkeypatch
     assert made.context.cache.columns.held.reason("a")
     hold(made, "")
     assert notified == ["a", "a"]
+    assert not made.context.cache.columns.held.reason("a")
+
+
+SMALL = node("a", allocatable={"cpu": "1", "memory": "1Gi", "pods": "9"})
+ON_NODE = pod("on-node", node_name="a", requests={"cpu": "1"})
+
+
+@pytest.mark.parametrize(
+    ("before", "change", "broken"),
+    [
+        pytest.param((NODE,), lambda feed: feed.node_updated(NODE, SMALL), "update_node", id="less room"),
+        pytest.param((ON_NODE,), lambda feed: feed.node_added(NODE), "add_pod", id="pods of a new node"),
+        pytest.param((NODE,), lambda feed: feed.pod_added(ON_NODE), "compile_pod", id="a bound pod"),
+    ],
+)
+def test_an_interrupted_change_fails_closed(
+    before: tuple[Any, ...], change: Callable[[PodAndNodeFeed], None], broken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node has no room for new pods until the change that raised is delivered again."""
+    made = rig(defaults=default_plugins())
+    made.add(*before)
+    columns, faults = made.context.cache.columns, [RuntimeError("no memory")]
+    unbroken = getattr(columns, broken)
+
+    def failing(*args: Any) -> Any:
+        if faults:
+            raise faults.pop()
+        return unbroken(*args)
+
+    monkeypatch.setattr(columns, broken, failing)
+    with pytest.raises(RuntimeError, match="no memory"):
+        change(made.scheduler.feed)
+    assert columns.held.reason("a")
+    change(made.scheduler.feed)
+    assert not columns.held.reason("a")
+
+
+def test_a_pod_that_another_scheduler_has_bound_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A waiting pod leaves the queue when it is bound, also if that change raises."""
+    made = rig(defaults=default_plugins())
+    waiting, bound = pod("web"), pod("web", node_name="a")
+    made.add(NODE, waiting)
+    faults = [RuntimeError("no memory")]
+    unbroken = made.queue.gangs.saw
+
+    def failing(shown: Pod) -> Any:
+        if faults:
+            raise faults.pop()
+        return unbroken(shown)
+
+    monkeypatch.setattr(made.queue.gangs, "saw", failing)
+    with pytest.raises(RuntimeError, match="no memory"):
+        made.scheduler.feed.pod_updated(waiting, bound)
+    assert made.place_of(waiting) == ""
+    assert made.context.cache.columns.held.reason("a")
+    made.scheduler.feed.pod_updated(waiting, bound)
+    assert made.context.cache.columns.pod_count.tolist() == [1]
     assert not made.context.cache.columns.held.reason("a")

@@ -16,6 +16,7 @@ from scheduler_core.framework.status import unresolvable
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupSource
+from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import node, pod
 from tests.support.gangs import gang_of, group, member, members
 from tests.support.recording_plugins import Journal, recorder
@@ -255,3 +256,24 @@ async def test_a_nomination_whose_write_a_bind_displaced_does_not_count() -> Non
     await settle(made)
     assert made.place_of(WEB) == "active"
     assert made.queue.nominator.node_of(WEB.metadata.uid) == ""
+
+
+async def test_a_pod_that_cannot_be_requeued_stays_assumed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No watch event adds a pod whose bind had no effect, so it is settled again if that raised."""
+    made = await rig_after_bind()
+    made.writer.pods["default/web"] = WEB
+    queue, faults = made.queue, [RuntimeError("no memory")]
+    unbroken = queue.add
+
+    def broken(info: PodInfo) -> None:
+        if faults:
+            raise faults.pop()
+        unbroken(info)
+
+    monkeypatch.setattr(queue, "add", broken)
+    with pytest.raises(RuntimeError, match="no memory"):
+        await settle(made)
+    assert (made.context.cache.assumed_count, made.place_of(WEB)) == (1, "")
+    assert made.context.cache.columns.pod_count.tolist() == [1]
+    await settle(made)
+    assert (made.context.cache.assumed_count, made.place_of(WEB)) == (0, "active")
