@@ -240,15 +240,19 @@ class GangEntries:
     def review(self, gang: Gang, label: str = QUORUM_EXISTS) -> None:
         """Update the entry of a changed gang or tree; members of a whole gang continue as single pods.
 
-        If that raises, the gang is reviewed again at the next flush, and no other gang or pod is affected.
+        If that raises, the gang is reviewed once more, and then at the next flush; no other gang or pod is affected.
         """
         before = gang.was_known, gang.was_whole, gang.has_lost_member
-        try:
-            self._review(gang, label)
-        except Exception as fault:
-            # The next review acts on the same differences.
-            gang.was_known, gang.was_whole, gang.has_lost_member = before
-            self._note_faulty(gang, fault)
+        for is_last in (False, True):
+            try:
+                self._review(gang, label)
+            except Exception as fault:
+                # The next review acts on the same differences.
+                gang.was_known, gang.was_whole, gang.has_lost_member = before
+                if is_last:
+                    self._note_faulty(gang, fault)
+            else:
+                return
 
     def _note_faulty(self, gang: Gang, fault: Exception) -> None:
         text = "the queue entry of gang %s cannot be updated; it is tried again within half a minute"
@@ -266,9 +270,16 @@ class GangEntries:
                 self.review(gang)
 
     def delayed(self, pod: QueuedPod) -> None:
-        """Take a pod that an error delays off the waiting members of its gang, until it is requeued."""
+        """Take a pod that an error delays off the waiting members of its gang, until it is requeued.
+
+        It is in no gate then: a gang that waits for gated members does not wait for it.
+        """
         gang = None if pod.group is None else self._gangs.get(pod.group)
-        if gang is not None and gang.drop_waiting(pod.uid):
+        if gang is None:
+            return
+        was_gated = pod.uid in gang.gates
+        gang.gates.discard(pod.uid)
+        if gang.drop_waiting(pod.uid) or was_gated:
             self.review(gang)
 
     def remove_faulty_member(self, pod: QueuedPod, fault: Exception) -> None:
@@ -284,8 +295,13 @@ class GangEntries:
         if unit.entry is not None and unit.entry.place is _IN_FLIGHT:
             return
         if isinstance(gang, GangTree):
-            for leaf in gang.take_unreviewed():
-                self._review_members(leaf, label)
+            leaves = gang.take_unreviewed()
+            try:
+                for leaf in leaves:
+                    self._review_members(leaf, label)
+            except Exception:
+                gang.review_again(leaves)
+                raise
             self._review_entry(gang, label)
             return
         was_known, gang.was_known = gang.was_known, not self._gangs.obstacle(gang.key)

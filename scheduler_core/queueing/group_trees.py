@@ -287,8 +287,20 @@ class GangTree(Gang):
         self._to_review.clear()
         return found
 
+    def review_again(self, leaves: Iterable[Gang]) -> None:
+        """Return gangs from the next :meth:`take_unreviewed` again, because their review was interrupted."""
+        self._to_review.update((leaf.key, None) for leaf in leaves)
+
     def _refresh(self) -> None:
         """Bring the counts up to date."""
+        try:
+            self._count_changes()
+        except Exception:
+            # A gang may be counted in some groups above it only.
+            self._is_stale = True
+            raise
+
+    def _count_changes(self) -> None:
         if self._is_stale:
             self._is_stale = False
             self._states.clear()
