@@ -52,11 +52,13 @@ class Decision:
         counted: UIDs of the members that count. The value is true if the member counted before the cycle: it may have
             terminated while the cycle waited for an extender.
         is_listed: Whether the first list of the group's API was complete.
+        is_judged: Whether the scheduler had handled all changes of groups and members; one that raised is repeated.
     """
 
     min_member: int
     counted: dict[str, bool]
     is_listed: bool
+    is_judged: bool
 
 
 @dataclass(slots=True)
@@ -124,7 +126,10 @@ class GangChecks:
             return False
         group = self.groups.groups.get(key)
         self._decided[key] = Decision(
-            0 if group is None else group.min_member, dict(self._counted(key)), key.source in self.groups.listed
+            0 if group is None else group.min_member,
+            dict(self._counted(key)),
+            key.source in self.groups.listed,
+            not (self.groups.unhandled or self.received.unhandled),
         )
         self._problems[pod.metadata.uid] = problem
         if group is not None and group.parent:
@@ -142,18 +147,19 @@ class GangChecks:
         if self._problems[uid]:
             self.ledger.report_problem(self._problems[uid])
         min_member, known = self._decided[key].min_member, self._decided[key].counted
+        is_judged = self._decided[key].is_judged
         if not self._decided[key].is_listed:
             self.ledger.report_problem(f"{uid} is scheduled before the first list of PodGroups of {key.source.value}")
-        if not min_member:
+        if not min_member and is_judged:
             self.ledger.report_problem(f"{uid} is scheduled, and the scheduler has not received its PodGroup")
             return
         # The last member of the decision may have been rejected.
         counted = [each for each, was_placed in known.items() if was_placed or each in self.ledger.reservations]
-        if len(counted) < min_member:
+        if len(counted) < min_member and is_judged:
             self.ledger.report_problem(
                 f"{uid} is scheduled, and its gang is incomplete: {len(counted)} of {min_member} of {key}"
             )
-        if key.namespace in self._trees:
+        if key.namespace in self._trees and is_judged:
             self._placed_in_tree(key, uid)
         if attempt.gang is not None:
             self._placed_together(attempt.gang, key, uid, counted, min_member)
@@ -180,7 +186,7 @@ class GangChecks:
             self._of_binding[id(binding)] = known = binding, quorum
             before = [each for each in counted if each not in self.ledger.reservations or each in self._placed]
             together = [each for each in counted if each in quorum.uids]
-            if len({*before, *together}) < min_member:
+            if len({*before, *together}) < min_member and self._decided[key].is_judged:
                 self.ledger.report_problem(
                     f"the quorum of {key} is too small: {len(together)} new and {len(before)} earlier members"
                 )

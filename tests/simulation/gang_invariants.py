@@ -26,12 +26,16 @@ def check_gangs_now(supervisor: OperatorSupervisor) -> Iterator[str]:
     process = supervisor.process
     if process.is_over or not process.is_scheduling:
         return
+    if process.has_unhandled_changes:
+        # A change that raised has taken part of its effect.
+        return
     context = process.scheduler.context
     known = {pod.metadata.uid: pod for pod in process.received.pods.values()}
     for gang in context.queue.gangs:
-        # A change that raised has taken part of its effect, and is delivered again soon.
-        is_repeated = gang.key in process.received_groups._unfinished
-        if gang.group != process.received_groups.groups.get(gang.key) and not is_repeated:
+        if gang.key in context.queue._gang_entries._faulty:
+            # The next flush reviews it.
+            continue
+        if gang.group != process.received_groups.groups.get(gang.key):
             yield f"gang {gang.key} has another PodGroup than the scheduler received"
         yield from _inherited(gang, process.received_groups)
         yield from _entry_problems(gang, context.queue)

@@ -53,7 +53,7 @@ def check_now(
     if process.fault:
         yield f"the scheduler's loop has ended: {process.fault}"
         return
-    if may_feeds_raise and any(len(informer.undelivered) for _, informer in process.informers):
+    if may_feeds_raise and process.has_unhandled_changes:
         return
     for path, informer in process.informers:
         if informer.sink_errors and not may_feeds_raise:

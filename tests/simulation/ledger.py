@@ -243,7 +243,8 @@ class ReservationLedger:
         """Yield the pods that the scheduler must count on a node."""
         assert self._received is not None
         for pod in self._received.pods.values():
-            if pod.spec.node_name == node_name and not pod.is_terminal:
+            is_gone = pod.is_terminal or pod.metadata.uid in self._received.leaving
+            if pod.spec.node_name == node_name and not is_gone:
                 yield pod
         for uid, reservation in list(self.reservations.items()):
             if not self._is_unconfirmed(reservation.pod):

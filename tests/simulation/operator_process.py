@@ -247,6 +247,11 @@ class OperatorProcess:
         return repr(self._run.exception())
 
     @property
+    def has_unhandled_changes(self) -> bool:
+        """Return whether a change that raised has not been delivered again yet."""
+        return bool(self.received_groups.unhandled) or any(len(informer.undelivered) for _, informer in self.informers)
+
+    @property
     def queued_writes(self) -> int:
         """Return the number of writes that are queued or in flight."""
         return self.writer.dispatcher.queued + self.writer.dispatcher.in_flight + self.writer.pending_binds

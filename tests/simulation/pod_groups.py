@@ -95,6 +95,7 @@ class GroupWatch:
         self._tree_rng = random.Random(f"{seed}/tree watch")
         self._relist_rng = random.Random(f"{seed}/group relists")
         self._due: dict[GroupKey, float] = {}
+        self._unhandled: dict[GroupKey | GroupSource, Callable[[], None]] = {}
 
     def start(self) -> None:
         """List, and watch from then on."""
@@ -113,9 +114,9 @@ class GroupWatch:
         rng = self._rng_of(source)
         if rng.random() < 0.3:
             withhold = partial(self._feed.withhold, source, "the list is forbidden")
-            self._clock.call_later(seconds, lambda: self._handle(withhold))
+            self._clock.call_later(seconds, lambda: self._handle(source, withhold))
             seconds += _LATE_LIST_SECONDS * rng.random()
-        self._clock.call_later(seconds + _TICK_SECONDS, lambda: self._handle(partial(self._feed.serve, source)))
+        self._clock.call_later(seconds + _TICK_SECONDS, lambda: self._handle(source, partial(self._feed.serve, source)))
 
     def _rng_of(self, source: GroupSource) -> random.Random:
         return self._tree_rng if source is GroupSource.COMPOSITE else self._rng
@@ -137,14 +138,22 @@ class GroupWatch:
         if group is None and key in there and self._relist_rng.random() < 0.5:
             # A relist delivers the new object and not the deletion of the old one.
             return
-        self._handle(lambda: self._accepted.delete(key) if group is None else self._accepted.update(group))
+        self._handle(key, lambda: self._accepted.delete(key) if group is None else self._accepted.update(group))
 
-    def _handle(self, handle: Callable[[], None]) -> None:
-        """Handle a change, again after an exception, as the sources of PodGroups do."""
+    def _handle(self, changed: GroupKey | GroupSource, handle: Callable[[], None]) -> None:
+        """Handle a change, again after an exception unless a newer one replaces it, as the sources of PodGroups do."""
+        self._unhandled[changed] = handle
+        self._try(changed, handle)
+
+    def _try(self, changed: GroupKey | GroupSource, handle: Callable[[], None]) -> None:
+        if self._unhandled.get(changed) is not handle:
+            return
         try:
             handle()
         except Exception:  # noqa: BLE001 - any exception
-            self._clock.call_later(_RETRY_SECONDS, lambda: self._handle(handle))
+            self._clock.call_later(_RETRY_SECONDS, lambda: self._try(changed, handle))
+        else:
+            del self._unhandled[changed]
 
 
 class ReceivedGroups(GroupFeed):
@@ -155,6 +164,7 @@ class ReceivedGroups(GroupFeed):
         composites: CompositePodGroups by key.
         listed: Sources whose first list is complete.
         received_at: Time at which each PodGroup was first delivered: seconds of the clock, and UTC.
+        unhandled: Groups and sources whose last change raised; it is delivered again.
     """
 
     def __init__(self, scheduler: Scheduler, clock: Clock) -> None:
@@ -165,6 +175,7 @@ class ReceivedGroups(GroupFeed):
         self.composites: dict[GroupKey, CompositePodGroup] = {}
         self.listed: set[GroupSource] = set()
         self.received_at: dict[GroupKey, tuple[float, datetime]] = {}
+        self.unhandled: set[GroupKey | GroupSource] = set()
         self._clock = clock
 
     def serve(self, source: GroupSource) -> None:
@@ -185,6 +196,31 @@ class ReceivedGroups(GroupFeed):
         # Afterwards: a change that raises is delivered again, and counts until then.
         super().group_deleted(key)
         self._report(self._remove, key)
+
+    def _group_changed(self, group: PodGroup) -> None:
+        self.unhandled.add(group.key)
+        super()._group_changed(group)
+        self.unhandled.discard(group.key)
+
+    def _composite_changed(self, composite: CompositePodGroup) -> None:
+        self.unhandled.add(composite.key)
+        super()._composite_changed(composite)
+        self.unhandled.discard(composite.key)
+
+    def _group_deleted(self, key: GroupKey) -> None:
+        self.unhandled.add(key)
+        super()._group_deleted(key)
+        self.unhandled.discard(key)
+
+    def _serve(self, source: GroupSource) -> None:
+        self.unhandled.add(source)
+        super()._serve(source)
+        self.unhandled.discard(source)
+
+    def _withhold(self, source: GroupSource, reason: str) -> None:
+        self.unhandled.add(source)
+        super()._withhold(source, reason)
+        self.unhandled.discard(source)
 
     def _store(self, group: PodGroup) -> None:
         known = self.groups.get(group.key)

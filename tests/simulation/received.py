@@ -24,6 +24,8 @@ class ReceivedFeed(PodAndNodeFeed):
         nodes: Nodes by name.
         on_gone: Called with the UID of each deleted pod, also when a read has shown the deletion.
         on_found_unbound: Called with the UID of each pod whose bind was acknowledged and that a read shows as pending.
+        unhandled: UIDs of pods whose last change raised; it is delivered again.
+        leaving: UIDs of pods whose deletion was received, and perhaps has raised: their room may be free already.
     """
 
     def __init__(self, scheduler: Scheduler, clock: Clock) -> None:
@@ -43,6 +45,8 @@ class ReceivedFeed(PodAndNodeFeed):
         self.nodes: dict[str, Node] = {}
         self.on_gone: Callable[[str], None] = _ignore
         self.on_found_unbound: Callable[[str], None] = _ignore
+        self.unhandled: set[str] = set()
+        self.leaving: set[str] = set()
         self._gone: set[str] = set()
 
     def pod_added(self, pod: Pod) -> None:
@@ -76,10 +80,21 @@ class ReceivedFeed(PodAndNodeFeed):
         super().node_deleted(node)
         self._report(self._remove_node, node)
 
+    def _guarded(self, take: Callable[[Pod], None], pod: Pod) -> None:
+        self.unhandled.add(pod.metadata.uid)
+        super()._guarded(take, pod)
+        self.unhandled.discard(pod.metadata.uid)
+
+    def _pod_gone(self, pod: Pod) -> None:
+        self.leaving.add(pod.metadata.uid)
+        super()._pod_gone(pod)
+        self.unhandled.discard(pod.metadata.uid)
+
     def _record_added(self, pod: Pod) -> None:
         known = self.pods.get(pod.key)
-        if known is not None and known.metadata.uid == pod.metadata.uid:
-            # An informer adds a pod only once; a pod that is added again comes from a read.
+        is_known = known is not None and known.metadata.uid == pod.metadata.uid
+        if is_known and pod.metadata.uid not in self.unhandled:
+            # An informer adds a pod only once, unless that raised; a pod that is added again comes from a read.
             self.on_found_unbound(pod.metadata.uid)
         self._record_pod(pod)
 

@@ -17,9 +17,15 @@ def check_trees_now(supervisor: OperatorSupervisor) -> Iterator[str]:
     process = supervisor.process
     if process.is_over or not process.is_scheduling:
         return
+    if process.has_unhandled_changes:
+        # A change that raised has taken part of its effect.
+        return
     queue, received = process.scheduler.context.queue, process.received_groups
     state = TreeState(received.groups, received.composites)
     for tree in queue.gangs.forest.trees.values():
+        if not queue._gang_entries._faulty.keys().isdisjoint((tree.key, *(leaf.key for leaf in tree.parts))):
+            # The next flush reviews it.
+            continue
         entry = tree.entry
         counts = {leaf.key: len(leaf.waiting) + len(leaf.placed) + leaf.succeeded for leaf in tree.parts}
         is_waiting = any(leaf.waiting for leaf in tree.parts) and not tree.gates
