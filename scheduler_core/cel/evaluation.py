@@ -319,11 +319,7 @@ def _require_hashable(value: Any) -> None:
 
 
 def _planned(name: str, overloads: tuple[Overload, ...], args: list[Run], *, constant_pattern: bool = False) -> Run:
-    """Return a function that evaluates a call.
-
-    Args:
-        constant_pattern: Whether the call searches for a constant pattern, which the reference compiles beforehand.
-    """
+    """Return a function that evaluates a call; the reference compiles a constant pattern beforehand."""
     function = FUNCTIONS[name]
     one = overloads[0] if len(overloads) == 1 else None
     cost = function.cost if one is None or one.cost is None else one.cost

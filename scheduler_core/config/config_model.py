@@ -104,9 +104,6 @@ class ConfigModel(BaseModel):
 def raise_rule_problems(title: str, problems: Iterable[RuleProblem]) -> None:
     """Raise all problems as one pydantic error, which keeps their locations within the outer models.
 
-    Args:
-        problems: The violated rules; without any, nothing happens.
-
     Raises:
         ValidationError: There is at least one problem.
     """

@@ -112,9 +112,6 @@ class Extender(ConfigModel):
 def extender_problems(extenders: Sequence[Extender]) -> Iterator[RuleProblem]:
     """Check the extenders of one configuration or profile.
 
-    Args:
-        extenders: All entries of the field ``extenders``.
-
     Yields:
         A problem for each scoring extender without weight, each invalid or duplicate managed resource and each
         binder after the first.
@@ -221,10 +218,6 @@ class ProfileConfig(ProfileSettings):
 
 def backoff_problems(initial: int | None, maximum: int | None) -> Iterator[RuleProblem]:
     """Check that the maximum backoff is not shorter than the initial one.
-
-    Args:
-        initial: Initial backoff in seconds, None if not set.
-        maximum: Maximum backoff in seconds, None if not set.
 
     Yields:
         The problem, if there is one.

@@ -88,9 +88,6 @@ def validate(model: type[Model], document: object, prefix: str = "") -> Model:
 def field_path(prefix: str, location: Iterable[str | int]) -> str:
     """Return a location as a Kubernetes field path.
 
-    Args:
-        prefix: Start of the path; may be empty.
-
     Returns:
         A path such as ``profiles[0].plugins.score.enabled[2].name`` or ``minResources[example.com/gpu]``.
     """
@@ -107,9 +104,6 @@ def field_path(prefix: str, location: Iterable[str | int]) -> str:
 
 def path_steps(path: str) -> list[tuple[str, str]]:
     """Split a field path of :func:`field_path`.
-
-    Args:
-        path: A path such as ``profiles[0].plugins``.
 
     Returns:
         For each step the index or key in brackets, or "", and the field name, or "".
@@ -291,9 +285,6 @@ _QUOTA_PREFIX = "requests."
 def qualified_name_problems(name: str) -> list[str]:
     """Check a label key or resource name: an optional DNS prefix with a slash, then a name.
 
-    Args:
-        name: A name such as ``cpu``, ``topology.kubernetes.io/zone``.
-
     Returns:
         Messages; empty for a valid name.
     """
@@ -324,9 +315,6 @@ def label_value_problems(value: str) -> list[str]:
 
 def extended_resource_problems(name: str) -> list[str]:
     """Check the name of an extended resource, which a device plugin or an extender provides.
-
-    Args:
-        name: A name such as ``example.com/foo``.
 
     Returns:
         Messages; empty for a valid name.

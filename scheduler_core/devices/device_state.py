@@ -177,11 +177,7 @@ class TakenDevice:
 
 
 class NodeDevices:
-    """The pools of a node with the behaviour and the use of their devices.
-
-    Args:
-        pools: The pools, in the order of the search.
-    """
+    """The pools of a node with the behaviour and the use of their devices."""
 
     __slots__ = ("pools", "rows", "usages")
 

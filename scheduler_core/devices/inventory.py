@@ -322,11 +322,7 @@ class DeviceInventory:
             del self._pools[pooled.pool_key]
 
     def _invalidate(self, key: PoolKey, changed: PooledSlice | None = None) -> None:
-        """Make what nodes see of a pool stale.
-
-        Args:
-            changed: The slice that changed or was removed; None if none did.
-        """
+        """Make what nodes see of a pool stale."""
         pool = self._pools[key]
         target = None if changed is None else changed.target.node_name
         if pool.has_network_slices or (changed is not None and not target):

@@ -116,11 +116,7 @@ class ClaimPlan:
 def plan_claims(
     claims: Sequence[ResourceClaim], classes: Mapping[str, DeviceClass], features: DeviceFeatures
 ) -> tuple[ClaimPlan, ...]:
-    """Compile the claims of a pod.
-
-    Args:
-        claims: Claims without an allocation, in the order of the pod.
-    """
+    """Compile the claims of a pod."""
     plans: list[ClaimPlan] = []
     number = 0
     for claim in claims:

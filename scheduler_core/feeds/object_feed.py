@@ -200,9 +200,6 @@ class StorageFeed(ObjectFeed[StorageObject]):
     An object that cannot be read counts as follows: pods with a claim of such a claim or volume wait; a CSIDriver
     requires capacity and the driver on the node; the nodes of a CSINode or VolumeAttachment accept no pods, because
     the number of volumes there is not known; a StorageClass or CSIStorageCapacity does not exist.
-
-    Args:
-        holds: Holds the nodes of objects that cannot be read.
     """
 
     def __init__(self, columns: NodeColumns, queue: SchedulingQueue, suspension: Suspension, holds: NodeHolds) -> None:

@@ -177,10 +177,6 @@ class EventHandling:
 class PodAndNodeFeed:
     """Event handlers for pods and nodes.
 
-    Args:
-        invalid_pods: Reports waiting pods that cannot be scheduled.
-        holds: Holds nodes while an object on which they depend cannot be read.
-
     Attributes:
         reads: Reads of pods that the watch has not caught up with.
     """
@@ -528,11 +524,7 @@ class PodAndNodeFeed:
         self._node_unreadable(node, str(error))
 
     def node_unreadable(self, node: Node, reason: str) -> None:
-        """Handle a version of a node that cannot be decoded: the node exists, and accepts no pods.
-
-        Args:
-            reason: Why it cannot be decoded; "" if it can be again, before :meth:`node_updated` or :meth:`node_added`.
-        """
+        """Handle a version of a node that cannot be decoded: it accepts no pods, until ``reason`` is empty."""
         self._take("NodeUpdate", self._node_unreadable, node, reason)
 
     def _node_unreadable(self, node: Node, reason: str) -> None:

@@ -43,9 +43,6 @@ class GroupFeed:
         """Mark the PodGroups of a source as unknown: their members are gated until :meth:`serve` is called.
 
         Every source is in this state before its first call.
-
-        Args:
-            reason: Why they are not known, and what to do.
         """
         self._report(self._withhold, source, reason)
 
@@ -121,11 +118,7 @@ class GroupFeed:
         self._unfinished.discard(key)
 
     def group_refused(self, key: GroupKey, problems: Iterable[Problem]) -> None:
-        """Handle an object whose spec is invalid and never was valid: its members are gated with the reason.
-
-        Args:
-            key: The key of the group, which is not known.
-        """
+        """Handle an object whose spec is invalid and never was valid: its members are gated with the reason."""
         self._report(self._group_refused, key, "; ".join(map(str, problems)))
 
     def _group_refused(self, key: GroupKey, reason: str) -> None:

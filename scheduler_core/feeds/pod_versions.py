@@ -43,11 +43,7 @@ class AcceptedDeletions:
         self.by_uid: dict[str, _Deletion] = {}
 
     def accept(self, deletion: PodDeletion, at: datetime) -> None:
-        """Record the successful response to a deletion.
-
-        Args:
-            deletion: The deletion of a pod that the cache has without a deletion timestamp.
-        """
+        """Record the successful response to a deletion."""
         self.by_uid[deletion.uid] = _Deletion(at, deletion.condition)
 
     def completed(self, pod: Pod) -> Pod:

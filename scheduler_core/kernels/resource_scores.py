@@ -74,9 +74,6 @@ def least_allocated(uses: Sequence[ResourceUse]) -> Integers:
 def most_allocated(uses: Sequence[ResourceUse]) -> Integers:
     """Score by the used share: 100 for a full or overcommitted node.
 
-    Args:
-        uses: The resources, at least one.
-
     Returns:
         int64[n], 0 to 100.
     """

@@ -88,11 +88,7 @@ DECISIONS = logging.getLogger("scheduler_core.decisions")
 
 
 def log_bound(queued: QueuedPod, log_fields: Callable[[], dict[str, str]], feasible: int, nodes: int) -> None:
-    """Log that a pod was bound; call it only if :data:`DECISIONS` logs.
-
-    Args:
-        log_fields: Returns the log fields of the attempt, with the node.
-    """
+    """Log that a pod was bound; call it only if :data:`DECISIONS` logs."""
     fields = log_fields()
     extra = fields | {"result": "scheduled", "attempts": queued.attempts, "feasible_nodes": feasible}
     DECISIONS.debug(

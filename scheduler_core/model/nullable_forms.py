@@ -149,9 +149,6 @@ def readable_part(value: Any, kind: type[T]) -> T:
 
     A struct whose defaults would be read as less than the object has replaces them in its method ``restored``.
 
-    Args:
-        value: The object as parsed JSON, which does not match its type.
-
     Raises:
         msgspec.ValidationError: Its name cannot be read.
     """

@@ -253,9 +253,6 @@ def group_keys_of(pod: Pod, sources: Container[GroupSource] = tuple(GroupSource)
 
     With Kubernetes' feature gate WorkloadWithJob the Job controller gives every pod a native group of the basic policy,
     so a label counts first.
-
-    Args:
-        sources: The sources that count; labels and fields of the others are ignored.
     """
     namespace, labels = pod.metadata.namespace, pod.metadata.labels
     named = ((source, labels.get(label)) for source, label in POD_GROUP_LABELS.items() if source in sources)

@@ -64,11 +64,7 @@ class Demand:
 
 
 def scored_resource(name: str, weight: int = 1) -> ScoredResource:
-    """Return a resource to score.
-
-    Args:
-        weight: Weight of its score, 1 or more.
-    """
+    """Return a resource to score."""
     return ScoredResource(name, weight, is_scalar_resource(name))
 
 
@@ -169,9 +165,6 @@ class ScoreCache:
 
     def scores(self, scored: Sequence[ScoredColumn], nodes: NodeColumns, rows: Rows) -> Scores | None:
         """Score rows.
-
-        Args:
-            scored: The scored resources, at least one, with the pod's requests.
 
         Returns:
             int64 per row; None if the cache is not worth it, or a number is too large.

@@ -434,11 +434,7 @@ class GangEntries:
             self.review(gang)
 
     def gang_placed(self, entry: QueuedGang, placed: Iterable[QueuedPod]) -> Gang | None:
-        """Remove the entry of a scheduled gang; its assumed members are in flight by themselves.
-
-        Args:
-            placed: The assumed members, those beyond the quorum included.
-        """
+        """Remove the entry of a scheduled gang; its assumed members are in flight by themselves."""
         self._failing.pop(entry.uid, None)
         if entry.place is not _NOWHERE:
             self._places.drop(entry)

@@ -197,11 +197,7 @@ class Gangs:
         self._unread.pop(source, None)
 
     def withhold(self, source: GroupSource, reason: str) -> None:
-        """Take the PodGroups of a source as unknown, so that :meth:`obstacle` holds for all of its groups.
-
-        Args:
-            reason: Why they are not known, and what to do.
-        """
+        """Take the PodGroups of a source as unknown, so that :meth:`obstacle` holds for all of its groups."""
         self._unread[source] = reason
 
     def ignore(self, source: GroupSource) -> None:

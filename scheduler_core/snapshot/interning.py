@@ -353,9 +353,6 @@ class LabelColumns:
     """The most recently created label columns, built on first use from the labels of all nodes.
 
     A dropped column is no longer updated: it is valid until the next change of a node.
-
-    Args:
-        labels: Returns the labels of the node of a row; None for an unused row.
     """
 
     __slots__ = ("_capacity", "_columns", "_labels", "_limit", "_made", "_size", "_steps")

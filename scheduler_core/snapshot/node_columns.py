@@ -491,11 +491,7 @@ class NodeColumns:
         return self.version - self.dry_run_changes
 
     def hold_node(self, name: str, source: str, reason: str) -> None:
-        """Let a node accept no pods until :meth:`release_node` is called for the source; it need not exist.
-
-        Args:
-            source: The object that cannot be read, such as ``node/a``.
-        """
+        """Let a node accept no pods until :meth:`release_node` is called for the source; it need not exist."""
         self.release_node(source)
         self.held.hold(name, source, reason)
         self._touch_named(name)

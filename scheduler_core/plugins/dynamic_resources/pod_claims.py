@@ -157,11 +157,7 @@ def is_reserved_for(claim: ResourceClaim, pod: Pod, *, accepts_group: bool = Fal
 def consumer_of(
     pod: Pod, reference: ResourceClaimReference | None = None, group: PodGroup | None = None
 ) -> ClaimConsumer:
-    """Return the object that a claim is reserved for: the pod, or its PodGroup if that has an equal claim.
-
-    Args:
-        reference: The entry of ``spec.resourceClaims`` that names the claim; None for extended resources.
-    """
+    """Return the object that a claim is reserved for: the pod, or its PodGroup if that has an equal claim."""
     if group is not None and reference in group.resource_claims:
         return ClaimConsumer(_PODGROUPS, group.key.name, group.uid, GroupSource.NATIVE.value)
     return ClaimConsumer("pods", pod.metadata.name, pod.metadata.uid)

@@ -93,9 +93,6 @@ from scheduler_core.snapshot.row_cache import RowSums
 def after_pod_change(pod: Pod, old: object | None, new: object | None) -> Hint:
     """Return whether a pod that was deleted or scaled down may free resources.
 
-    Args:
-        new: The other pod after; None if it was deleted.
-
     Returns:
         Queue if it was scheduled or nominated and freed something that ``pod`` requests; also if that is unknown.
     """
@@ -275,9 +272,6 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, SumsFilter, PreScorePlugin
 
     def after_node_change(self, pod: Pod, old: object | None, new: object | None) -> Hint:
         """Return whether a node that was added or changed may have enough resources.
-
-        Args:
-            old: The node before; None if it was added.
 
         Returns:
             Queue if the empty node is large enough and something that ``pod`` requests has grown, or may be provided

@@ -68,9 +68,6 @@ Constraints = tuple[SpreadConstraint, ...]
 def compiled(constraints: Iterable[TopologySpreadConstraint], labels: Mapping[str, str], action: str) -> Constraints:
     """Compile the constraints with one action.
 
-    Args:
-        labels: The pod's labels, for ``matchLabelKeys``.
-
     Raises:
         SelectorError: A selector is invalid.
     """

@@ -386,11 +386,7 @@ class DeviceIndex:
     def begin_allocation(
         self, claim: ResourceClaim, allocation: AllocationResult, pod_uid: str, group: GroupKey | None = None
     ) -> None:
-        """Count an allocation that a pod is reserved with; a claim that is allocated meanwhile is left alone.
-
-        Args:
-            group: Key of the pod group whose other members may share the allocation.
-        """
+        """Count an allocation that a pod is reserved with; a claim that is allocated meanwhile is left alone."""
         uid = claim.metadata.uid
         held = self._in_flight.get(uid)
         if held is None:
