@@ -6,9 +6,10 @@ from collections import Counter
 from typing import Any
 
 from hack.demo import manifests
-from hack.demo.stage import PROFILES, DemoFailed, Stage, perform
+from hack.demo.stage import PROFILES, Demo, DemoFailed, perform
 
 NODES = 100
+_PROFILE = "schedulerprofile"
 PODS_PER_PROFILE = 100
 
 _BROKEN_EDIT: dict[str, Any] = {
@@ -19,11 +20,7 @@ _BROKEN_EDIT: dict[str, Any] = {
 }
 
 
-class Demo:
-    def __init__(self, stage: Stage) -> None:
-        self._stage = stage
-        self._screen = stage.screen
-
+class ProfileDemo(Demo):
     def run(self) -> None:
         self._start_operator()
         self._fill_cluster()
@@ -59,7 +56,9 @@ class Demo:
             parts = [f"{nodes} node{'s' * (nodes > 1)} with {pods}" for pods, nodes in ordered]
             screen.show(f"pods of profile {name} per node: {', '.join(parts)}")
         scheduled = ("events", "--field-selector", "reason=Scheduled")
-        self._stage.until("pods have events", lambda: len(self._stage.get(*scheduled)["items"]) >= len(self._pods()))
+        self._stage.until(
+            "pods have events", lambda: len(self._stage.get(*scheduled)["items"]) >= len(self._items("demo"))
+        )
         self._stage.show("get", *scheduled, limit=4)
 
     def _edit_live(self) -> None:
@@ -84,7 +83,7 @@ class Demo:
         good = self._revision("spread")
         self._patch("spread", _BROKEN_EDIT, "enable NodeAfinity, scoringStrategy.type=Random")
         self._stage.until(
-            "the edit is rejected", lambda: self._condition("spread", "Accepted").get("status") == "False"
+            "the edit is rejected", lambda: self._condition(_PROFILE, "spread", "Accepted").get("status") == "False"
         )
         self._stage.show("get", "schedulerprofile", "spread")
         screen.show(f"Accepted=False: {self._condition('spread', 'Accepted')['message']}")
@@ -99,7 +98,9 @@ class Demo:
         screen.step("Roll back: first to the live revision, then to the one before the edit")
         self._stage.bayplan("history", "spread")
         self._stage.bayplan("rollback", "spread", unshown=_PATIENT)
-        self._stage.until("the spec is valid again", lambda: self._condition("spread", "Accepted")["status"] == "True")
+        self._stage.until(
+            "the spec is valid again", lambda: self._condition(_PROFILE, "spread", "Accepted")["status"] == "True"
+        )
         before = self._revision("spread")
         self._stage.bayplan("rollback", "spread", unshown=_PATIENT)
         if self._revision("spread") == before:
@@ -113,7 +114,7 @@ class Demo:
             raise DemoFailed(f"the profile that was rolled back should spread 20 pods, and not use {len(used)} nodes")
 
     def _summarise(self) -> None:
-        bound, total = self._bound(), len(self._pods())
+        bound, total = self._bound(), len(self._items("demo"))
         spread, pack = (self._pods_per_node(f"demo={name}") for name in ("spread", "pack"))
         self._screen.summary(
             f"{bound} of {total} pods bound: spread used {len(spread)} nodes, pack {len(pack)}; "
@@ -128,32 +129,20 @@ class Demo:
         self._screen.command("kubectl", "edit", "schedulerprofile", profile, f"   # {comment}")
         self._stage.plane.kubectl("patch", "schedulerprofile", profile, "--type=merge", "-p", json.dumps(patch))
 
-    def _profile_status(self, name: str) -> dict[str, Any]:
-        status: dict[str, Any] = self._stage.get("schedulerprofile", name).get("status", {})
-        return status
-
-    def _condition(self, name: str, kind: str) -> dict[str, str]:
-        conditions: list[dict[str, str]] = self._profile_status(name).get("conditions", [])
-        return next((entry for entry in conditions if entry["type"] == kind), {})
-
     def _is_ready(self, name: str) -> bool:
-        return self._condition(name, "Ready").get("status") == "True"
+        return self._condition(_PROFILE, name, "Ready").get("status") == "True"
 
     def _revision(self, name: str) -> str:
-        return str(self._profile_status(name).get("activeRevision", ""))
+        return str(self._status(_PROFILE, name).get("activeRevision", ""))
 
     def _scheduled_total(self) -> int:
-        return sum(int(self._profile_status(name).get("scheduledTotal", 0)) for name in ("spread", "pack"))
-
-    def _pods(self, selector: str = "demo") -> list[dict[str, Any]]:
-        items: list[dict[str, Any]] = self._stage.get("pods", "-l", selector)["items"]
-        return items
+        return sum(int(self._status(_PROFILE, name).get("scheduledTotal", 0)) for name in ("spread", "pack"))
 
     def _bound(self) -> int:
-        return sum(1 for pod in self._pods() if pod["spec"].get("nodeName"))
+        return sum(1 for pod in self._items("demo") if pod["spec"].get("nodeName"))
 
     def _pods_per_node(self, selector: str, prefix: str = "") -> Counter[str]:
-        pods = [pod for pod in self._pods(selector) if pod["metadata"]["name"].startswith(prefix)]
+        pods = [pod for pod in self._items(selector) if pod["metadata"]["name"].startswith(prefix)]
         return Counter(pod["spec"]["nodeName"] for pod in pods if pod["spec"].get("nodeName"))
 
 
@@ -167,7 +156,7 @@ _NO_BALANCE = {"score": {"disabled": [{"name": "NodeResourcesBalancedAllocation"
 
 
 def main() -> int:
-    return perform("make demo", __doc__, lambda stage: Demo(stage).run(), _TO_TRY)
+    return perform("make demo", __doc__, lambda stage: ProfileDemo(stage).run(), _TO_TRY)
 
 
 if __name__ == "__main__":

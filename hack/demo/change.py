@@ -9,9 +9,10 @@ from collections import Counter
 from typing import Any
 
 from hack.demo import manifests
-from hack.demo.stage import PROFILES, DemoFailed, Stage, perform
+from hack.demo.stage import PROFILES, Demo, DemoFailed, Stage, perform
 
 NODES = 60
+_PROFILE = "schedulerprofile"
 PODS = 300
 LATER_PODS = 20
 
@@ -25,10 +26,9 @@ _DIFFERS = (0, 1)
 """Exit codes of ``bayplan diff`` that are no errors."""
 
 
-class ChangeDemo:
+class ChangeDemo(Demo):
     def __init__(self, stage: Stage) -> None:
-        self._stage = stage
-        self._screen = stage.screen
+        super().__init__(stage)
         self._record = str(stage.plane.state_dir / "record")
 
     def run(self) -> None:
@@ -52,8 +52,8 @@ class ChangeDemo:
         self._stage.create(manifests.nodes(NODES))
         self._stage.show("apply", "-f", str(PROFILES / f"{LIVE}.yaml"), shown=f"examples/profiles/{LIVE}.yaml")
         self._stage.show("apply", "-f", str(PROFILES / "spread-next.yaml"), shown="examples/profiles/spread-next.yaml")
-        self._stage.until("the profile is live", lambda: self._condition(LIVE, "Ready") == "True")
-        self._stage.until("the shadow compares", lambda: self._condition(SHADOW, "Comparing") == "True")
+        self._stage.until("the profile is live", lambda: self._is_true(LIVE, "Ready"))
+        self._stage.until("the shadow compares", lambda: self._is_true(SHADOW, "Comparing"))
 
     def _shadow(self) -> int:
         screen = self._screen
@@ -129,27 +129,22 @@ class ChangeDemo:
 
     def _nodes(self, prefix: str) -> dict[str, str]:
         """Return the node of each bound pod by name."""
-        pods: list[dict[str, Any]] = self._stage.get("pods", "-l", f"demo={LIVE}")["items"]
+        pods = self._items(f"demo={LIVE}")
         return {
             pod["metadata"]["name"]: pod["spec"]["nodeName"]
             for pod in pods
             if pod["metadata"]["name"].startswith(f"{prefix}-") and pod["spec"].get("nodeName")
         }
 
-    def _status(self, name: str) -> dict[str, Any]:
-        status: dict[str, Any] = self._stage.get("schedulerprofile", name).get("status", {})
-        return status
-
     def _found(self) -> dict[str, Any]:
-        found: dict[str, Any] = self._status(SHADOW).get("shadow", {})
+        found: dict[str, Any] = self._status(_PROFILE, SHADOW).get("shadow", {})
         return found
 
     def _revision(self) -> str:
-        return str(self._status(LIVE).get("activeRevision", ""))
+        return str(self._status(_PROFILE, LIVE).get("activeRevision", ""))
 
-    def _condition(self, name: str, kind: str) -> str:
-        conditions: list[dict[str, str]] = self._status(name).get("conditions", [])
-        return next((entry["status"] for entry in conditions if entry["type"] == kind), "")
+    def _is_true(self, name: str, condition: str) -> bool:
+        return self._condition(_PROFILE, name, condition).get("status") == "True"
 
 
 _TO_TRY = f"""  kubectl get schedulerprofiles -o wide

@@ -9,9 +9,9 @@ import sys
 from hack.controlplane.api_client import ApiClient
 from hack.controlplane.controllers import start_kube_controller_manager
 from hack.controlplane.device_driver import DeviceDriver
-from hack.demo import device_manifests as manifests
-from hack.demo.device_manifests import DRIVER, Document, Model, Workload
-from hack.demo.stage import PROFILES, DemoFailed, Stage, perform
+from hack.demo import manifests
+from hack.demo.manifests import DRIVER, Document, Model, Workload
+from hack.demo.stage import PROFILES, Demo, DemoFailed, Stage, perform
 
 LARGE, SMALL = Model("a100", "80Gi"), Model("l4", "24Gi")
 MACHINES = {"gpu-0": LARGE.devices(2), "gpu-1": SMALL.devices(4), "gpu-2": SMALL.devices(4)}
@@ -34,12 +34,11 @@ _CLAIM_COLUMNS = (
 _POD_COLUMNS = "custom-columns=POD:.metadata.name,STATUS:.status.phase,NODE:.spec.nodeName"
 
 
-class DeviceDemo:
+class DeviceDemo(Demo):
     def __init__(self, stage: Stage, driver: DeviceDriver) -> None:
         if not stage.has_kwok:
             raise DemoFailed("pods must run in this demo: install Go, so that kwok can be built")
-        self._stage = stage
-        self._screen = stage.screen
+        super().__init__(stage)
         self._driver = driver
 
     def run(self) -> None:
@@ -111,7 +110,9 @@ class DeviceDemo:
         free = len(MACHINES["gpu-1"]) + len(MACHINES["gpu-2"]) - 2
         screen.step(f"A gang of {GANG.pods} pods, each with an {SMALL.name} from a template, and {free} that are free")
         self._submit(GANG)
-        stage.until("the gang waits", lambda: self._reason_of_gang() == "Unschedulable")
+        stage.until(
+            "the gang waits", lambda: self._condition(_GROUPS, GANG.name, "Scheduled").get("reason") == "Unschedulable"
+        )
         stage.show("get", _GROUPS)
         if any(self._nodes(GANG)) or any(_results(claim) for claim in self._claims(GANG)):
             raise DemoFailed("a gang that does not fit should hold no device")
@@ -130,8 +131,8 @@ class DeviceDemo:
         screen.step("A claim that no device satisfies: an a100 with 141 GiB")
         self._submit(IMPOSSIBLE)
         self._say_selectors(IMPOSSIBLE)
-        stage.until("the pod has a condition", lambda: bool(self._scheduled(pod).get("message")))
-        condition = self._scheduled(pod)
+        stage.until("the pod has a condition", lambda: bool(self._condition("pod", pod, "PodScheduled").get("message")))
+        condition = self._condition("pod", pod, "PodScheduled")
         screen.show(f'  PodScheduled={condition["status"]}, {condition["reason"]}: "{condition["message"]}"')
         stage.show("get", "resourceclaims", IMPOSSIBLE.name)
         screen.show("the condition does not name the nearest devices. Why?")
@@ -156,7 +157,7 @@ class DeviceDemo:
 
     def _until_running(self, workload: Workload) -> None:
         def run() -> bool:
-            return all(pod["status"].get("phase") == "Running" for pod in self._pods(workload))
+            return all(pod["status"].get("phase") == "Running" for pod in self._items(f"workload={workload.name}"))
 
         self._stage.until(f"all pods of {workload.name} run", run)
 
@@ -166,13 +167,9 @@ class DeviceDemo:
     def _show_pods(self, workload: Workload) -> None:
         self._stage.show("get", "pods", "-l", f"workload={workload.name}", "-o", _POD_COLUMNS)
 
-    def _pods(self, workload: Workload) -> list[Document]:
-        items: list[Document] = self._stage.get("pods", "-l", f"workload={workload.name}")["items"]
-        return items
-
     def _nodes(self, workload: Workload) -> list[str]:
         """Return the node of each pod; "" for a pod that is not bound."""
-        return [pod["spec"].get("nodeName", "") for pod in self._pods(workload)]
+        return [pod["spec"].get("nodeName", "") for pod in self._items(f"workload={workload.name}")]
 
     def _claims(self, workload: Workload) -> list[Document]:
         """Return the claims that were created for the pods of a workload."""
@@ -182,14 +179,6 @@ class DeviceDemo:
             for claim in self._stage.get("resourceclaims")["items"]
             if any(owner["name"] in owned for owner in claim["metadata"].get("ownerReferences", []))
         ]
-
-    def _reason_of_gang(self) -> str:
-        conditions = self._stage.get(_GROUPS, GANG.name).get("status", {}).get("conditions", [])
-        return next((str(each["reason"]) for each in conditions if each["type"] == "Scheduled"), "")
-
-    def _scheduled(self, pod: str) -> dict[str, str]:
-        conditions: list[dict[str, str]] = self._stage.get("pod", pod)["status"].get("conditions", [])
-        return next((each for each in conditions if each["type"] == "PodScheduled"), {})
 
 
 def _results(claim: Document) -> list[Document]:

@@ -8,12 +8,13 @@ a machine of any speed.
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from hack.controlplane.processes import Process
-from hack.demo import gang_manifests as manifests
-from hack.demo.gang_manifests import Job
-from hack.demo.stage import PROFILES, DemoFailed, Stage, perform
+from hack.demo import manifests
+from hack.demo.manifests import Job
+from hack.demo.stage import PROFILES, Demo, DemoFailed, Stage, perform
 
 NODES = 4
 GPUS = NODES * manifests.GPUS_PER_NODE
@@ -29,12 +30,11 @@ NIGHTLY = Job("nightly", 2, 8, group={"disruption": "Group"}, saves=True)
 URGENT = Job("urgent", 2, 8, priority="urgent", group={})
 
 
-class GangDemo:
+class GangDemo(Demo):
     def __init__(self, stage: Stage) -> None:
         if not stage.has_kwok:
             raise DemoFailed("pods must run and end in this demo: install Go, so that kwok can be built")
-        self._stage = stage
-        self._screen = stage.screen
+        super().__init__(stage)
         self._watch: Process | None = None
         self._shown = 0
 
@@ -98,9 +98,11 @@ class GangDemo:
         self._submit(LARGE)
         self._until_reason(LARGE, "Unschedulable")
         self._stage.explain(f"podgroup/{LARGE.name}", limit=9)
-        self._stage.until("nodes are reserved", lambda: bool(self._status(LARGE).get("nominatedDomain")))
+        self._stage.until(
+            "nodes are reserved", lambda: bool(self._status(_RESOURCE, LARGE.name).get("nominatedDomain"))
+        )
         self._show_watch(LARGE, "Unschedulable")
-        reserved = self._status(LARGE)["nominatedDomain"]
+        reserved = self._status(_RESOURCE, LARGE.name)["nominatedDomain"]
         screen.show(f"after {PATIENCE_SECONDS} s without success nodes are reserved for it: {reserved}")
         running, count = self._running(SMALL), len(self._waiting(SMALL))
         self._end(SMALL, running[:4])
@@ -135,13 +137,13 @@ class GangDemo:
         self._show_watch(URGENT, "Preempting")
         screen.show("the victims, and why they were selected:")
         stage.explain(f"podgroup/{URGENT.name}")
-        victims = [f"{each['namespace']}/{each['name']}" for each in self._status(URGENT)["victims"]]
+        victims = [f"{each['namespace']}/{each['name']}" for each in self._status(_RESOURCE, URGENT.name)["victims"]]
         screen.show(f"status.victims: {', '.join(victims)}: the whole gang, and no pod of the budget")
         screen.show(
             "both are being deleted and save a checkpoint (a finalizer); no worker is bound before both are gone"
         )
         for name in (f"{NIGHTLY.name}-{number}" for number in range(NIGHTLY.workers)):
-            stage.until(f"{name} is being deleted", lambda: "deletionTimestamp" in self._pod(name)["metadata"])  # noqa: B023 - called at once
+            stage.until(f"{name} is being deleted", partial(self._is_being_deleted, name))
             if self._running(URGENT):
                 raise DemoFailed("no worker should have been bound before all victims were gone")
             stage.plane.kubectl("patch", "pod", name, "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
@@ -170,7 +172,7 @@ class GangDemo:
             self._stage.plane.kubectl("delete", "pods", "--selector", f"job={job.name}", "--wait=false")
             if job.group is not None:
                 self._stage.plane.kubectl("delete", _RESOURCE, job.name)
-            self._stage.until(f"the pods of {job.name} are gone", lambda: not self._pods(job))  # noqa: B023 - called at once
+            self._stage.until(f"the pods of {job.name} are gone", lambda: not self._items(f"job={job.name}"))  # noqa: B023 - called at once
 
     def _end(self, job: Job, names: Sequence[str] = ()) -> None:
         """Let workers succeed, as a kubelet reports it; all running ones unless names are given."""
@@ -194,38 +196,28 @@ class GangDemo:
         self._screen.output(shown)
         self._shown += len(shown)
 
-    def _status(self, job: Job) -> manifests.Document:
-        status: manifests.Document = self._stage.get(_RESOURCE, job.name).get("status", {})
-        return status
-
-    def _scheduled(self, job: Job) -> dict[str, str]:
-        conditions: list[dict[str, str]] = self._status(job).get("conditions", [])
-        return next((each for each in conditions if each["type"] == "Scheduled"), {})
-
     def _until_phase(self, job: Job, phase: str) -> None:
-        self._stage.until(f"{job.name} is {phase}", lambda: self._status(job).get("phase") == phase)
+        self._stage.until(f"{job.name} is {phase}", lambda: self._status(_RESOURCE, job.name).get("phase") == phase)
 
     def _until_reason(self, job: Job, reason: str) -> None:
-        self._stage.until(f"{job.name} is {reason}", lambda: self._scheduled(job).get("reason") == reason)
+        self._stage.until(
+            f"{job.name} is {reason}", lambda: self._condition(_RESOURCE, job.name, "Scheduled").get("reason") == reason
+        )
 
-    def _pod(self, name: str) -> manifests.Document:
-        return self._stage.get("pod", name)
-
-    def _pods(self, job: Job) -> list[manifests.Document]:
-        items: list[manifests.Document] = self._stage.get("pods", "-l", f"job={job.name}")["items"]
-        return items
+    def _is_being_deleted(self, name: str) -> bool:
+        return "deletionTimestamp" in self._stage.get("pod", name)["metadata"]
 
     def _running(self, job: Job) -> list[str]:
         """Return the names of the workers that are bound and have not ended."""
-        pods = [pod for pod in self._pods(job) if pod["spec"].get("nodeName")]
+        pods = [pod for pod in self._items(f"job={job.name}") if pod["spec"].get("nodeName")]
         return [pod["metadata"]["name"] for pod in pods if pod["status"].get("phase") != "Succeeded"]
 
     def _waiting(self, job: Job) -> list[str]:
-        return [pod["metadata"]["name"] for pod in self._pods(job) if not pod["spec"].get("nodeName")]
+        return [pod["metadata"]["name"] for pod in self._items(f"job={job.name}") if not pod["spec"].get("nodeName")]
 
     def _message_of_a_small_pod(self) -> str:
         """Return the message of a waiting small pod, preferably of one that the reservation rejects."""
-        waiting = [pod for pod in self._pods(SMALL) if not pod["spec"].get("nodeName")]
+        waiting = [pod for pod in self._items(f"job={SMALL.name}") if not pod["spec"].get("nodeName")]
         conditions = [each for pod in waiting for each in pod["status"].get("conditions", [])]
         messages = sorted(
             {str(each.get("message", "")) for each in conditions}, key=lambda text: LARGE.name not in text

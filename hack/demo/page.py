@@ -9,9 +9,9 @@ import sys
 import webbrowser
 from typing import Any
 
-from hack.demo import gang_manifests, manifests
-from hack.demo.gang_manifests import Job
-from hack.demo.stage import PROFILES, Stage, perform
+from hack.demo import manifests
+from hack.demo.manifests import Job
+from hack.demo.stage import PROFILES, Demo, perform
 
 NODES = 60
 GPU_NODES = 4
@@ -24,11 +24,7 @@ WAITING = Job("train", workers=4, gpus=8, group={})
 LIVE, SHADOW = "spread", "spread-next"
 
 
-class PageDemo:
-    def __init__(self, stage: Stage) -> None:
-        self._stage = stage
-        self._screen = stage.screen
-
+class PageDemo(Demo):
     def run(self) -> None:
         self._prepare()
         self._fill()
@@ -41,8 +37,8 @@ class PageDemo:
         self._screen.step(f"{NODES + GPU_NODES} nodes, a profile with its shadow, and a profile for gangs")
         self._stage.start_operator("--serve-page")
         self._stage.create(manifests.nodes(NODES))
-        self._stage.create(gang_manifests.gpu_nodes(GPU_NODES))
-        for name in (LIVE, SHADOW, gang_manifests.PROFILE):
+        self._stage.create(manifests.gpu_nodes(GPU_NODES))
+        for name in (LIVE, SHADOW, manifests.PACKING):
             self._stage.show("apply", "-f", str(PROFILES / f"{name}.yaml"), shown=f"examples/profiles/{name}.yaml")
         self._stage.until("the profiles run", lambda: len(self._read("profiles")["profiles"]) == 3)
 

@@ -193,6 +193,27 @@ class Stage:
             time.sleep(_POLL_SECONDS)
 
 
+class Demo:
+    """One run of a demo."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._screen = stage.screen
+
+    def _items(self, selector: str) -> list[dict[str, Any]]:
+        items: list[dict[str, Any]] = self._stage.get("pods", "-l", selector)["items"]
+        return items
+
+    def _status(self, kind: str, name: str) -> dict[str, Any]:
+        status: dict[str, Any] = self._stage.get(kind, name).get("status", {})
+        return status
+
+    def _condition(self, kind: str, name: str, condition: str) -> dict[str, str]:
+        """Return a condition of an object; empty if it has none of this type."""
+        conditions: list[dict[str, str]] = self._status(kind, name).get("conditions", [])
+        return next((each for each in conditions if each["type"] == condition), {})
+
+
 def perform(name: str, about: str | None, story: Callable[[Stage], None], to_try: str) -> int:
     """Run a demo on its own control plane, which is removed at the end."""
     parser = argparse.ArgumentParser(prog=name, description=about)

@@ -14,7 +14,7 @@ from bayplan.simulation.simulation import SimulationResult, installed_plugins, s
 
 from hack.controlplane.device_driver import slice_of
 from hack.demo import devices
-from hack.demo.device_manifests import DRIVER, Workload, device_class, node
+from hack.demo.manifests import DRIVER, Workload, device_class, node
 from hack.demo.stage import PROFILES
 
 WORKLOADS = (devices.TRAIN, devices.SHARED, devices.EITHER, devices.GANG, devices.IMPOSSIBLE)

@@ -13,7 +13,7 @@ from bayplan.simulation.cluster_files import read_cluster_files
 from bayplan.simulation.simulation import SimulationResult, Verdict, installed_plugins, simulate
 
 from hack.demo import gangs
-from hack.demo.gang_manifests import Job, gpu_nodes
+from hack.demo.manifests import Job, gpu_nodes
 from hack.demo.stage import PROFILES
 
 JOBS = (gangs.ALPHA, gangs.BETA, gangs.SMALL, gangs.LARGE, gangs.DEVELOPERS, gangs.NIGHTLY, gangs.URGENT)
