@@ -86,7 +86,7 @@ class ProfileDemo(Demo):
             "the edit is rejected", lambda: self._condition(_PROFILE, "spread", "Accepted").get("status") == "False"
         )
         self._stage.show("get", "schedulerprofile", "spread")
-        screen.show(f"Accepted=False: {self._condition('spread', 'Accepted')['message']}")
+        screen.show(f"Accepted=False: {self._condition(_PROFILE, 'spread', 'Accepted')['message']}")
         if self._revision("spread") != good or not self._is_ready("spread"):
             raise DemoFailed("the last good revision should have stayed live")
         self._stage.create(manifests.pods("after-break", "spread", 20))

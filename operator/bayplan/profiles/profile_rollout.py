@@ -91,32 +91,17 @@ class ProfileRollout:
         """Build the profile if its revision is new; return the problems that validation did not find."""
         uid, config = profile.meta.uid, profile.config
         if config is None:
-            self._drop_build(uid)
+            _drop(self._builds, uid)
             return ()
         key = (config.revision(), not profile.problems)
         live = self.live(profile.scheduler_name, uid)
         build = self._builds.get(uid)
         if build is None or build.key != key:
-            self._drop_build(uid)
+            _drop(self._builds, uid)
             build = self._builds[uid] = _Build(key)
             if live is None or live.revision != key[0] or profile.problems:
-                self._build(profile, config, build)
+                build.instance, build.problems = _built(self._scheduler, profile)
         return build.problems
-
-    def _build(self, profile: DesiredProfile, config: ProfileConfig, build: _Build) -> None:
-        try:
-            instance = self._scheduler.build(config, profile.args)
-        except ConfigError as error:
-            build.problems = profile.build_problems(error)
-            return
-        except Exception:  # a bug in one profile's plugin must not block the other profiles
-            log.exception("profile %s: the build failed unexpectedly; please report this bug", profile.meta.name)
-            build.problems = (Problem("spec", "cannot be built because of a bug in Bayplan; see the operator's log"),)
-            return
-        if profile.problems:
-            instance.retire()
-        else:
-            build.instance = instance
 
     def _target(self, profile: DesiredProfile, *, valid: bool) -> FrameworkInstance | None:
         """Return the instance that should run for a profile; None if there is no valid one."""
@@ -135,7 +120,7 @@ class ProfileRollout:
         key = "".join(config.revision() for config in stored)
         fallback = self._fallbacks.get(uid)
         if fallback is None or fallback.key[0] != key:
-            self._drop_fallback(uid)
+            _drop(self._fallbacks, uid)
             fallback = self._fallbacks[uid] = _Build((key, True), self._build_last_good(profile, stored))
         return fallback.instance
 
@@ -188,7 +173,7 @@ class ProfileRollout:
             fallback = self._fallbacks.get(uid)
             if fallback is not None and fallback.instance is instance:
                 fallback.instance = None
-            self._drop_fallback(uid)
+            _drop(self._fallbacks, uid)
         return activated
 
     def _queue_sort(self, profile: DesiredProfile, targets: dict[str, FrameworkInstance]) -> ProfileQueueSort:
@@ -207,25 +192,14 @@ class ProfileRollout:
             if holder is None or holder.meta.uid != uid:
                 del self._serving[name]
                 self._scheduler.withdraw(name)
-                self._drop_build(uid)
+                _drop(self._builds, uid)
                 text = "scheduler name %s: no longer served by the profile with UID %s"
                 log.info(text, name, uid, extra={"profile": name})
 
     def _forget_others(self, uids: set[str]) -> None:
-        for uid in [uid for uid in self._builds if uid not in uids]:
-            self._drop_build(uid)
-        for uid in [uid for uid in self._fallbacks if uid not in uids]:
-            self._drop_fallback(uid)
-
-    def _drop_fallback(self, uid: str) -> None:
-        fallback = self._fallbacks.pop(uid, None)
-        if fallback is not None and fallback.instance is not None:
-            fallback.instance.retire()
-
-    def _drop_build(self, uid: str) -> None:
-        build = self._builds.pop(uid, None)
-        if build is not None and build.instance is not None:
-            build.instance.retire()
+        for builds in (self._builds, self._fallbacks):
+            for uid in builds.keys() - uids:
+                _drop(builds, uid)
 
     def _findings(
         self, profile: DesiredProfile, problems: tuple[Problem, ...], waiting_for: tuple[str, ...] | None
@@ -241,6 +215,33 @@ class ProfileRollout:
             waiting_for=waiting_for,
             name_is_reserved=profile.name_is_reserved,
         )
+
+
+def _built(
+    scheduler: Scheduler, profile: DesiredProfile, *, is_shadow: bool = False
+) -> tuple[FrameworkInstance | None, tuple[Problem, ...]]:
+    """Build a profile; return the instance and the problems that validation did not find.
+
+    An invalid profile is built for the problems of its other parts, and the instance is retired at once.
+    """
+    assert profile.config is not None
+    try:
+        instance = scheduler.build(profile.config, profile.args, is_shadow=is_shadow)
+    except ConfigError as error:
+        return None, profile.build_problems(error)
+    except Exception:  # a bug in one profile's plugin must not block the other profiles
+        log.exception("profile %s: the build failed unexpectedly; please report this bug", profile.meta.name)
+        return None, (Problem("spec", "cannot be built because of a bug in Bayplan; see the operator's log"),)
+    if profile.problems:
+        instance.retire()
+        return None, ()
+    return instance, ()
+
+
+def _drop(builds: dict[str, _Build], uid: str) -> None:
+    build = builds.pop(uid, None)
+    if build is not None and build.instance is not None:
+        build.instance.retire()
 
 
 def _with_keys(config: ProfileConfig, profile: DesiredProfile) -> ProfileConfig:
@@ -297,10 +298,10 @@ class ShadowRollout:
             running = self._running[uid] = _Running(("", ()))
         if running.key != key:
             running.key, running.problems = key, ()
-            instance = None if config is None else self._built(profile, running)
-            if instance is not None and profile.problems:
-                instance.retire()
-            elif instance is not None:
+            instance = None
+            if config is not None:
+                instance, running.problems = _built(self._scheduler, profile, is_shadow=True)
+            if instance is not None:
                 running.instance = instance
                 fields = {"profile": profile.meta.name, "revision": instance.revision}
                 text = "profile %s: revision %s is a shadow of %s"
@@ -309,18 +310,6 @@ class ShadowRollout:
         if not profile.problems and not running.problems:
             running.settings = profile.shadow
         return running.problems
-
-    def _built(self, profile: DesiredProfile, running: _Running) -> FrameworkInstance | None:
-        assert profile.config is not None
-        try:
-            return self._scheduler.build(profile.config, profile.args, is_shadow=True)
-        except ConfigError as error:
-            running.problems = profile.build_problems(error)
-        except Exception:  # a bug in one profile's plugin must not block the other profiles
-            log.exception("profile %s: the build failed unexpectedly; please report this bug", profile.meta.name)
-            message = "cannot be built because of a bug in Bayplan; see the operator's log"
-            running.problems = (Problem("spec", message),)
-        return None
 
     def _findings(self, profile: DesiredProfile, problems: tuple[Problem, ...]) -> ProfileFindings:
         instance = self._running[profile.meta.uid].instance
