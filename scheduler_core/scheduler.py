@@ -336,10 +336,14 @@ class Scheduler:
         context, decided = self.context, self.cycles.decided
         await context.queue.wait()
         await self._until_binds_drain()
-        if context.cache.columns.is_broken:
-            context.cache.columns.rebuild()
+        columns = context.cache.columns
+        if columns.is_broken:
+            columns.rebuild()
         deadline = context.clock.now() + _SLICE_SECONDS
         for _ in range(_SLICE_PODS):
+            if columns.overlays:
+                log.error("a plugin awaited within a dry run, or has left one open; it is undone before the next cycle")
+                self.cycles.errors.undo()
             ended = context.background.next_ended()
             queued = context.background.next_waiting() if ended is None else ended.queued
             if queued is None:

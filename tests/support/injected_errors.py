@@ -3,7 +3,7 @@
 A profile function counts the calls and raises at chosen ones, as if the called function had raised at once. So nothing
 that is called must be listed, and a new function is covered without a change here.
 
-The law's promise: after an exception at any call, a change is applied wholly, or its object fails closed until the
+The law holds after an exception at any call: a change is applied wholly, or its object fails closed until the
 change is delivered again. Further exceptions may hit each repetition of a change. None is raised inside ``try_twice``:
 of a step of the recovery and its repetition, one ends.
 """

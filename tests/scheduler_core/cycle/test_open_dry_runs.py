@@ -1,0 +1,45 @@
+"""Dry runs that a plugin leaves open while it awaits."""
+
+from __future__ import annotations
+
+import asyncio
+
+from scheduler_core.config.plugin_set_types import Plugins
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.extension_points import PreBindPlugin
+from scheduler_core.framework.status import SUCCESS, Status
+from scheduler_core.snapshot.pod_info import PodInfo
+from tests.support.builders import node, pod
+from tests.support.scheduling import BARE, plugin_set, rig
+
+RUNNING = pod("running", node_name="n0", requests={"cpu": "3"})
+
+
+class _LeavesOpen(PreBindPlugin):
+    """Removes the running pod in a dry run that does not end, for the pod ``first``."""
+
+    name = "LeavesOpen"
+
+    async def pre_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
+        """Await within the dry run."""
+        del node_name
+        if pod.pod.metadata.name == "first":
+            with self.handle.dry_run(state, pod) as dry_run:
+                for running in [info for info in self.handle.nodes.pods[0].values() if info.uid != pod.uid]:
+                    dry_run.remove(running)
+                await asyncio.Event().wait()
+        return SUCCESS
+
+
+async def test_no_cycle_begins_in_a_dry_run_that_is_left_open() -> None:
+    """A dry run that a binding task never leaves frees no room, and other pods are scheduled."""
+    made = rig([_LeavesOpen], defaults=Plugins(multi_point=plugin_set("LeavesOpen", "NodeResourcesFit", *BARE)))
+    made.add(node("n0", allocatable={"cpu": "4", "memory": "8Gi", "pods": "9"}), RUNNING, pod("first", priority=9))
+    async with made.running():
+        await made.until(lambda: bool(made.context.cache.columns.overlays))
+        large, small = pod("large", priority=5, requests={"cpu": "3"}), pod("small", requests={"cpu": "500m"})
+        made.add(large, small)
+        await made.until(lambda: "small" in made.bound)
+        assert made.place_of(large) == "unschedulable"
+        assert made.context.cache.columns.pod_count.tolist() == [3]
+        assert not made.context.cache.columns.overlays
