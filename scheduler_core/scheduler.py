@@ -125,7 +125,12 @@ class Scheduler:
             self.options.initial_backoff_seconds, self.options.max_backoff_seconds, metrics, timing
         )
         queue = SchedulingQueue(
-            self._rules.get, clock, self.options.max_unschedulable_seconds, self.options.foreign_gangs, steps
+            self._rules.get,
+            clock,
+            self.options.max_unschedulable_seconds,
+            self.options.foreign_gangs,
+            steps,
+            moves=self.options.moves,
         )
         self.reservations = GangReservations(
             cache.columns, queue, clock, suspension.report, self.options.gang_reservation_seconds
@@ -268,12 +273,7 @@ class Scheduler:
         queue = self.context.queue
         if self._rules.update(name, self.context.profiles):
             queue.resort()
-        uids = [pod.uid for _, pod in queue.readings.places() if pod.profile == name]
-        before = [(queue.nominator.node_of(uid), queue.nominator.nomination_of(uid)) for uid in uids]
-        queue.profile_changed(name)
-        for node_name, nominated in before:
-            if nominated is not None and not queue.nominator.node_of(nominated.uid):
-                self.cycles.room.nomination_ended(nominated, node_name)
+        queue.profile_changed(name, self.cycles.room.nomination_ended)
         self.feed.invalid_pods.profile_changed(name)
 
     # -- running ------------------------------------------------------------------------------------------------
@@ -362,8 +362,8 @@ class Scheduler:
                 self.cycles.errors.interrupted(queued, None, fault)
             if context.clock.now() >= deadline or self._binds_under_way >= self.options.max_binding:
                 break
-            if context.queue.wakeups.has_pending:
-                # The next pop evaluates more of them, after a turn of the event loop.
+            if context.queue.pending.moves or context.queue.wakeups.has_pending:
+                # The next pop continues, after a turn of the event loop.
                 break
             if context.suspension.waiting_tasks:
                 # Tasks that wait for the end of the suspended cycle run before the next cycle.

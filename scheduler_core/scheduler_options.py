@@ -11,6 +11,7 @@ from scheduler_core.gangs.reservation_lifecycle import RESERVED_AFTER_SECONDS
 from scheduler_core.metrics.attempt_reports import SLOW_CYCLE_SECONDS, AttemptHistory
 from scheduler_core.model.pod_group import ForeignGangs
 from scheduler_core.ports import ClaimWriter, Clock, SearchProcesses, StorageWriter, Tracer, Watchdog
+from scheduler_core.queueing.pending_moves import MOVES
 from scheduler_core.runtime.equivalence import DEFAULT_REUSE_BOUNDS, ReuseBounds
 from scheduler_core.runtime.extenders import MakeClient
 from scheduler_core.snapshot.interning import DEFAULT_BOUNDS, SnapshotBounds
@@ -41,6 +42,7 @@ class SchedulerOptions(Struct, frozen=True):
         bounds: Maximum sizes of the snapshot's tables.
         attempt_steps: Steps of an attempt, for each of its pods; see :mod:`scheduler_core.step_counter`.
         dry_run_steps: Steps of a dry run; None for those of an attempt.
+        moves: Moves of waiting pods between two turns of the event loop, if one event moves many.
     """
 
     seed: int = 0
@@ -63,6 +65,7 @@ class SchedulerOptions(Struct, frozen=True):
     bounds: SnapshotBounds = DEFAULT_BOUNDS
     attempt_steps: int = ATTEMPT_STEPS
     dry_run_steps: int | None = DRY_RUN_STEPS
+    moves: int = MOVES
 
     def of_cycles(self) -> CycleOptions:
         """Return the options that cycles use."""

@@ -25,6 +25,8 @@ import itertools
 import logging
 from collections.abc import Collection, Iterable
 
+from msgspec import Struct
+
 from scheduler_core.errors import error_message
 from scheduler_core.framework.cluster_events import PROFILE_SWAPPED, Action, ClusterEvent, Resource
 from scheduler_core.framework.queued_pod import Place, QueuedGang, QueuedPod
@@ -36,6 +38,7 @@ from scheduler_core.queueing.gang_registry import Gangs
 from scheduler_core.queueing.gates_and_hints import Requeue
 from scheduler_core.queueing.group_trees import GangTree
 from scheduler_core.queueing.moves_and_backoff import ATTEMPT_FAILED, Moves, RulesLookup
+from scheduler_core.queueing.pending_moves import Move
 
 log = logging.getLogger(__name__)
 
@@ -452,34 +455,53 @@ class GangEntries:
         return gang
 
 
+_COST_OF_MEMBER = 2
+"""Cost of moving a member, in moves of pods: it is gathered again, and its gang reviewed."""
 DOMAINS_CHANGED = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_LABEL).name
+
+
+class _Swap(Struct):
+    """A swap of the profile of a gang's members, with those that are not moved yet, the last one first."""
+
+    gang: Gang
+    profile: str
+    members: list[QueuedPod] | None = None
 
 
 class GangRequeueing:
     """Requeues gangs."""
 
-    def __init__(self, gangs: Gangs, entries: GangEntries, rules: RulesLookup) -> None:
+    def __init__(self, gangs: Gangs, entries: GangEntries) -> None:
         self._gangs = gangs
         self._entries = entries
-        self._rules = rules
 
     def source_changed(self, source: GroupSource) -> None:
         """Call when the groups of a source become known, or are not known for another reason."""
-        for gang in [gang for gang in self._gangs if gang.depends_on(source)]:
-            self._entries.review(gang)
-            self._entries.try_gate(gang)
+        gangs = [gang for gang in self._gangs if gang.depends_on(source)]
+        self._entries.moves.pending.start((self._review, gang, 1 + _COST_OF_MEMBER * len(gang.pods)) for gang in gangs)
+
+    def _review(self, gang: Gang) -> None:
+        self._entries.review(gang)
+        self._entries.try_gate(gang)
 
     def domains_changed(self, labels: Collection[str]) -> None:
         """Requeue gangs whose topology uses one of some changed node labels, and members that wait as single pods."""
         if not labels:
             return
-        for gang in self._gangs.units():
-            entry = gang.entry
-            if entry is not None and entry.place in _ASIDE and not gang.domain_labels.isdisjoint(labels):
-                self._entries.moves.requeue(entry, Requeue.AFTER_BACKOFF, DOMAINS_CHANGED)
-        for pod, gang in self._rejected_members():
-            if not gang.domain_labels.isdisjoint(labels):
-                self._entries.moves.requeue(pod, Requeue.AFTER_BACKOFF, DOMAINS_CHANGED)
+        entries = [
+            entry
+            for gang in self._gangs.units()
+            if (entry := gang.entry) is not None and entry.place in _ASIDE and not gang.domain_labels.isdisjoint(labels)
+        ]
+        members = [pod for pod, gang in self._rejected_members() if not gang.domain_labels.isdisjoint(labels)]
+        self._requeue_all((*entries, *members))
+
+    def _requeue_all(self, pods: Iterable[QueuedPod]) -> None:
+        self._entries.moves.pending.start((self._requeue_aside, pod, 1) for pod in pods)
+
+    def _requeue_aside(self, pod: QueuedPod) -> None:
+        if pod.place in _ASIDE:
+            self._entries.moves.requeue(pod, Requeue.AFTER_BACKOFF, DOMAINS_CHANGED)
 
     def member_moved(self, gang: Gang | None) -> None:
         """Requeue members that wait as single pods: a member was bound elsewhere or is gone, so the domain may differ.
@@ -489,9 +511,7 @@ class GangRequeueing:
         """
         if gang is None or not gang.unit.domain_labels:
             return
-        for pod, unit in self._rejected_members():
-            if unit is gang.unit:
-                self._entries.moves.requeue(pod, Requeue.AFTER_BACKOFF, DOMAINS_CHANGED)
+        self._requeue_all([pod for pod, unit in self._rejected_members() if unit is gang.unit])
 
     def _rejected_members(self) -> list[tuple[QueuedPod, Gang]]:
         """Return members that GangScheduling rejected as single pods, each with its gang or tree.
@@ -506,18 +526,25 @@ class GangRequeueing:
                     found.append((pod, gang.unit))
         return found
 
-    def profile_changed(self, profile: str) -> None:
-        """Requeue waiting members by the new rules of a profile, or park them if it was withdrawn."""
-        rules, moves = self._rules(profile), self._entries.moves
-        for gang in self._gangs:
-            members = [pod for pod in gang.waiting.values() if pod.profile == profile]
-            if not members:
-                continue
-            for pod in members:
-                del gang.waiting[pod.uid]
-            self._entries.review(gang)
-            for pod in members:
-                if rules is None:
-                    moves.park(pod)
-                else:
-                    moves.enter(pod, PROFILE_SWAPPED.name)
+    def profile_changed(self, profile: str) -> list[Move]:
+        """Return moves of the waiting members: by the new rules of a profile, or to the parked pods without it."""
+        return [(self._swap_members, _Swap(gang, profile), _COST_OF_MEMBER) for gang in self._gangs if gang.waiting]
+
+    def _swap_members(self, swap: _Swap) -> bool:
+        """Take the members off their gang in the first call, and move one in each further call; return if any is left.
+
+        The gang is reviewed without them, because the profile may place gangs no longer.
+        """
+        members, gang = swap.members, swap.gang
+        if members is None:
+            members = swap.members = [pod for pod in gang.waiting.values() if pod.profile == swap.profile][::-1]
+            if members:
+                for pod in members:
+                    del gang.waiting[pod.uid]
+                self._entries.review(gang)
+        elif (pod := members.pop()).place is _GROUPED:
+            try:
+                self._entries.moves.enter(pod, PROFILE_SWAPPED.name)
+            except Exception as fault:
+                self._entries.moves.delay_faulty(pod, fault)
+        return bool(members)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from scheduler_core.errors import error_message
@@ -22,6 +22,7 @@ from scheduler_core.framework.queued_pod import Place, QueuedGang, QueuedPod
 from scheduler_core.framework.status import GANG_SCHEDULING, SUCCESS, Status
 from scheduler_core.ports import Clock, Timer
 from scheduler_core.queueing.gates_and_hints import QueueingRules, Requeue
+from scheduler_core.queueing.pending_moves import PendingMoves
 from scheduler_core.queueing.sub_queues import Places, SortKeys
 
 if TYPE_CHECKING:
@@ -36,8 +37,10 @@ POPPED_FROM_BACKOFF = "PopFromBackoffQ"
 
 # Bound to names, because looking a member up in an enum is slow.
 _ACTIVE, _STAY, _AT_ONCE = Place.ACTIVE, Requeue.STAY, Requeue.AT_ONCE
+_RANKED = (Place.ACTIVE, Place.BACKOFF, Place.ERROR_BACKOFF)
 _NO_KEY: Any = object()
 _RETRY_SECONDS = 1.0
+_EARLY_SECONDS = 0.000_001
 
 RulesLookup = Callable[[str], QueueingRules | None]
 """Returns the rules of a profile by its scheduler name; None if it is not live."""
@@ -48,6 +51,7 @@ class Moves:
 
     Attributes:
         ready: Set while a pod may be ready to pop.
+        pending: Moves of many pods that are made in slices.
         on_error: Called with a pod that an error delays, and the error.
         on_odd_key: Called with a pod whose sort key does not compare with those of other pods, and the reason.
     """
@@ -56,6 +60,7 @@ class Moves:
         self.places = Places()
         self.nominator = NominatedPods(membership.group_priority)
         self.ready = asyncio.Event()
+        self.pending = PendingMoves(self.ready)
         self.on_error: list[Callable[[QueuedPod, str], None]] = []
         self.on_odd_key: list[Callable[[QueuedPod, str], None]] = []
         self._sort_keys = SortKeys()
@@ -107,10 +112,11 @@ class Moves:
     def end_backoff(self, pod: QueuedPod, label: str) -> None:
         """Move a pod from backoff into the active queue; its gates were open before the backoff."""
         try:
-            if pod.is_faulty:
+            rules = self._rules(pod.profile)
+            if rules is None or pod.is_faulty:
                 self._requeue(pod, _AT_ONCE, label)
             else:
-                self._activate(pod, self._rules_of(pod), label)
+                self._activate(pod, rules, label)
         except Exception as fault:
             self.delay_faulty(pod, fault)
 
@@ -132,53 +138,51 @@ class Moves:
                 # After note_gate, which counts the pod among the members that can be attempted again.
                 self._membership.note_parked(pod)
 
-    def apply_new_gates(self, profile: str, queued: Iterable[QueuedPod], label: str) -> None:
-        """Gate pods that are active or back off, and withhold the nominations of all gated pods of a profile.
-
-        After a restart with the new revision, kube-scheduler counts no nominations of gated pods either.
-        """
-        for pod in queued:
-            # The members of a gang have passed their gates before its entry.
-            if type(pod) is not QueuedGang:
-                self._passes_gates(pod, self._rules_of(pod), label)
-        for pod in self.places.pods(Place.GATED):
-            if pod.profile == profile:
-                self.withhold_nomination(pod)
+    def apply_new_gates(self, pod: QueuedPod, label: str) -> None:
+        """Gate a pod that is active or backs off, if a gate of the new revision of its profile is closed."""
+        # The members of a gang have passed their gates before its entry.
+        if type(pod) is not QueuedGang and pod.place in _RANKED:
+            rules = self._rules(pod.profile)
+            if rules is None:
+                self.park(pod)
+            else:
+                self._passes_gates(pod, rules, label)
 
     def withhold_nomination(self, pod: QueuedPod) -> None:
-        """End the nomination of a gated pod; the nomination in the pod's status counts when the gate opens."""
+        """End the nomination of a gated pod; the nomination in the pod's status counts when the gate opens.
+
+        After a restart with a new revision, kube-scheduler counts no nominations of gated pods either.
+        """
         pod.is_nomination_withheld = True
         self.nominator.withdraw(pod.uid)
 
     def reorder(self, pod: QueuedPod) -> None:
-        self._rank_again((pod,), is_active=pod.place is _ACTIVE)
-
-    def _rank_again(self, pods: Iterable[QueuedPod], *, is_active: bool) -> None:
-        for pod in pods:
-            try:
-                rules = self._rules_of(pod)
-                self.places.take(pod)
-                if is_active:
-                    self._rank_active(pod, rules)
-                else:
-                    self._rank_in_backoff(pod, rules)
-            except Exception as fault:
-                self.delay_faulty(pod, fault)
+        try:
+            rules = self._rules(pod.profile)
+            if rules is None:
+                # The profile was withdrawn, and the move that parks the pod is pending.
+                self.park(pod)
+                return
+            is_active = pod.place is _ACTIVE
+            self.places.take(pod)
+            if is_active:
+                self._rank_active(pod, rules)
+            else:
+                self._rank_in_backoff(pod, rules)
+        except Exception as fault:
+            self.delay_faulty(pod, fault)
 
     def reorder_all(self) -> None:
         """Reorder the queues by another QueueSort plugin."""
-        active, backing_off = (list(self.places.pods(place)) for place in (_ACTIVE, Place.BACKOFF))
+        queued = list(self.places.pods(_ACTIVE, Place.BACKOFF))
         self._sort_keys = SortKeys()
-        # All pods are removed first: keys of two QueueSort plugins may not be comparable.
-        for pod in (*active, *backing_off):
-            self.places.take(pod)
-        self._rank_again(active, is_active=True)
-        self._rank_again(backing_off, is_active=False)
+        # No order is left of the former plugin: keys of two plugins may not be comparable.
+        self.places.drop_order()
+        self.pending.start((self._reorder_again, pod, 1) for pod in queued)
 
-    def _rules_of(self, pod: QueuedPod) -> QueueingRules:
-        rules = self._rules(pod.profile)
-        assert rules is not None, "pods of a profile that is not live are parked"
-        return rules
+    def _reorder_again(self, pod: QueuedPod) -> None:
+        if pod.place is _ACTIVE or pod.place is Place.BACKOFF:
+            self.reorder(pod)
 
     def _activate(self, pod: QueuedPod, rules: QueueingRules, label: str) -> None:
         self.places.take(pod)
@@ -337,19 +341,26 @@ class Moves:
 
     def _end_backoffs(self) -> None:
         self._timer = None
-        now = self._clock.now()
+        # The event loop runs timers a little early, and one that is set again for less than its resolution never ends.
+        self.pending.start(((self._end_backoff_of_next, self._clock.now() + _EARLY_SECONDS, 1),))
+
+    def _end_backoff_of_next(self, now: float) -> bool:
+        """End the backoff of one pod; set the timer and return False if none is left that ended before ``now``."""
         try:
             for place in (Place.BACKOFF, Place.ERROR_BACKOFF):
-                while (key := self.places.lowest_key(place)) is not None and key[0] <= now:
+                key = self.places.lowest_key(place)
+                if key is not None and key[0] <= now:
                     pod = self.places.take_first(place)
                     assert pod is not None
                     try:
                         self.end_backoff(pod, BACKOFF_COMPLETE)
                     except Exception as fault:
                         self.delay_faulty(pod, fault)
+                    return True
         except Exception:
             log.exception("the end of backoffs failed in the scheduler itself; please report it")
         self.restart_timer()
+        return False
 
     def restart_timer(self) -> None:
         """Set the timer to the end of the first backoff, unless it is set; it must run while any pod backs off."""

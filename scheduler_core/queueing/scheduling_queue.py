@@ -18,7 +18,7 @@ pod nearest the end of its backoff is tried early. docs/internals/architecture.m
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from scheduler_core.framework.cluster_events import FORCE_ACTIVATE, PROFILE_SWAPPED, UNSCHEDULABLE_TIMEOUT, ClusterEvent
 from scheduler_core.framework.queued_pod import Place, QueuedGang, QueuedPod
@@ -30,8 +30,9 @@ from scheduler_core.queueing.gang_entries import GangEntries, GangRequeueing
 from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.queueing.gang_registry import Gangs
 from scheduler_core.queueing.gates_and_hints import QueueingRules, Requeue
-from scheduler_core.queueing.moves_and_backoff import ATTEMPT_FAILED, POD_ADDED, POPPED_FROM_BACKOFF, RulesLookup
-from scheduler_core.queueing.sub_queues import Places, QueueCounts
+from scheduler_core.queueing.moves_and_backoff import ATTEMPT_FAILED, POD_ADDED, POPPED_FROM_BACKOFF, Moves, RulesLookup
+from scheduler_core.queueing.pending_moves import MOVES, Move
+from scheduler_core.queueing.sub_queues import QueueCounts
 from scheduler_core.snapshot.pod_info import PodInfo
 from scheduler_core.step_counter import STEP_SECONDS, StepCounter
 
@@ -47,9 +48,10 @@ class QueueReadings:
     quorum count as gated.
     """
 
-    def __init__(self, gangs: Gangs, places: Places, in_flight: InFlightEvents, wakeups: EventWakeups) -> None:
+    def __init__(self, gangs: Gangs, moves: Moves, in_flight: InFlightEvents, wakeups: EventWakeups) -> None:
         self._gangs = gangs
-        self._places = places
+        self._places = moves.places
+        self._pending = moves.pending
         self._in_flight = in_flight
         self._wakeups = wakeups
 
@@ -88,9 +90,14 @@ class QueueReadings:
     @property
     def is_idle(self) -> bool:
         """Whether no pod can be tried before a backoff ends or an event occurs."""
-        if self._wakeups.has_pending:
+        if self.is_behind:
             return False
         return not any(map(self._places.size, (Place.ACTIVE, Place.BACKOFF, Place.IN_FLIGHT)))
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether pods must still be moved, or events evaluated; the next pop continues."""
+        return bool(self._pending.moves) or self._wakeups.has_pending
 
     @property
     def in_flight_count(self) -> int:
@@ -150,12 +157,16 @@ def _members_more(gang: Gang) -> int:
 
 FLUSH_INTERVAL_SECONDS = 30.0
 
+NominationListener = Callable[[PodInfo, str], None]
+"""Called with a pod whose nomination ends, and its nominated node."""
+
 # Bound to names, because looking a member up in an enum is slow.
 _ACTIVE, _BACKOFF, _IN_FLIGHT = Place.ACTIVE, Place.BACKOFF, Place.IN_FLIGHT
 _BACKOFF_OF_STEP = 4 * STEP_SECONDS
 _PARKED, _GROUPED = Place.PARKED, Place.GROUPED
 _ASIDE = _UNSCHEDULABLE, _GATED = (Place.UNSCHEDULABLE, Place.GATED)
 _BACKING_OFF = (Place.BACKOFF, Place.ERROR_BACKOFF)
+_RETRIED = (*_ASIDE, *_BACKING_OFF, _ACTIVE)
 
 
 class SchedulingQueue:
@@ -165,6 +176,7 @@ class SchedulingQueue:
         gangs: All gangs, waiting and scheduled ones.
         readings: What waits where, for status, metrics and explanations.
         wakeups: Evaluates events for pods that are unschedulable or gated.
+        pending: Moves of many pods that are made in slices.
         on_error: Called with a pod that an error in the queue delays, such as one of QueueSort, and the error.
         on_odd_key: Called with a pod whose sort key does not compare with those of other pods, and the reason.
         max_unschedulable_seconds: Seconds after which an unschedulable pod is tried again without an event.
@@ -178,6 +190,8 @@ class SchedulingQueue:
         max_unschedulable_seconds: float = 300.0,
         foreign_gangs: ForeignGangs = "Ignore",
         steps: StepCounter | None = None,
+        *,
+        moves: int = MOVES,
     ) -> None:
         self.max_unschedulable_seconds = max_unschedulable_seconds
         self.scheduled_after_flush = 0
@@ -187,14 +201,15 @@ class SchedulingQueue:
         self._sequence = itertools.count()
         gangs = Gangs(clock, foreign_gangs)
         self._gang_entries = GangEntries(gangs, rules, clock, self._sequence)
-        self.gang_requeueing = GangRequeueing(gangs, self._gang_entries, rules)
+        self.gang_requeueing = GangRequeueing(gangs, self._gang_entries)
         self._moves = self._gang_entries.moves
         self.gangs = gangs
-        self._places = self._moves.places
+        self._places, self.pending = self._moves.places, self._moves.pending
+        self.pending.budget = self.pending.left = moves
         self._in_flight = InFlightEvents()
         self._live: dict[str, QueueingRules] = {}
         self.wakeups = EventWakeups(self._moves, self._live, StepCounter() if steps is None else steps)
-        self.readings = QueueReadings(gangs, self._places, self._in_flight, self.wakeups)
+        self.readings = QueueReadings(gangs, self._moves, self._in_flight, self.wakeups)
         self.nominator = self._moves.nominator
         self._ready = self._moves.ready
         self.on_error, self.on_odd_key = self._moves.on_error, self._moves.on_odd_key
@@ -290,7 +305,13 @@ class SchedulingQueue:
     # -- attempts -----------------------------------------------------------------------------------------------
 
     def pop(self) -> QueuedPod | None:
-        """Remove and return the next pod; it is in flight until :meth:`done` or :meth:`failed`."""
+        """Remove and return the next pod; it is in flight until :meth:`done` or :meth:`failed`.
+
+        Returns:
+            The pod; None if none is ready, or if moves are pending, after a slice of them.
+        """
+        if self.pending.left < self.pending.budget and not self.pending.advance():
+            return None
         if self.wakeups.left < self.wakeups.budget:
             self.wakeups.advance()
         pod = self._places.take_first(_ACTIVE)
@@ -487,49 +508,101 @@ class SchedulingQueue:
 
         A pod in flight is retried after backoff if its attempt fails.
         """
+        moves = list[Move]()
         for uid in uids:
             pod = self.find(uid)
             if pod is not None and pod.place is _GROUPED:
                 pod = self._gang_entries.entry_of(pod)
             if pod is None:
                 continue
-            if pod.place in _ASIDE:
-                self._moves.enter(pod, FORCE_ACTIVATE.name)
-            elif pod.place in _BACKING_OFF:
-                self._moves.end_backoff(pod, FORCE_ACTIVATE.name)
-            elif pod.uid in self._in_flight:
+            if pod.uid in self._in_flight:
                 self._in_flight.note(FORCE_ACTIVATE, None, pod.info.pod)
+            else:
+                moves.append((self._activate, pod, 1))
+        self.pending.start(moves)
 
-    def profile_changed(self, profile: str) -> None:
-        """Requeue the pods of a new or changed profile by its rules, or park those of a withdrawn one."""
+    def _activate(self, pod: QueuedPod) -> None:
+        if self.find(pod.uid) is not pod:
+            return
+        if pod.place in _ASIDE:
+            self._moves.enter(pod, FORCE_ACTIVATE.name)
+        elif pod.place in _BACKING_OFF:
+            self._moves.end_backoff(pod, FORCE_ACTIVATE.name)
+
+    def profile_changed(self, profile: str, on_nomination_ended: NominationListener | None = None) -> None:
+        """Requeue the pods of a new or changed profile by its rules, or park those of a withdrawn one.
+
+        Args:
+            on_nomination_ended: Called with each pod whose nomination that ends, and with its nominated node.
+        """
         rules = self._rules(profile)
         self._live.pop(profile, None)
         if rules is not None:
             self._live[profile] = rules
         self.wakeups.rules_changed()
-        self.gang_requeueing.profile_changed(profile)
-        aside = [pod for pod in self._places.pods(*_ASIDE) if pod.profile == profile]
-        parked = [pod for pod in self._places.pods(_PARKED) if pod.profile == profile]
-        queued = [pod for pod in self._places.pods(_ACTIVE, *_BACKING_OFF) if pod.profile == profile]
-        if rules is None:
-            for pod in (*aside, *queued):
-                self._moves.park(pod)
-            self._places.drop_profile(profile)
-        else:
-            for pod in aside:
-                try:
-                    self._places.take(pod)
-                    self._places.clear_rejections(pod)
-                    self._moves.enter(pod, PROFILE_SWAPPED.name)
-                except Exception as fault:
-                    self._moves.delay_faulty(pod, fault)
-            for pod in parked:
-                self._moves.enter(pod, POD_ADDED)
-            self._moves.apply_new_gates(profile, queued, PROFILE_SWAPPED.name)
         for pod in self._places.pods(_IN_FLIGHT):
             if pod.profile == profile and pod.uid in self._in_flight:
                 # If it is rejected, then by plugins of the old revision, whose hints are no longer called.
                 self._in_flight.note(PROFILE_SWAPPED, None, pod.info.pod)
+        nominator = self.nominator
+        nominated = [
+            (self._report_ended, (of, node_name, on_nomination_ended), 1)
+            for uid, node_name in nominator.node_by_uid.items()
+            if (queued := self.find(uid)) is not None
+            and queued.profile == profile
+            and (of := nominator.nomination_of(uid)) is not None
+        ]
+        self.pending.start((*self.gang_requeueing.profile_changed(profile), (self._swap_pods, (profile, nominated), 1)))
+
+    def _swap_pods(self, swap: tuple[str, Iterable[Move]]) -> None:
+        """Start the moves of the pods of a profile, and then others; the waiting members of gangs are moved already."""
+        profile, last = swap
+        is_live = self._rules(profile) is not None
+        aside, parked, queued = (
+            [pod for pod in self._places.pods(*places) if pod.profile == profile]
+            for places in (_ASIDE, (_PARKED,), (_ACTIVE, *_BACKING_OFF))
+        )
+        start = self.pending.start
+        start((self._swap_aside, pod, 1) for pod in aside)
+        if is_live:
+            start((self._swap_parked, pod, 1) for pod in parked)
+        start((self._swap_queued if is_live else self._swap_aside, pod, 1) for pod in queued)
+        start(((self._end_swap, (profile, last), 1),))
+
+    def _swap_aside(self, pod: QueuedPod) -> None:
+        if pod.place not in _RETRIED or self.find(pod.uid) is not pod:
+            return
+        try:
+            self._places.take(pod)
+            self._places.clear_rejections(pod)
+            self._moves.enter(pod, PROFILE_SWAPPED.name)
+        except Exception as fault:
+            self._moves.delay_faulty(pod, fault)
+
+    def _swap_parked(self, pod: QueuedPod) -> None:
+        if pod.place is _PARKED and self.find(pod.uid) is pod:
+            self._moves.enter(pod, POD_ADDED)
+
+    def _swap_queued(self, pod: QueuedPod) -> None:
+        if self.find(pod.uid) is pod:
+            self._moves.apply_new_gates(pod, PROFILE_SWAPPED.name)
+
+    def _end_swap(self, swap: tuple[str, Iterable[Move]]) -> None:
+        profile, last = swap
+        if self._rules(profile) is None:
+            self._places.drop_profile(profile)
+        gated = [pod for pod in self._places.pods(_GATED) if pod.profile == profile]
+        self.pending.start((self._withhold_nomination, pod, 1) for pod in gated)
+        self.pending.start(last)
+
+    def _withhold_nomination(self, pod: QueuedPod) -> None:
+        if pod.place is _GATED and self.find(pod.uid) is pod:
+            self._moves.withhold_nomination(pod)
+
+    def _report_ended(self, nomination: tuple[PodInfo, str, NominationListener | None]) -> None:
+        nominated, node_name, listener = nomination
+        if listener is not None and not self.nominator.node_of(nominated.uid):
+            listener(nominated, node_name)
 
     def resort(self) -> None:
         """Reorder the queues after the QueueSort plugin was replaced."""
@@ -544,8 +617,8 @@ class SchedulingQueue:
         """Retry pods that have been unschedulable for too long, in case a hint was wrong, and gates that failed."""
         self._moves.restart_timer()
         self._gang_entries.review_faulty()
-        for pod in [pod for pod in self._places.pods(_GATED) if pod.is_faulty]:
-            self._moves.enter(pod, UNSCHEDULABLE_TIMEOUT.name)
+        faulty = [pod for pod in self._places.pods(_GATED) if pod.is_faulty]
+        self.pending.start((self._retry_gate, pod, 1) for pod in faulty)
         limit = self._clock.now() - self.max_unschedulable_seconds
         late = [pod for pod in self._places.pods(*_ASIDE) if max(pod.timestamp, pod.flushed_at) < limit]
         if not late:
@@ -556,6 +629,10 @@ class SchedulingQueue:
         self._in_flight.note(UNSCHEDULABLE_TIMEOUT, None, None)
         only = frozenset(pod.uid for pod in late)
         self.wakeups.requeue(late, WaitingEvent(UNSCHEDULABLE_TIMEOUT, None, None, only=only))
+
+    def _retry_gate(self, pod: QueuedPod) -> None:
+        if pod.place is _GATED and self.find(pod.uid) is pod:
+            self._moves.enter(pod, UNSCHEDULABLE_TIMEOUT.name)
 
     def close(self) -> None:
         self._moves.close()

@@ -174,12 +174,12 @@ class PodHeap:
     removed entries outnumber the others.
     """
 
-    __slots__ = ("_count", "_entries", "_heap")
+    __slots__ = ("_count", "_entries", "_first", "_heap")
 
     def __init__(self) -> None:
         self._heap: list[_Entry] = []
         self._entries: dict[str, _Entry] = {}
-        self._count = 0
+        self._count = self._first = 0
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -201,8 +201,12 @@ class PodHeap:
         heapq.heappush(self._heap, entry)
         self._entries[pod.uid] = entry
         if len(self._heap) > 2 * len(self._entries) + 64:
-            self._heap = list(self._entries.values())
+            self._heap = [each for each in self._entries.values() if each[1] > self._first]
             heapq.heapify(self._heap)
+
+    def drop_order(self) -> None:
+        """Drop the keys of all pods: a pod is found by its UID, but is not the first one until it is added again."""
+        self._heap, self._first = [], self._count
 
     def remove(self, uid: str) -> QueuedPod | None:
         """Remove and return a pod by its UID; None if it is not in the heap."""
@@ -398,6 +402,11 @@ class Places:
         """Yield the pods of some places, in order of arrival; move none while iterating."""
         for place in places:
             yield from self._stores[place].all()
+
+    def drop_order(self) -> None:
+        """Drop the order of the queues that the QueueSort plugin orders, until each pod is added again."""
+        self._heaps[Place.ACTIVE].drop_order()
+        self._heaps[Place.BACKOFF].drop_order()
 
     def lowest_key(self, place: Place) -> Any:
         """Return the lowest key of an ordered queue; None if it is empty."""

@@ -25,6 +25,7 @@ from scheduler_core.framework.registry import Registry
 from scheduler_core.in_tree import in_tree_registry
 from scheduler_core.model.pod import Pod
 from scheduler_core.ports import Binding, Clock
+from scheduler_core.queueing.pending_moves import MOVES
 from scheduler_core.record_assembly import record_feeds, recorded_ports
 from scheduler_core.recording.recorded_ports import RecordedWriter
 from scheduler_core.recording.recorder import Recorder
@@ -276,7 +277,11 @@ def make_scheduler(
 def core_options(options: ProcessOptions) -> SchedulerOptions:
     """Return the options of a process's core."""
     return SchedulerOptions(
-        seed=options.seed, max_unschedulable_seconds=float("inf"), confirm_after_seconds=SETTLE_SECONDS
+        seed=options.seed,
+        max_unschedulable_seconds=float("inf"),
+        confirm_after_seconds=SETTLE_SECONDS,
+        # Clusters are small, so that all pods would be moved at once by the default.
+        moves=(MOVES, 3, 1)[(options.seed + options.number) % 3],
     )
 
 

@@ -154,9 +154,9 @@ def _labels_unchanged(original: Original) -> Original:
 
 
 def _parked_lost(original: Original) -> Original:
-    def profile_changed(self: SchedulingQueue, profile: str) -> None:
+    def profile_changed(self: SchedulingQueue, profile: str, listener: Any = None) -> None:
         if self._rules(profile) is None:
-            original(self, profile)
+            original(self, profile, listener)
 
     return profile_changed
 

@@ -1,0 +1,237 @@
+"""Moves of many pods in slices: short between two turns of the event loop, and in the end as if made at once."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import partial
+from types import FrameType
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduler_core.framework.cluster_events import NODE_ADD, Hint
+from scheduler_core.framework.queued_pod import QueuedPod
+from scheduler_core.in_tree import default_plugins
+from scheduler_core.model.pod_group import GroupSource
+from tests.support.builders import node, pod
+from tests.support.gangs import add_groups, group, member
+from tests.support.queue_world import NAME, QueueWorld
+from tests.support.scheduling import DEFAULT_NAME, Rig, profile, rig
+
+WAITING = 5_000
+CALLS_BETWEEN_TURNS = 80_000
+"""Calls between two turns of the event loop; the interpreter makes about ten million a second."""
+
+
+def _made() -> Rig:
+    made = rig(defaults=default_plugins())
+    made.add(node("n0", allocatable={"cpu": "0", "pods": "1k"}))
+    return made
+
+
+def _active() -> Rig:
+    made = _made()
+    made.add(*(pod(f"p{number}", priority=number % 7) for number in range(WAITING)))
+    return made
+
+
+def _failed(by: frozenset[str]) -> Rig:
+    made = _active()
+    popped = [made.pop() for _ in range(WAITING)]
+    for queued in popped:
+        queued.rejected_by = by
+        made.queue.failed(queued)
+    return made
+
+
+def _unschedulable() -> Rig:
+    return _failed(frozenset(("NodeResourcesFit",)))
+
+
+def _backing_off() -> Rig:
+    """Return pods that back off after an error, all of them until the same time."""
+    return _failed(frozenset())
+
+
+def _gangs(size: int = 10) -> Rig:
+    made = _made()
+    made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
+    for number in range(WAITING // size):
+        add_groups(made, group(f"g{number}", min_member=size))
+        made.add(*(member(f"g{number}-{each}", of=f"g{number}") for each in range(size)))
+    return made
+
+
+def _activate(made: Rig) -> None:
+    made.queue.activate([queued.uid for queued in made.queue.readings])
+
+
+def _swap(made: Rig) -> None:
+    made.serve(profile())
+
+
+def _withdraw(made: Rig) -> None:
+    made.scheduler.withdraw(DEFAULT_NAME)
+
+
+def _resort(made: Rig) -> None:
+    made.queue.resort()
+
+
+def _wait(made: Rig) -> None:
+    made.clock.advance(60.0)
+
+
+ROWS: dict[str, tuple[Callable[[], Rig], Callable[[Rig], None], str]] = {
+    "activation of unschedulable pods": (_unschedulable, _activate, "active"),
+    "activation of pods that back off": (_backing_off, _activate, "active"),
+    "end of backoffs": (_backing_off, _wait, "active"),
+    "swap with unschedulable pods": (_unschedulable, _swap, "active"),
+    "swap with active pods": (_active, _swap, "active"),
+    "swap with gangs": (_gangs, _swap, "active"),
+    "swap with a large gang": (lambda: _gangs(WAITING), _swap, "active"),
+    "withdrawal": (_active, _withdraw, "parked"),
+    "withdrawal with gangs": (_gangs, _withdraw, "parked"),
+    "withdrawal with a large gang": (lambda: _gangs(WAITING), _withdraw, "parked"),
+    "another order": (_active, _resort, "active"),
+}
+
+
+def _pop(made: Rig, popped: list[QueuedPod | None]) -> None:
+    popped.append(made.queue.pop())
+
+
+def _calls(step: Callable[[], object]) -> int:
+    count = 0
+
+    def hook(_frame: FrameType, event: str, _argument: Any) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    sys.setprofile(hook)
+    try:
+        step()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_moves_of_all_pods_are_made_in_short_slices(name: str) -> None:
+    """Between two turns of the event loop a bounded number of calls is made; no pod is popped before the last move."""
+    make, happen, place = ROWS[name]
+    made = make()
+    calls = [_calls(lambda: happen(made))]
+    while made.queue.pending.moves:
+        assert not made.queue.readings.is_idle
+        popped = list[QueuedPod | None]()
+        calls.append(_calls(partial(_pop, made, popped)))
+        assert popped == [None] or not made.queue.pending.moves
+    assert len(calls) > 3
+    assert max(calls) <= CALLS_BETWEEN_TURNS, calls
+    readings = made.queue.readings
+    counts = readings.counts().get(DEFAULT_NAME)
+    found = {"parked": readings.parked_count, "active": 0 if counts is None else counts.active}
+    assert found[place] >= WAITING - 10
+    made.queue.close()
+
+
+# -- equal results ----------------------------------------------------------------------------------------------------
+
+PODS = 6
+OPS = st.one_of(
+    st.tuples(st.sampled_from(("pop", "fail", "error", "activate")), st.integers(0, PODS - 1)),
+    st.tuples(st.just("wait"), st.integers(1, 20)),
+    st.tuples(st.sampled_from(("swap", "withdraw", "resort", "event", "activate all")), st.just(0)),
+)
+
+
+def _popped(world: QueueWorld) -> QueuedPod | None:
+    while (queued := world.queue.pop()) is None and world.queue.pending.moves:
+        pass
+    return queued
+
+
+def _life(ops: list[tuple[str, int]], budget: int) -> tuple[list[str], list[str]]:
+    """Return the pods in the order in which they were popped, and the final places."""
+    is_reversed = False
+
+    def key(queued: QueuedPod) -> Any:
+        # The keys of the two orders do not compare.
+        return f"{queued.sequence:03}" if is_reversed else (-queued.info.priority, queued.sequence)
+
+    world = QueueWorld(hint=lambda _pod, _old, _new: Hint.QUEUE, sort_key=key)
+    world.serve(NAME)
+    pending = world.queue.pending
+    pending.budget = pending.left = budget
+    pods = [pod(f"p{number}", priority=number % 3) for number in range(PODS)]
+    world.add(*pods)
+    order, attempts = list[str](), list[QueuedPod]()
+    for kind, of in ops:
+        if kind == "pop":
+            queued = _popped(world)
+            order.append("" if queued is None else queued.info.pod.metadata.name)
+            attempts += [] if queued is None else [queued]
+        elif kind in ("fail", "error"):
+            if attempts:
+                world.fail(attempts.pop(of % len(attempts)), by=["A"] if kind == "fail" else [])
+        elif kind == "wait":
+            world.clock.advance(float(of))
+        elif kind == "event":
+            world.queue.on_event(NODE_ADD, None, node("n"))
+        elif kind == "resort":
+            is_reversed = not is_reversed
+            world.queue.resort()
+        elif kind == "activate":
+            world.queue.activate([pods[of].metadata.uid])
+        elif kind == "activate all":
+            world.queue.activate([each.metadata.uid for each in pods])
+        else:
+            while not pending.advance():
+                pass
+            if kind == "swap" or NAME not in world.rules:
+                world.serve(NAME)
+            else:
+                world.remove_profile(NAME)
+    while not pending.advance():
+        pass
+    places = [world.place_of(each) for each in pods]
+    while (last := _popped(world)) is not None:
+        order.append(last.info.pod.metadata.name)
+    world.queue.close()
+    return order, places
+
+
+@settings(max_examples=400)
+@given(st.lists(OPS, max_size=25), st.integers(1, 4))
+def test_slices_change_no_order(ops: list[tuple[str, int]], budget: int) -> None:
+    """Pods are popped in the same order, and wait in the same places, as if all moves were made at once."""
+    assert _life(ops, budget) == _life(ops, 1 << 30)
+
+
+# -- faults -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_move_that_raises_ends_no_other_move() -> None:
+    """The moves behind it are made by the next pops, and moves that it started follow."""
+    world = QueueWorld()
+    made: list[int] = []
+    pending = world.queue.pending
+
+    def move(number: int) -> None:
+        if number == 1:
+            raise MemoryError
+        made.append(number)
+        if number == 2:
+            pending.start([(made.append, 9, 1)])
+
+    with pytest.raises(MemoryError):
+        pending.start((move, number, 1) for number in range(4))
+    assert made == [0]
+    assert world.queue.readings.is_behind
+    assert world.queue.pop() is None
+    assert made == [0, 2, 3, 9]
+    assert not world.queue.readings.is_behind
