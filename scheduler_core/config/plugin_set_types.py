@@ -203,7 +203,7 @@ def unavailable_plugin(name: str, point: str) -> str | None:
         return None
     if point in (*known.points, _MULTI_POINT):
         return ""
-    return f'plugin "{name}" does not serve {point}; it serves {", ".join(known.points)}'
+    return f'plugin "{name}" does not serve {point}; it serves {", ".join(known.points)}: move the entry there'
 
 
 def disabled_problems(plugins: Plugins) -> Iterator[Problem]:

@@ -24,6 +24,7 @@ from scheduler_core.config.plugin_set_types import (
     unavailable_plugin,
 )
 from scheduler_core.config.plugin_set_types import Plugin as PluginEntry
+from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.config.validation import did_you_mean
 from scheduler_core.errors import Problem, RegistryError
 from scheduler_core.framework.extension_points import POINT_CLASSES, Plugin, serves
@@ -190,7 +191,8 @@ def _unknown_plugins(custom: Plugins, registry: Registry) -> list[Problem]:
                     problems.append(Problem(path, message))
             elif point != MULTI_POINT and not serves(plugin, point):
                 points = ", ".join(name for name in POINT_CLASSES if serves(plugin, name))
-                problems.append(Problem(path, f'plugin "{entry.name}" does not serve {point}; it serves {points}'))
+                message = f'plugin "{entry.name}" does not serve {point}; it serves {points}: move the entry there'
+                problems.append(Problem(path, message))
     return problems
 
 
@@ -261,11 +263,37 @@ def _cardinality_problems(resolved: ResolvedPlugins) -> list[Problem]:
     problems: list[Problem] = []
     sorters = [plugin.name for plugin in resolved["queueSort"]]
     if len(sorters) != 1:
-        found = f"found {', '.join(sorters)}" if sorters else "found none"
+        found = f"found {', '.join(sorters)}; disable the others" if sorters else "found none; enable PrioritySort"
         problems.append(Problem("plugins.queueSort", f"exactly one plugin must order the queue, {found}"))
     if not resolved["bind"]:
         problems.append(Problem("plugins.bind", "at least one plugin must bind; enable DefaultBinder"))
     return problems
+
+
+def notes_without_effect(config: ProfileConfig, resolved: ResolvedPlugins, registry: Registry) -> Iterator[Problem]:
+    """Yield a note for each entry that kube-scheduler accepts too, and that does not do what it seems to do.
+
+    Args:
+        resolved: The plugins of ``config`` with the defaults.
+
+    Yields:
+        The notes, with paths from the profile's root.
+    """
+    for point, plugin_set in config.plugins.points().items():
+        for index, entry in enumerate(plugin_set.disabled):
+            if entry.name not in registry and entry.name not in (ALL_PLUGINS, *_REMOVED, *BUILT_IN_BEHAVIOUR):
+                hint = did_you_mean(entry.name, (*registry, *BUILT_IN_BEHAVIOUR))
+                message = f'disables nothing: there is no plugin "{entry.name}"{hint}; correct or remove the entry'
+                yield Problem(f"plugins.{point}.disabled[{index}].name", message)
+        for index, entry in enumerate(plugin_set.enabled):
+            if entry.weight == 0 and point in ("score", MULTI_POINT):
+                message = f"0 counts as 1; to turn the scores off, disable {entry.name} at score"
+                yield Problem(f"plugins.{point}.enabled[{index}].weight", message)
+    enabled = {entry.name for entries in resolved.values() for entry in entries}
+    for index, each in enumerate(config.plugin_config):
+        if each.name in registry and each.name not in enabled:
+            message = f"has no effect: {each.name} is not enabled; enable it, or remove the entry"
+            yield Problem(f"pluginConfig[{index}]", message)
 
 
 def unknown_config_problem(name: str, registry: Registry) -> str:

@@ -21,6 +21,7 @@ from scheduler_core.config.plugin_set_types import enabled_notes
 from scheduler_core.config.profile_config import ProfileConfig, ShadowSettings
 from scheduler_core.config.validation import validate
 from scheduler_core.errors import ConfigError, Problem
+from scheduler_core.framework.registry import notes_without_effect
 from scheduler_core.runtime.framework_instance import FrameworkInstance, queue_sort_of
 from scheduler_core.scheduler import Scheduler
 
@@ -164,7 +165,8 @@ class ProfileRollout:
             self._serving[profile.scheduler_name] = uid
             fields = {"profile": profile.meta.name, "revision": instance.revision}
             log.info("profile %s: revision %s is live", profile.meta.name, instance.revision, extra=fields)
-            for note in enabled_notes(instance.config.plugins):
+            without_effect = notes_without_effect(instance.config, instance.resolved, self._scheduler.registry)
+            for note in (*enabled_notes(instance.config.plugins), *without_effect):
                 log.warning("profile %s: %s", profile.meta.name, profile.located(note), extra=fields)
             build = self._builds.get(uid)
             if build is not None and build.instance is instance:

@@ -29,6 +29,7 @@ from bayplan.settings.profile_selection import ProfileSelection
 from bayplan.simulation.memory_cluster import offline_scheduler
 from scheduler_core.config.plugin_set_types import enabled_notes
 from scheduler_core.errors import ConfigError, Problem
+from scheduler_core.framework.registry import notes_without_effect
 from scheduler_core.runtime.framework_instance import queue_sort_of
 
 
@@ -98,6 +99,8 @@ class ObjectRules:
                 built = validated.build_problems(error)
             else:
                 order = queue_sort_of(instance)
+                found = notes_without_effect(validated.config, instance.resolved, self.scheduler.registry)
+                notes += tuple(map(validated.located, found))
                 instance.retire()
         return ProfileFindings(validated, problems, built, missing, notes, order)
 

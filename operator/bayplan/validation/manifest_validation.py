@@ -48,8 +48,12 @@ class ManifestValidation:
         self._names: dict[str, Manifest] = {}
         self._order: tuple[Manifest, tuple[str, str]] | None = None
         self._first: dict[tuple[str, ...], Manifest] = {}
+        shadows = {_name(each) for each in ours if _shadow_of(each)}
         for each in ours:
             self._validate(each)
+            if (of := _shadow_of(each)) in shadows:
+                message = f'SchedulerProfile "{of}" is a shadow too; set the schedulerName of a live profile'
+                self._report(each, [Problem("spec.shadowOf", message)], Severity.NOTE)
 
     # -- selection ----------------------------------------------------------------------------------------------
 
@@ -188,6 +192,12 @@ def _name(manifest: Manifest) -> str:
     metadata = manifest.body.get("metadata")
     name = metadata.get("name") if isinstance(metadata, Mapping) else None
     return name if isinstance(name, str) else ""
+
+
+def _shadow_of(manifest: Manifest) -> str:
+    spec = manifest.body.get("spec") if _kind(manifest) == "SchedulerProfile" else None
+    of = spec.get("shadowOf") if isinstance(spec, Mapping) else None
+    return of if isinstance(of, str) else ""
 
 
 def _described(manifest: Manifest) -> str:

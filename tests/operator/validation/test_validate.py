@@ -214,6 +214,66 @@ def test_an_entry_without_effect_is_noted(body: dict[str, Any], path: str) -> No
     assert note["message"].startswith("PodGroupPodsCount has no effect: Bayplan ranks the topology domains")
 
 
+def _of_score(**entry: object) -> dict[str, Any]:
+    return {"plugins": {"score": {"enabled": [{"name": "ImageLocality", **entry}]}}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "path", "message"),
+    [
+        pytest.param(
+            {"plugins": {"filter": {"disabled": [{"name": "Nodeports"}]}}},
+            "spec.plugins.filter.disabled[0].name",
+            'disables nothing: there is no plugin "Nodeports" (did you mean "NodePorts"?); correct or remove the entry',
+            id="disabled-name",
+        ),
+        pytest.param(
+            _of_score(weight=0),
+            "spec.plugins.score.enabled[0].weight",
+            "0 counts as 1; to turn the scores off, disable ImageLocality at score",
+            id="weight-0",
+        ),
+        pytest.param(
+            {
+                "plugins": {"multiPoint": {"disabled": [{"name": "NodeResourcesFit"}]}},
+                "pluginConfig": [{"name": "NodeResourcesFit", "args": {"scoringStrategy": {"type": "MostAllocated"}}}],
+            },
+            "spec.pluginConfig[0]",
+            "has no effect: NodeResourcesFit is not enabled; enable it, or remove the entry",
+            id="args-of-a-disabled-plugin",
+        ),
+    ],
+)
+def test_an_entry_that_does_not_do_what_it_seems_to_do_is_noted(spec: dict[str, Any], path: str, message: str) -> None:
+    """What kube-scheduler accepts in silence is reported as a note."""
+    (note,) = findings(manifest("SchedulerProfile", "a", spec), code=0)
+    assert (note["severity"], note["path"], note["message"]) == ("note", path, message)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param(_of_score(weight=1), id="weight-1"),
+        pytest.param(_of_score(), id="no-weight"),
+        pytest.param({"plugins": {"score": {"disabled": [{"name": "*"}, {"name": "EBSLimits"}]}}}, id="disabled"),
+    ],
+)
+def test_an_entry_with_an_effect_is_not_noted(spec: dict[str, Any]) -> None:
+    """Entries that do what they seem to do are not reported."""
+    assert findings(manifest("SchedulerProfile", "a", spec), code=0) == []
+
+
+def test_a_shadow_of_a_shadow_is_noted() -> None:
+    """A shadow of a profile that is itself a shadow would compare nothing."""
+    (note,) = findings(
+        manifest("SchedulerProfile", "next", {"shadowOf": "pack"}),
+        manifest("SchedulerProfile", "later", {"shadowOf": "next"}),
+        code=0,
+    )
+    assert (note["severity"], note["path"]) == ("note", "spec.shadowOf")
+    assert note["message"] == 'SchedulerProfile "next" is a shadow too; set the schedulerName of a live profile'
+
+
 def test_lines(tmp_path: Path) -> None:
     """Findings have the line of the field in any document of a file."""
     path = tmp_path / "a.yaml"

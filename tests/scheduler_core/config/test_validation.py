@@ -325,7 +325,7 @@ def test_an_entry_has_no_effect() -> None:
         pytest.param(
             entry("score", "GangScheduling"),
             "plugins.score.enabled[0].name",
-            'plugin "GangScheduling" does not serve score; it serves preEnqueue, permit',
+            'plugin "GangScheduling" does not serve score; it serves preEnqueue, permit: move the entry there',
             id="another-point",
         ),
         pytest.param(

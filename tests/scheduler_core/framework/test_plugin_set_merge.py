@@ -159,19 +159,19 @@ def test_multi_point_reaches_every_point() -> None:
         pytest.param(
             Plugins(score=plugin_set("OnlyFilter")),
             "plugins.score.enabled[0].name",
-            'plugin "OnlyFilter" does not serve score; it serves filter',
+            'plugin "OnlyFilter" does not serve score; it serves filter: move the entry there',
             id="point-not-implemented",
         ),
         pytest.param(
             Plugins(multi_point=plugin_set("Sort2")),
             "plugins.queueSort",
-            "exactly one plugin must order the queue, found Sort, Sort2",
+            "exactly one plugin must order the queue, found Sort, Sort2; disable the others",
             id="two-queue-sort-plugins",
         ),
         pytest.param(
             Plugins(queue_sort=plugin_set(disabled=["*"])),
             "plugins.queueSort",
-            "exactly one plugin must order the queue, found none",
+            "exactly one plugin must order the queue, found none; enable PrioritySort",
             id="no-queue-sort-plugin",
         ),
         pytest.param(
