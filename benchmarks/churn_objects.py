@@ -66,7 +66,6 @@ Surrounding = Namespace | Service | ReplicaSet | PodDisruptionBudget
 
 
 def node(month: int, number: int) -> Node:
-    """Return a node that is new in a month."""
     name = f"node-{month}-{number}"
     labels = {_HOSTNAME: name, _ZONE: _ZONES[number % 3], f"pool-{month}": name, "instance": f"i-{name}"}
     amounts: Quantities = {"cpu": "16", "memory": "64Gi", "pods": "110", f"vendor.com/device-{month}": "1000"}
@@ -117,19 +116,16 @@ def storage(month: int) -> list[StorageObject]:
 
 
 def group(month: int) -> PodGroup:
-    """Return a group whose members are created in the same month."""
     name = f"gang-{month}"
     return PodGroup(GroupKey(GroupSource.BAYPLAN, f"ns-{month}", name), f"uid-of-{name}", GANG_MEMBERS)
 
 
 def member(month: int, number: int) -> Pod:
-    """Return a member of the group of a month."""
     labels = {POD_GROUP_LABELS[GroupSource.BAYPLAN]: f"gang-{month}"}
     return _pod(month, f"member-{number}", labels, PodSpec(containers=(_container({"cpu": "10m"}),)))
 
 
 def pod(month: int, number: int) -> Pod:
-    """Return a pod of one of ten kinds."""
     app, name = f"app-{month}", f"pod-{number}"
     labels = {"app": app, f"key-{month}": "x", "name": f"{name}-{month}"}
     requests: Quantities = {"cpu": f"{10 + number % 50}m", "memory": str((1 << 20) + month)}

@@ -29,12 +29,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import line_chart
+from benchmarks.charts import LineChart, draw_lines
 from benchmarks.core_drain import Measured, Size, measure
 from benchmarks.core_memory import Memory, in_own_process
 from benchmarks.device_workloads import CORE_DEVICE_WORKLOADS, DEVICE_WORKLOADS
 from benchmarks.harness import ResultLines, add_output, command_line, grouped, print_json, table
-from benchmarks.line_chart import LineChart
 from benchmarks.workloads import WORKLOADS, Workload
 
 _WITH_DEVICES = (*DEVICE_WORKLOADS, *CORE_DEVICE_WORKLOADS)
@@ -87,8 +86,6 @@ _LEAST_US = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Repetitions of one measurement."""
-
     workload: str
     nodes: int
     occupied: int
@@ -110,7 +107,6 @@ def cases(results: Sequence[Measured]) -> list[Case]:
 
 
 def medians(found: Sequence[Case]) -> Table:
-    """Return the table of all cases with the cost of their pods."""
     columns = ("nodes", "bound pods", "tried", "bound", "take in µs", "decide µs", "bind µs", "pods/s", "spread", "n")
     made = table("The core alone, medians; spread of the rates", ["workload"], columns)
     for each in found:
@@ -147,7 +143,6 @@ def growth(found: Sequence[Case]) -> Table:
 
 
 def parts(found: Sequence[Case], title: str, of: Callable[[Measured], Mapping[str, float]]) -> Table:
-    """Return the table of the times of extension points or plugins, by workload."""
     made = table(title, [""], ())
     for each in found:
         made.add_column(each.workload, justify="right", overflow="fold")
@@ -255,7 +250,7 @@ def main() -> None:
         profiler.dump_stats(arguments.profile)
     memory = [] if arguments.memory is None else [in_own_process(*size) for size in sizes(arguments.memory)]
     if arguments.chart is not None and results:
-        line_chart.draw(chart(results)).write(arguments.chart)
+        draw_lines(chart(results)).write(arguments.chart)
     if arguments.output == "json":
         print_json({"measured": results, "memory": memory})
     else:

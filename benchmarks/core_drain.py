@@ -86,13 +86,13 @@ class Size:
     repetition: int = 1
 
 
-def _node(number: int) -> Node:
-    document = node(number)
+def decoded_node(document: Document) -> Node:
+    """Return a node as an informer would decode it."""
     document["metadata"]["uid"] = f"uid-of-{document['metadata']['name']}"
     return _NODE.decode(encoded(document))
 
 
-def pod(document: Document) -> Pod:
+def decoded_pod(document: Document) -> Pod:
     """Return a pod as an informer would decode it."""
     document["metadata"]["uid"] = f"uid-of-{document['metadata']['name']}"
     return _POD.decode(encoded(document))
@@ -116,16 +116,16 @@ def scheduler_with(workload: Workload, nodes: int, pods: int, occupied: int = 0)
     scheduler = Scheduler(SystemClock(), cluster, ports=SchedulerPorts(claims=cluster.claims))
     scheduler.activate([scheduler.build(ProfileConfig(scheduler_name=SCHEDULER_NAME))])
     for number in range(nodes):
-        scheduler.feed.node_added(_node(number))
+        scheduler.feed.node_added(decoded_node(node(number)))
     cluster.watch(scheduler.feed)
     cluster.claims.serve(
         (device_object(path, document) for path, document in workload.others(nodes, pods)), scheduler.device_feed
     )
     for document in workload.before(nodes, pods):
-        cluster.add_pod(pod(document))
+        cluster.add_pod(decoded_pod(document))
     for number in range(occupied):
         name = f"node-{number % nodes:05d}"
-        cluster.add_pod(pod(placed(_FIRST_OCCUPIED + number, name, cpu_milli=1, memory_mib=1)))
+        cluster.add_pod(decoded_pod(placed(_FIRST_OCCUPIED + number, name, cpu_milli=1, memory_mib=1)))
     return scheduler, cluster
 
 
@@ -195,7 +195,7 @@ async def measure(workload: Workload, size: Size, profiler: AbstractContextManag
     nodes, pods = size.nodes, size.pods
     scheduler, cluster = scheduler_with(workload, nodes, pods, size.occupied)
     warm = min(_WARM_PODS, pods // 10)
-    made = [pod(workload.pod(number)) for number in range(pods)]
+    made = [decoded_pod(workload.pod(number)) for number in range(pods)]
     for each in made[:warm]:
         cluster.add_pod(each)
     _, bound_before, _, _ = await _drain(scheduler, cluster, churn=workload.churn)
@@ -232,8 +232,6 @@ async def measure(workload: Workload, size: Size, profiler: AbstractContextManag
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """Counts of one part."""
-
     seconds: float = 0.0
     runs: int = 0
 
@@ -252,7 +250,6 @@ class Parts:
 
 
 def parts_of(metrics: SchedulerMetrics) -> Parts:
-    """Read the current counts."""
     metrics.settle()
     points: defaultdict[str, Spent] = defaultdict(Spent)
     plugins: defaultdict[str, Spent] = defaultdict(Spent)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks.core_drain import pod, scheduler_with
+from benchmarks.core_drain import decoded_pod, scheduler_with
 from benchmarks.harness import command_line
 from benchmarks.workloads import placed, workload_named
 
@@ -46,7 +46,7 @@ def measured(nodes: int, pods: int) -> Memory:
     scheduler, _ = scheduler_with(workload_named("basic"), nodes, 0)
     after_nodes = resident_mib()
     for number in range(pods):
-        scheduler.feed.pod_added(pod(placed(number, f"node-{number % nodes:05d}", cpu_milli=1, memory_mib=1)))
+        scheduler.feed.pod_added(decoded_pod(placed(number, f"node-{number % nodes:05d}", cpu_milli=1, memory_mib=1)))
     whole = resident_mib()
     pod_kib = 1024 * (whole - after_nodes) / max(1, pods)
     return Memory(nodes, pods, 1024 * (after_nodes - empty) / nodes, pod_kib, whole)

@@ -32,7 +32,6 @@ Objects = Iterator[tuple[str, Document]]
 
 
 def device_class(name: str, expression: str, **more: Any) -> tuple[str, Document]:
-    """Make a class of one selector."""
     spec = {"selectors": [{"cel": {"expression": expression}}], **more}
     return f"{API}/deviceclasses", _document("DeviceClass", name, spec)
 
@@ -119,7 +118,6 @@ def network_attached() -> Objects:
 
 
 def tainted() -> Objects:
-    """Make a rule that taints all devices."""
     spec = {
         "deviceSelector": {"driver": DRIVER},
         "taint": {"key": TAINT, "value": "yes", "effect": "NoSchedule"},

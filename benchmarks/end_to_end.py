@@ -23,7 +23,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from benchmarks import ratio_chart
+from benchmarks.charts import draw_ratios
 from benchmarks.device_steady import STEADY_DEVICE_WORKLOADS
 from benchmarks.device_workloads import DEVICE_WORKLOADS
 from benchmarks.end_to_end_drain import Drain, drain
@@ -51,7 +51,6 @@ def _cases(arguments: argparse.Namespace) -> Iterator[tuple[Workload, int, int]]
 
 
 def _prepared(workload: Workload, nodes: int, pods: int) -> PreparedCluster:
-    """Make a cluster with the bound pods and the backlog of a workload."""
     first = min(pods, workload.in_flight or pods)
     backlog = itertools.chain(workload.before(nodes, pods), map(workload.pod, range(first)))
     return PreparedCluster(nodes, backlog, workload.others(nodes, pods))
@@ -100,7 +99,7 @@ def main() -> None:
     else:
         drains = run(list(_cases(arguments)), arguments.repetitions, ResultLines(arguments.results, Drain))
     if arguments.chart is not None:
-        ratio_chart.draw(chart(drains)).write(arguments.chart)
+        draw_ratios(chart(drains)).write(arguments.chart)
     if arguments.output == "json":
         print_json({"compared": summary(drains), "drains": drains})
     else:

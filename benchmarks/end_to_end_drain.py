@@ -87,7 +87,6 @@ class Drain:
 
     @property
     def rate(self) -> float:
-        """Return pods per second, from the first binding to the last."""
         return self.bound / self.seconds if self.seconds else 0.0
 
     @property
@@ -97,7 +96,6 @@ class Drain:
 
     @property
     def cpu_ms_per_pod(self) -> float:
-        """Return CPU milliseconds per pod of the backlog."""
         return 1000 * self.cpu_seconds / self.pods
 
     @property
@@ -116,7 +114,6 @@ class Drain:
 
     @property
     def requests_per_pod(self) -> float:
-        """Return requests per pod of the backlog."""
         return self.requests / self.pods
 
 

@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import harness
+from benchmarks.charts import Column, Ratio, RatioChart
 from benchmarks.end_to_end_drain import Drain
 from benchmarks.harness import Comparison
-from benchmarks.ratio_chart import Column, Ratio, RatioChart
 from benchmarks.workloads import WORKLOADS
 
 _TABLE_WIDTH = 160
@@ -20,7 +20,6 @@ _SERVERS = ("kube-apiserver", "etcd", "kube-controller-manager")
 
 
 def compared(drains: Sequence[Drain]) -> list[Comparison[Drain]]:
-    """Return the workloads with results of both schedulers, in the order of the runs."""
     return harness.compared(drains, lambda each: (each.workload, each.nodes, each.pods), lambda each: each.scheduler)
 
 
@@ -113,7 +112,6 @@ def without_events(drains: Sequence[Drain]) -> list[str]:
 
 
 def chart(drains: Sequence[Drain]) -> RatioChart:
-    """Return the chart of rates and CPU as ratios, workload by workload, the larger clusters first."""
     found = compared(drains)
     rows: list[tuple[str, Sequence[Ratio]]] = []
     for nodes in sorted({each.key[1] for each in found}, reverse=True):

@@ -21,13 +21,13 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
 from bayplan.kube.timing import SystemClock
 from bayplan.simulation.memory_cluster import MemoryCluster
 from rich.console import Console
 
+from benchmarks.core_drain import decoded_node, decoded_pod
 from benchmarks.harness import add_output, command_line, grouped, median_of, print_json, table
-from benchmarks.workloads import NAMESPACE, SCHEDULER_NAME, Document, encoded
+from benchmarks.workloads import NAMESPACE, SCHEDULER_NAME, node, pod
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.framework.queued_pod import QueuedGang
 from scheduler_core.model.node import Node
@@ -57,7 +57,6 @@ class Case:
 
     @property
     def fits(self) -> bool:
-        """Whether the gang fits."""
         return self.free_nodes is None
 
 
@@ -76,8 +75,6 @@ CASES = (
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Result of one group cycle."""
-
     case: str
     nodes: int
     members: int
@@ -86,44 +83,28 @@ class Decision:
 
 
 def _node(number: int) -> Node:
-    name = f"node-{number:05d}"
-    amounts = {"cpu": str(NODE_CPUS), "memory": "64Gi", "pods": "110"}
-    document = {
-        "metadata": {
-            "name": name,
-            "uid": f"uid-of-{name}",
-            "labels": {"kubernetes.io/hostname": name, ZONE_LABEL: f"zone-{number % ZONES}"},
-        },
-        "status": {"capacity": amounts, "allocatable": amounts},
-    }
-    return msgspec.json.decode(encoded(document), type=Node)
+    document = node(number, cpu=str(NODE_CPUS), memory="64Gi")
+    document["metadata"]["labels"][ZONE_LABEL] = f"zone-{number % ZONES}"
+    return decoded_node(document)
 
 
 def _pod(name: str, cpu_milli: int, *, node_name: str = "") -> Pod:
-    requests = {"cpu": f"{cpu_milli}m", "memory": "1Gi"}
-    metadata: Document = {"name": name, "namespace": NAMESPACE, "uid": f"uid-of-{name}"}
-    spec: Document = {
-        "schedulerName": SCHEDULER_NAME,
-        "containers": [{"name": "main", "image": "registry.k8s.io/pause:3.10", "resources": {"requests": requests}}],
-    }
-    if node_name:
-        spec["nodeName"] = node_name
-    else:
-        metadata["labels"] = {POD_GROUP_LABELS[GroupSource.BAYPLAN]: GANG}
-    return msgspec.json.decode(encoded({"metadata": metadata, "spec": spec}), type=Pod)
+    document = pod(0, {"nodeName": node_name} if node_name else None, cpu_milli=cpu_milli, memory_mib=1024)
+    labels = {} if node_name else {POD_GROUP_LABELS[GroupSource.BAYPLAN]: GANG}
+    document["metadata"] |= {"name": name, "labels": labels}
+    return decoded_pod(document)
 
 
 def scheduler_with(case: Case, nodes: int, members: int) -> Scheduler:
-    """Return a new scheduler with the objects of a case."""
     scheduler = Scheduler(SystemClock(), MemoryCluster())
     scheduler.activate([scheduler.build(ProfileConfig(scheduler_name=SCHEDULER_NAME))])
     scheduler.group_feed.serve(GroupSource.BAYPLAN)
     free = nodes if case.free_nodes is None else case.free_nodes(members)
     for number in range(nodes):
-        node = _node(number)
-        scheduler.feed.node_added(node)
+        added = _node(number)
+        scheduler.feed.node_added(added)
         if number >= free:
-            name = node.metadata.name
+            name = added.metadata.name
             scheduler.feed.pod_added(_pod(f"runs-on-{name}", NODE_CPUS * 1000, node_name=name))
     key = GroupKey(GroupSource.BAYPLAN, NAMESPACE, GANG)
     scheduler.group_feed.group_changed(PodGroup(key, "uid-of-group", members, topology=case.topology))

@@ -64,7 +64,6 @@ def _or_nan(value: float | None) -> float:
 
 
 def summary(drains: Sequence[GangDrain]) -> list[dict[str, Any]]:
-    """Return medians and spread for each backlog and scheduler, and ratios if there are results of both."""
     found = []
     for (backlog, live), runs in grouped(drains, lambda each: (each.backlog, each.live)).items():
         sides = grouped(runs, lambda each: each.scheduler)

@@ -207,7 +207,6 @@ class GroupAttempts:
 
 
 def group_attempts(text: str) -> GroupAttempts:
-    """Read the attempts from a scrape."""
     families = {family.name: family for family in text_string_to_metric_families(text)}
 
     def total(name: str, suffix: str) -> float:

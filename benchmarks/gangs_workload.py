@@ -55,7 +55,6 @@ def node(number: int) -> Document:
 
 
 def group(number: int, size: int) -> Document:
-    """Make a PodGroup that needs all of its members."""
     return {
         "apiVersion": API_VERSION,
         "kind": "PodGroup",
@@ -89,7 +88,6 @@ def gang_name(number: int) -> str:
 
 
 def gang_of(pod_name: str) -> str:
-    """Return the name of the gang of one of :func:`members`."""
     return pod_name.rpartition("-")[0]
 
 

@@ -128,8 +128,6 @@ def grouped(results: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
 
 @dataclass(frozen=True, slots=True)
 class Comparison(Generic[T]):
-    """Results of Bayplan and of kube-scheduler in one situation."""
-
     key: tuple[Any, ...]
     own: Sequence[T]
     other: Sequence[T]
@@ -139,11 +137,9 @@ class Comparison(Generic[T]):
         return [len(self.own), len(self.other)]
 
     def medians(self, of: Callable[[T], float]) -> tuple[float, float]:
-        """Return Bayplan's median and kube-scheduler's."""
         return statistics.median(map(of, self.own)), statistics.median(map(of, self.other))
 
     def ratio(self, of: Callable[[T], float]) -> float:
-        """Return the ratio of Bayplan's median to kube-scheduler's."""
         own, other = self.medians(of)
         return own / other if other else 0.0
 
@@ -191,5 +187,4 @@ def table(title: str, names: Iterable[str], numbers: Iterable[str], **style: Any
 
 
 def median_of(values: Sequence[float], form: str) -> str:
-    """Return the median with the lowest and highest value."""
     return f"{statistics.median(values):{form}} ({min(values):{form}} to {max(values):{form}})"

@@ -141,7 +141,6 @@ def summary(results: Sequence[Latency]) -> list[dict[str, Any]]:
 
 
 def show(results: Sequence[Latency]) -> None:
-    """Print medians over repetitions, and their spread."""
     made = table(
         "Latency from creation to bind: Bayplan / kube-scheduler = ratio, medians",
         (),

@@ -41,17 +41,15 @@ from prometheus_client import CollectorRegistry
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.core_drain import pod as decoded_pod
+from benchmarks.core_drain import decoded_node, decoded_pod
 from benchmarks.harness import DEFAULT_FOLDER, ResultLines, command_line
-from benchmarks.workloads import SCHEDULER_NAME, Document, encoded, node, placed, pod
+from benchmarks.workloads import SCHEDULER_NAME, Document, node, placed, pod
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.metrics.attempt_reports import AttemptHistory
-from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.scheduler import Scheduler, SchedulerOptions, SchedulerPorts
 
-_NODE = msgspec.json.Decoder(Node)
 _CAUSES = 20
 _FIRST_PENDING = 1_000_000
 _CHANGES_PER_SECOND = 200
@@ -114,7 +112,7 @@ class World:
         cluster.watch(self.scheduler.feed)
         self._names = [f"node-{number:05d}" for number in range(nodes)]
         for number in range(nodes):
-            self.scheduler.feed.node_added(_NODE.decode(encoded(node(number))))
+            self.scheduler.feed.node_added(decoded_node(node(number)))
         running = pods * 4 // 5
         self._running = [self._place(number) for number in range(running)]
         self._numbers = itertools.count(running)
@@ -153,11 +151,9 @@ class World:
 
     @property
     def changes(self) -> int:
-        """Number of pods that were replaced."""
         return self._changes
 
     async def change(self) -> None:
-        """Replace running pods at a steady rate, until cancelled."""
         for turn in itertools.count():
             await asyncio.sleep(_TICK_SECONDS)
             for change in range(int(_CHANGES_PER_SECOND * _TICK_SECONDS)):
@@ -195,7 +191,6 @@ def _pending(number: int) -> Document:
 
 
 async def measure(nodes: int, pods: int, counts: Sequence[int], seconds: float) -> list[Result]:
-    """Return the results by number of viewers."""
     world = World(nodes, pods, max(*counts, 1))
     scheduling = asyncio.create_task(world.scheduler.run())
     changing = asyncio.create_task(world.change())

@@ -18,7 +18,6 @@ Labels = Mapping[str, str]
 
 
 def violations(workload: Workload, nodes: Iterable[Document], pods: Sequence[Document], created: int) -> list[str]:
-    """Return the problems of a cluster after a run."""
     labels = {node["metadata"]["name"]: dict(node["metadata"]["labels"]) for node in nodes}
     placed = [pod for pod in pods if pod["spec"].get("nodeName")]
     own = [pod for pod in placed if pod["metadata"]["name"].startswith("pod-")]

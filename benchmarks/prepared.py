@@ -91,7 +91,6 @@ class PreparedCluster:
 
 
 async def connected(plane: ControlPlane) -> ApiConnection:
-    """Return a connection as administrator for concurrent requests."""
     return await open_connection(plane.kubeconfig, None, ConnectionOptions(write_connections=_CREATORS), SystemClock())
 
 

@@ -28,12 +28,10 @@ from hack.controlplane.schedulers import BAYPLAN, start_bayplan
 
 
 def _recorded(plane: ControlPlane, directory: Path) -> Process:
-    """Start Bayplan with a record."""
     return start_bayplan(plane, SCHEDULER_NAME, free_port(), flags=("--record", str(directory)))
 
 
 def main() -> int:
-    """Measure, and replay the last record."""
     parser = command_line(__doc__, nodes=500, pods=5000, repetitions=3)
     given = parser.parse_args()
     workload = WORKLOADS[0]

@@ -32,8 +32,6 @@ SCENARIOS = Path(__file__).resolve().parents[1] / "tests" / "cluster" / "scenari
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Results of one scenario."""
-
     scenario: str
     says: str
     reference: Outcome
@@ -42,7 +40,6 @@ class Compared:
 
 
 def compare(scenarios: Sequence[Scenario]) -> list[Compared]:
-    """Run scenarios with both schedulers."""
     found = []
     with ExitStack() as stack, ThreadPoolExecutor(len(SCHEDULERS)) as pool:
         stages = [stack.enter_context(ScenarioRunner(scheduler)) for scheduler in SCHEDULERS]
@@ -56,7 +53,6 @@ def compare(scenarios: Sequence[Scenario]) -> list[Compared]:
 
 
 def show(compared: Sequence[Compared]) -> None:
-    """Print the table, and the differences below it."""
     table = Table(title="Results of kube-scheduler and Bayplan", show_lines=True)
     for column in ("scenario", *SCHEDULERS, "same"):
         table.add_column(column)

@@ -56,5 +56,4 @@ def _machine_seconds() -> float:
 
 
 def difference(later: Mapping[str, float], earlier: Mapping[str, float]) -> dict[str, float]:
-    """Return the increase of each number."""
     return {name: round(value - earlier.get(name, 0.0), 3) for name, value in later.items()}

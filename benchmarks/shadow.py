@@ -97,7 +97,6 @@ def run(nodes: int, pods: int, budgets: Sequence[int], repetitions: int, results
 
 
 def show(results: Sequence[Result]) -> None:
-    """Print medians by budget."""
     table = Table("shadow", "pods/s", "CPU ms/pod", "compared", "shadow ms/decision", box=None)
     for budget, chosen in grouped(results, lambda each: each.budget).items():
         compared = sum(each.compared for each in chosen)

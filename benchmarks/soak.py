@@ -190,7 +190,6 @@ class Outcome:
 
 
 def soak(plan: Plan, *, quiet: bool = False) -> Outcome:
-    """Run a soak test on its own control plane."""
     with tempfile.TemporaryDirectory(prefix="soak-") as directory:
         policy, kwok_options = Path(directory) / "audit.yaml", Path(directory) / "kwok.yaml"
         policy.write_text(_AUDIT_POLICY)

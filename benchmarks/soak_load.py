@@ -184,7 +184,6 @@ class Load:
         self._look_whether_all_are_bound()
 
     def waiting(self) -> list[str]:
-        """Return the names of the pods that should be bound."""
         return [name for name, created in self._existing.items() if not created.bound]
 
     def _do_what_is_due(self, now: float) -> None:

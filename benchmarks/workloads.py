@@ -22,10 +22,10 @@ PODS_PATH = f"/api/v1/namespaces/{NAMESPACE}/pods"
 Document = dict[str, Any]
 
 
-def node(number: int) -> Document:
-    """Make a node of 32 CPUs and 128 GiB in one of three zones."""
+def node(number: int, *, cpu: str = "32", memory: str = "128Gi") -> Document:
+    """Make a node in one of three zones."""
     name = f"node-{number:05d}"
-    amounts = {"cpu": "32", "memory": "128Gi", "pods": "110"}
+    amounts = {"cpu": cpu, "memory": memory, "pods": "110"}
     labels = {"kubernetes.io/hostname": name, "topology.kubernetes.io/zone": f"zone-{number % ZONES}"}
     return {
         "apiVersion": "v1",

@@ -129,7 +129,6 @@ def read_document(plane: ControlPlane, version: str) -> Document:
 
 
 def main() -> int:
-    """Write or check the file; return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--check", action="store_true", help="Compare only; exit with 1 if the file differs.")
     options = parser.parse_args()

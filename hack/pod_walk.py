@@ -28,7 +28,7 @@ from types import FrameType
 import msgspec
 from bayplan.simulation.memory_cluster import MemoryCluster
 
-from benchmarks.core_drain import pod, scheduler_with
+from benchmarks.core_drain import decoded_pod, scheduler_with
 from benchmarks.workloads import Document, workload_named
 from scheduler_core.framework.queued_pod import QueuedGang
 from scheduler_core.model.pod_group import POD_GROUP_LABELS, GroupKey, GroupSource, PodGroup
@@ -41,12 +41,9 @@ _NODES, _PODS, _WARM = 500, 400, 60
 
 @dataclass(slots=True)
 class Walk:
-    """Calls, in their order."""
-
     steps: list[tuple[str, str]] = field(default_factory=list)
 
     def note(self, frame: FrameType, event: str, argument: object) -> None:
-        """Record a call; a profile function of :func:`sys.setprofile`."""
         del argument
         name = frame.f_code.co_filename
         if event == "call" and name.startswith(COUNTED):
@@ -54,7 +51,6 @@ class Walk:
 
     @property
     def files(self) -> int:
-        """Number of files."""
         return len({file for file, _ in self.steps})
 
     @property
@@ -68,7 +64,7 @@ async def pod_path(name: str, warm: int) -> Walk:
     workload, walk = workload_named(name), Walk()
     scheduler, cluster = scheduler_with(workload, _NODES, _PODS)
     for number in range(warm + 1):
-        cluster.add_pod(pod(workload.pod(number)))
+        cluster.add_pod(decoded_pod(workload.pod(number)))
         if number == warm:
             sys.setprofile(walk.note)
         queued = scheduler.context.queue.pop()
@@ -104,7 +100,7 @@ def _queued_gang(scheduler: Scheduler, cluster: MemoryCluster, number: int) -> Q
         document: Document = msgspec.convert(workload_named("basic").pod(2 * number + member), dict)
         labels = document["metadata"].get("labels", {})
         document["metadata"]["labels"] = {**labels, POD_GROUP_LABELS[GroupSource.BAYPLAN]: name}
-        cluster.add_pod(pod(document))
+        cluster.add_pod(decoded_pod(document))
     entry = scheduler.context.queue.pop()
     assert isinstance(entry, QueuedGang)
     return entry
@@ -119,7 +115,6 @@ PATHS = {
 
 
 def main() -> None:
-    """Print the counts of all paths, or the calls of one."""
     parser = argparse.ArgumentParser(prog="python -m hack.pod_walk", description=__doc__.partition("\n")[0])
     parser.add_argument("--trace", choices=PATHS, help="Print the calls of this path")
     arguments = parser.parse_args()

@@ -112,7 +112,6 @@ def arguments_of(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def arrivals_of(trace: Trace, arguments: argparse.Namespace, seed: int) -> list[TracePod]:
-    """Return the pods that arrive."""
     load = arguments.load / 100
     return in_order(trace, load) if arguments.arrivals == _IN_ORDER else sampled(trace, seed, load)
 
@@ -136,7 +135,6 @@ def run(trace: Trace, arguments: argparse.Namespace) -> list[Outcome]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the benchmark; return the exit status."""
     arguments = arguments_of(argv)
     # Each infeasible pod would log a warning.
     logging.disable(logging.WARNING)

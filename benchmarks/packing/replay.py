@@ -83,7 +83,6 @@ class Replay:
 
     @property
     def digest(self) -> str:
-        """Digest of everything."""
         text = repr((self.nodes, self.arrivals, self.expected, self.seed))
         return blake2b(text.encode(), digest_size=8).hexdigest()
 
@@ -155,7 +154,6 @@ async def _schedule(scheduler: Scheduler, cluster: MemoryCluster, pods: Sequence
 
 
 def node_document(node: TraceNode) -> dict[str, Any]:
-    """Return a node as a manifest."""
     amounts = {"cpu": f"{node.cpu_milli}m", "memory": f"{node.memory_mib}Mi", "pods": "1000"}
     labels = {"kubernetes.io/hostname": node.name}
     if node.gpus:

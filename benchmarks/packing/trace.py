@@ -64,7 +64,6 @@ class Trace:
 
     @property
     def gpu_milli(self) -> int:
-        """Capacity: thousandths of all GPUs."""
         return sum(node.gpus for node in self.nodes) * _WHOLE_GPU
 
 
@@ -76,7 +75,6 @@ class _Row:
         self._cells = cells
 
     def error(self, column: str, message: str) -> TraceError:
-        """Return the error of a cell."""
         return TraceError(f'{self._where}, column "{column}": {message}')
 
     def text(self, column: str) -> str:

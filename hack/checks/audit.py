@@ -48,8 +48,6 @@ class Allowance:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Outcome of the check."""
-
     passes: bool
     lines: tuple[str, ...]
 
@@ -152,7 +150,6 @@ def _locked() -> str:
 
 
 def main() -> int:
-    """Print the outcome; return 1 if the check fails."""
     allowed = read_allowed(_ALLOWED.read_text(encoding="utf-8"))
     verdict = audit(_ask_pip_audit, _locked, allowed, datetime.now().astimezone().date())
     print("\n".join(verdict.lines))

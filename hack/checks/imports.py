@@ -12,7 +12,6 @@ PACKAGES = ("scheduler_core", "bayplan")
 
 
 def main() -> int:
-    """Import them all."""
     warnings.simplefilter("error")
     problems = {name: error for name in modules() if (error := _problem(name)) is not None}
     for name, error in problems.items():

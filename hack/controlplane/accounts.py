@@ -101,5 +101,4 @@ class BindingLog:
         return len(self.counts)
 
     def twice(self) -> list[str]:
-        """Return the names of pods that were bound more than once."""
         return [name for name, times in self.counts.items() if times > 1]

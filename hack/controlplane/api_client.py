@@ -58,8 +58,6 @@ _CLUSTER_SCOPED = {
 
 
 class ApiRefusalError(Exception):
-    """The API server rejected a request."""
-
     def __init__(self, status: int, what: str) -> None:
         super().__init__(what)
         self.status = status
@@ -127,11 +125,9 @@ class ApiClient:
         return decoded
 
     def get(self, path: str, **params: str) -> Manifest:
-        """Read an object or a list."""
         return self.request("GET", f"{path}?{urlencode(params)}" if params else path)
 
     def items(self, path: str, **params: str) -> list[Manifest]:
-        """Read the objects of a list."""
         found: list[Manifest] = self.get(path, **params)["items"]
         return found
 
@@ -210,7 +206,6 @@ def _may_be_absent() -> Iterator[None]:
 
 
 def collection(manifest: Mapping[str, Any]) -> str:
-    """Return the path of the collection that an object belongs to."""
     version = manifest.get("apiVersion", "v1")
     kind = manifest["kind"]
     root = f"/apis/{version}" if "/" in version else f"/api/{version}"

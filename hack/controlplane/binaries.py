@@ -83,7 +83,6 @@ class _Recipe:
         return (minor or selected_minor()) if "{minor}" in self.module else NEWEST
 
     def directory(self, minor: str = "") -> Path:
-        """Return the directory of the Go module."""
         return _HERE / self.module.format(minor=self.built_for(minor))
 
 

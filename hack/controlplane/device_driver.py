@@ -10,8 +10,6 @@ Device = tuple[str, str, str]
 
 
 class DeviceDriver:
-    """A driver with one pool per node."""
-
     def __init__(self, api: ApiClient, name: str, version: str = API) -> None:
         self.name = name
         self._version = version
@@ -47,7 +45,6 @@ class DeviceDriver:
         self._api.patch(reported_on, {"status": {"devices": devices}}, "status")
 
     def stop(self) -> None:
-        """Remove all slices."""
         for published in self._published.values():
             self._api.delete(published)
 

@@ -101,7 +101,6 @@ class InstalledOperator:
     name: str
 
     def account(self) -> Account:
-        """The service account of its pods."""
         return Account(self.plane, self.namespace, self._pod()["serviceAccountName"])
 
     def arguments(self, directory: Path) -> list[str]:

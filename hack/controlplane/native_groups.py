@@ -42,7 +42,6 @@ class NativeGroups:
 
     @property
     def options(self) -> Options:
-        """Options of an API server that serves them."""
         return Options(kubernetes=self.kubernetes, feature_gates=self.feature_gates, runtime_config=self.runtime_config)
 
     @contextmanager

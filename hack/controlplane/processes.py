@@ -80,8 +80,6 @@ class Record:
 
 
 class Process:
-    """A started program."""
-
     def __init__(self, command: Command, popen: subprocess.Popen[bytes]) -> None:
         self.command = command
         self._popen = popen

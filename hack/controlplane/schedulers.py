@@ -29,14 +29,12 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 
 def start_scheduler(plane: ControlPlane, scheduler: str, name: str) -> Process:
-    """Start one of the schedulers with one profile of default settings."""
     if scheduler == BAYPLAN:
         return start_bayplan(plane, name, free_port())
     return start_kube_scheduler(plane, name)
 
 
 def start_kube_scheduler(plane: ControlPlane, name: str, flags: Sequence[str] = ()) -> Process:
-    """Start kube-scheduler with one profile of default settings."""
     config = plane.state_dir / "kube-scheduler-profile.yaml"
     document = {"clientConnection": {"qps": 50_000, "burst": 100_000}, "profiles": [{"schedulerName": name}]}
     config.write_text(json.dumps(document))

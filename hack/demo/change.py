@@ -128,7 +128,6 @@ class ChangeDemo(Demo):
         return len(used)
 
     def _nodes(self, prefix: str) -> dict[str, str]:
-        """Return the node of each bound pod by name."""
         pods = self._items(f"demo={LIVE}")
         return {
             pod["metadata"]["name"]: pod["spec"]["nodeName"]

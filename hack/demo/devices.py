@@ -172,7 +172,6 @@ class DeviceDemo(Demo):
         return [pod["spec"].get("nodeName", "") for pod in self._items(f"workload={workload.name}")]
 
     def _claims(self, workload: Workload) -> list[Document]:
-        """Return the claims that were created for the pods of a workload."""
         owned = set(workload.pod_names)
         return [
             claim

@@ -24,7 +24,6 @@ Document = dict[str, Any]
 
 
 def as_list(documents: Iterable[Document]) -> str:
-    """Return a JSON list for kubectl."""
     return json.dumps({"apiVersion": "v1", "kind": "List", "items": list(documents)})
 
 
@@ -123,7 +122,6 @@ class Job:
 
     @property
     def pods(self) -> str:
-        """Return the workers as a JSON list for kubectl."""
         return as_list(self._worker(number) for number in range(self.first, self.first + self.workers))
 
     @property

@@ -140,7 +140,6 @@ class Stage:
         return output
 
     def read(self, *arguments: str, codes: Sequence[int] = (0,)) -> str:
-        """Run `bayplan` as the administrator, print nothing, and return the output."""
         command = [_BAYPLAN, *arguments]
         environment = {**os.environ, "KUBECONFIG": str(self.plane.kubeconfig)}
         outcome = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=environment)
@@ -159,11 +158,9 @@ class Stage:
         return self.bayplan("explain", what, limit=limit, unshown=["--server", self.server])
 
     def status(self) -> str:
-        """Run ``bayplan status``, print the command and its output, and return the output."""
         return self.bayplan("status", unshown=["--server", self.server])
 
     def shadow(self, name: str, limit: int = 0) -> str:
-        """Run ``bayplan status --shadow``, print the command and its output, and return the output."""
         return self.bayplan("status", "--shadow", name, limit=limit, unshown=["--server", self.server])
 
     def fetch(self, path: str) -> bytes:
@@ -194,8 +191,6 @@ class Stage:
 
 
 class Demo:
-    """One run of a demo."""
-
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
         self._screen = stage.screen

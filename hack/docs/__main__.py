@@ -36,7 +36,6 @@ def pages() -> Mapping[str, str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the pages, or report how they differ."""
     parser = argparse.ArgumentParser(prog="python -m hack.docs", description="Generate the reference pages.")
     parser.add_argument("--check", action="store_true", help="Write nothing; fail when a page is not up to date")
     check = parser.parse_args(arguments).check

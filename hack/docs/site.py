@@ -34,7 +34,6 @@ _FENCE = re.compile(r"^ *```")
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
-    """Add the pages of :data:`OUTSIDE`."""
     for source, place in OUTSIDE.items():
         text = (ROOT / source).read_text(encoding="utf-8")
         file = File.generated(config, place, content=text)

@@ -84,7 +84,6 @@ class Engine:
         return ["build", *_BUILD_FLAGS, f"--layers={str(self.layered).lower()}", *again]
 
     def has(self, image: str) -> bool:
-        """Return whether its storage has an image of that name."""
         try:
             self.run("inspect", "--type=image", image)
         except ImageError:
