@@ -237,7 +237,6 @@ class ShadowSettings(Struct, frozen=True):
     Attributes:
         sample_percent: Percentage of the live profile's decisions that are compared, 1 to 100.
         budget_percent: Largest percentage of the scheduler's time that the shadow uses, 1 to 100.
-        calls_extenders: Whether its extenders are called.
     """
 
     shadow_of: str

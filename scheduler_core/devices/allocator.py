@@ -221,7 +221,6 @@ class ClusterDevices:
     """The long-lived state of the devices of a cluster; feeds update it.
 
     Attributes:
-        features: Feature gates.
         inventory: Slices and taint rules.
         allocated: Devices in use.
         knowledge: Verdicts of selectors and behaviours of devices.

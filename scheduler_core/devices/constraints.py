@@ -41,7 +41,6 @@ class AttributeValues:
 
     Attributes:
         are_sets: Whether attributes are compared as sets (gate DRAListTypeAttributes).
-        derived: Values of derived attributes.
     """
 
     are_sets: bool

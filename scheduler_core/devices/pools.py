@@ -73,15 +73,12 @@ class PooledSlice:
         name: Name of the object; unique.
         pool_key: Driver and pool.
         slice_count: Number of slices of the pool in this generation, as the slice states it.
-        target: The nodes of the slice.
         device_targets: The nodes of each device, if they differ; else None.
-        names: Names of the devices.
         own_records: Records of the devices with the taints of the driver.
         records: Records of the devices with the taints of rules, too; those before the last change if ``is_stale``.
         counter_sets: Shared counters.
         is_missing: Whether it counts as missing, because it has fields whose feature is missing.
         is_hidden: Whether it targets no node, because a feature is off.
-        consumes_counters: Whether a device consumes counters.
         has_binding_conditions: Whether a device has binding conditions.
         has_compatibility_groups: Whether a device has compatibility groups, if that feature is on.
         skips_operations: Whether nodes must be able to skip operations of the driver, if that feature is on.
@@ -146,10 +143,7 @@ class PoolView:
         key: Driver and pool.
         is_incomplete: Whether slices are missing; then it has no devices.
         is_invalid: Whether its slices contradict each other; then it has no devices.
-        names: Names of the devices.
-        records: Records of the devices.
         targeted: Whether each device targets the node; None if all do.
-        slices: The slices of the devices.
         starts: Position of the first device of each slice.
         counters: Shared counters in nano-units.
         others: Slices of the pool that do not target the node; their devices consume counters.

@@ -73,7 +73,6 @@ class CapacityRule:
         default: What a share consumes that does not request the capacity; None for ``value``.
         valid_values: Valid amounts, ascending; None if the policy has no list.
         has_range: Whether the policy has a range, of ``minimum``, ``maximum`` and ``step``, each None if not set.
-        has_policy: Whether there is a policy.
     """
 
     __slots__ = ("default", "has_policy", "has_range", "maximum", "minimum", "step", "valid_values", "value")

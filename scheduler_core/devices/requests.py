@@ -37,11 +37,9 @@ class RequestTerms:
         parent: Name of the request of an alternative; else "".
         device_class: The class, None if it does not exist.
         class_selectors: Expressions of the class.
-        selectors: Expressions of the request.
         takes_all: Whether all matching devices are taken.
         count: Number of devices, unless it takes all.
         admin_access: Whether devices in use are taken, too.
-        tolerations: Tolerations of taints.
         amounts: Requested capacity.
         attributes: Attributes that constraints read of its devices, in the order of the constraints.
         derived: Expressions of those that the request derives, by name.
@@ -104,7 +102,6 @@ class ClaimPlan:
     """A claim to allocate.
 
     Attributes:
-        requests: Its requests, in order.
         constraint_error: Why a constraint is invalid; "" if all are valid.
     """
 

@@ -93,7 +93,6 @@ class Verdict(Struct, gc=False, frozen=True):
     """Result of a list of expressions for a device.
 
     Attributes:
-        matches: Whether all match.
         index: The expression that does not match or that failed.
         compile_error: Text of the error if it does not compile.
         runtime_error: Text of the error if it failed for the device.
@@ -123,11 +122,7 @@ MATCHES = Verdict(matches=True)
 
 
 class _Verdicts:
-    """Verdicts of one list of expressions, by what they read of a device; by its number if that is not known.
-
-    Attributes:
-        size: Size in bytes.
-    """
+    """Verdicts of one list of expressions, by what they read of a device; by its number if that is not known."""
 
     __slots__ = ("by_device", "reads", "size")
 
@@ -142,9 +137,6 @@ class SelectorCache:
 
     Args:
         store: Stores both; other caches may share it, so that one bound holds for all.
-
-    Attributes:
-        steps: The counter.
     """
 
     def __init__(self, store: Store | None = None, steps: StepCounter | None = None) -> None:
@@ -250,7 +242,6 @@ class DerivationFailure(Struct, gc=False, frozen=True):
     """Why an expression has no value for a device.
 
     Attributes:
-        text: The error.
         is_compile_error: Whether the expression does not compile, and so has no value for any device.
     """
 

@@ -132,8 +132,6 @@ class CycleSubject(Struct, frozen=True):
 
     Attributes:
         pod: ``namespace/name`` of the pod.
-        profile: The scheduler name.
-        nodes: Number of nodes.
         candidates: Number of feasible nodes.
     """
 

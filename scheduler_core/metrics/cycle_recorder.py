@@ -34,7 +34,6 @@ class CycleRecorder:
     """Implementation of :class:`scheduler_core.framework.cycle_state.Recorder`.
 
     Attributes:
-        now: The clock.
         times: The start of the cycle, then the end of each stage, in seconds.
         left: :data:`CYCLE_STARTED`, then the number of each stage with its status, see :data:`STAGE_ENDS`.
         enter: Records the start of a stage.

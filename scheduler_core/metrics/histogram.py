@@ -77,11 +77,7 @@ def observe_many(histograms: Sequence[Histogram], places: NDArray[np.intp], valu
 
 
 class Backlog:
-    """Observations that are not counted yet.
-
-    Attributes:
-        observe: Adds one observation.
-    """
+    """Observations that are not counted yet."""
 
     __slots__ = ("_waiting", "observe")
 

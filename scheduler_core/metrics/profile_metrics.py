@@ -137,7 +137,6 @@ class ProfileRecord:
         unschedulable: Attempts that ended in a rejection.
         errors: Attempts that ended in an error.
         last_scheduled: Time of the last successful bind, UTC.
-        last_error: Message of the last error.
         last_error_at: Time of the last error, UTC.
         lost_binds: Pods that another scheduler bound while they were being bound here.
     """
@@ -216,11 +215,7 @@ _NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_]*")
 
 
 class RecordedPluginMetrics:
-    """Metrics of the plugins of one profile; implements :class:`scheduler_core.ports.PluginMetrics`.
-
-    Attributes:
-        counters: Values by name.
-    """
+    """Metrics of the plugins of one profile; implements :class:`scheduler_core.ports.PluginMetrics`."""
 
     def __init__(self) -> None:
         self.counters: dict[str, float] = {}

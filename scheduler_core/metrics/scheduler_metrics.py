@@ -69,7 +69,6 @@ class SchedulerMetrics:
         events: Seconds of the handling of events, by event.
         hints: Seconds of queueing hints, by plugin, event and result (Queue, QueueSkip or Error).
         internal_errors: Errors of the scheduler's own code, or of plugins outside of attempts, after which it went on.
-        preemption_attempts: Number of preemption attempts.
         victims: Victims of preemptions.
         preemptions: Seconds until the victims of a preemption are evicted, by result.
         devices: Metrics of the allocation of devices.
@@ -196,7 +195,6 @@ class QueueMetrics:
     """Timer of the PreEnqueue plugins and queueing hints of one profile.
 
     Attributes:
-        now: The clock.
         gates: Durations of PreEnqueue, by status code.
     """
 

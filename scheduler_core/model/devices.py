@@ -433,10 +433,7 @@ class DeviceRequestResult(Struct, gc=False, frozen=True, omit_defaults=True, ren
 
     Attributes:
         request: Name of the request, or ``request/alternative``.
-        pool: The pool of the driver.
-        device: The device of the pool.
         admin_access: True for admin access, which does not count as use of the device; else None.
-        tolerations: Tolerations of the request.
         binding_conditions: Conditions that must be True before the pod is bound.
         binding_failure_conditions: Conditions of which none may be True.
         share_id: Identity of a share of a device that allows multiple allocations; else None.

@@ -127,10 +127,8 @@ class PodGroup:
     """Content of a PodGroup object.
 
     Attributes:
-        key: The key of the group.
         min_member: Number of members that are scheduled together or not at all; at least 1.
         created: The creation timestamp, UTC.
-        generation: ``metadata.generation``.
         min_resources: Total requests of ``min_member`` members, in the units of
             :class:`scheduler_core.model.pod_requests.PodRequests` (millicores, bytes, counts).
         schedule_timeout_seconds: Time without success after which other groups go first; None for never.
@@ -195,7 +193,6 @@ class CompositePodGroup:
     Attributes:
         min_groups: Number of child groups that are scheduled together or not at all; at least 1.
         parent: Name of the CompositePodGroup that it is a child of, in its namespace; "" for a root.
-        generation: ``metadata.generation``.
         priority: Priority; that of a root counts for the whole tree.
         preemption_policy: ``PreemptLowerPriority`` or ``Never``; None if the policies of the pods apply.
         topology: The domain to share; None for any nodes.

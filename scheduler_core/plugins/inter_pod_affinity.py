@@ -77,7 +77,6 @@ class RequiredAffinity:
         anti: Existing pods that match a required anti-affinity term, by its key; summed over terms of one key.
         existing: Required anti-affinity terms of existing pods that match the pod, by their key.
         affinity_query: All required affinity terms as one query; None without any.
-        anti_terms: The required anti-affinity terms.
         is_own_match: Whether the pod matches its own affinity, so that it may be the first of its group.
     """
 

@@ -49,7 +49,6 @@ class Demand:
     """Requests of one pod.
 
     Attributes:
-        resources: The scored resources.
         amounts: The pod's request of each, in the resource's integer unit.
         nonzero: Whether the nodes' sums of CPU and memory include defaults for containers without requests.
         scored: The columns of the scored resources, see :func:`scored_columns`.
@@ -72,7 +71,6 @@ class ScoredColumn(Struct, frozen=True):
     """A resource that is scored for a pod.
 
     Attributes:
-        amount: The pod's request.
         is_nonzero: Whether to use the nodes' sums with defaults.
     """
 

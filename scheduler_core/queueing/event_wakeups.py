@@ -132,7 +132,6 @@ class WaitingEvent(Struct):
     """An event for waiting pods.
 
     Attributes:
-        event: The resource and action.
         old: The object before the event, None if it was added.
         new: The object after the event, None if it was deleted.
         exclude: UID of a pod that is not requeued.
@@ -205,7 +204,6 @@ class EventWakeups:
 
     Attributes:
         budget: Cost of the hints between two calls of :meth:`advance`.
-        max_events: Maximum number of logged events.
         left: What is left of the budget.
     """
 

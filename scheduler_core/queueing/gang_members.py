@@ -52,7 +52,6 @@ class _Members:
     Attributes:
         alive: Number of members that have not ended and are not being deleted.
         bound: Number of those that are bound.
-        failed: Number of failed members.
         succeeded: Succeeded members: creation times by UID within each slot.
     """
 
@@ -358,7 +357,6 @@ class Gang:
     """A PodGroup with its members.
 
     Attributes:
-        key: Key of the group.
         group: The PodGroup object; None if it does not exist.
         group_uid: UID of the last PodGroup object, to which the record of attempts belongs; "" before the first.
         pods: All existing members, ended ones included, by UID, as last reported.

@@ -44,7 +44,6 @@ class Interest:
 
     Attributes:
         registrations: Registrations that cover the event, with their plugins.
-        plugins: These plugins.
         is_wildcard: Whether the event concerns all pods, whichever plugin rejected them.
     """
 
@@ -125,9 +124,6 @@ class QueueingRules:
     """The rules of one live profile.
 
     Attributes:
-        pre_enqueue: PreEnqueue plugins, in order.
-        registrations: Event registrations by plugin.
-        sort_key: Returns the QueueSort plugin's key.
         initial_backoff: Backoff after the first failure, in seconds.
         max_backoff: Maximum backoff, in seconds; 0 for no backoff.
         places_gangs: Whether a gang is scheduled in one group cycle; otherwise its members are scheduled one by one.

@@ -176,8 +176,6 @@ class _LeafState(Struct, frozen=True):
         parent: The group above it.
         is_met: Whether it needs no more members.
         is_able: Whether enough members wait.
-        is_waiting: Whether any member waits.
-        is_gated: Whether any member is gated.
     """
 
     parent: GroupKey | None

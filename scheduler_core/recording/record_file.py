@@ -51,7 +51,6 @@ class RecordHeader(msgspec.Struct, frozen=True, kw_only=True):
         run: Random identifier of the process run; the files of a run have the same one.
         part: Number of the file within the run, from 0; only a run with part 0 can be replayed exactly.
         has_storage, has_claims: Whether volumes and resource claims can be written.
-        has_extenders: Whether extenders are called.
         notes: What the creator of the record adds, such as the state of test plugins.
     """
 
@@ -72,7 +71,6 @@ class Frame:
 
     Attributes:
         wall_microseconds: Date and time of the first entry, in microseconds since 1970 (UTC).
-        entries: The entries, in order.
     """
 
     wall_microseconds: int

@@ -76,7 +76,6 @@ class ShadowChoice:
 
     Attributes:
         choice: Chooses nodes, with metrics of its own.
-        extended: Chooses nodes with extenders.
         order: Start of the next search of a percentage of the nodes; restored after each decision.
     """
 

@@ -35,7 +35,6 @@ class SnapshotBounds(Struct, frozen=True):
     Attributes:
         changes: Rows in the change log.
         resources: Columns of resources that nodes offer, besides CPU, memory and ephemeral storage.
-        label_columns: Columns of node label keys.
         taint_lists: Entries in the log of new taint lists.
         queries: Queries whose pods are counted.
         query_bytes: Memory for these counts.

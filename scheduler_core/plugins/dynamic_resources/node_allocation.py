@@ -191,7 +191,6 @@ class PodDevices(Struct):
     """The claims of a pod within one attempt.
 
     Attributes:
-        nodes: The columns.
         new_uid: Returns a random UUID for a share of a device.
         consumers: What each claim of ``spec.resourceClaims`` is reserved for: the pod, or its PodGroup.
         claims: Its claims, the one for extended resources last; PreBind replaces them by what it wrote.

@@ -40,11 +40,7 @@ _FIT_STEPS = 100
 
 
 class RowFilter:
-    """Searches devices on rows.
-
-    Attributes:
-        nodes: The columns.
-    """
+    """Searches devices on rows."""
 
     def __init__(self, nodes: NodeColumns, plugin: str) -> None:
         self.nodes = nodes

@@ -172,7 +172,6 @@ class SpreadScoring(Struct, frozen=True):
     """Arguments of the score: a pod on rows.
 
     Attributes:
-        rows: The feasible rows.
         needs_all_keys: Whether nodes without the key of any constraint are ignored.
     """
 

@@ -120,7 +120,6 @@ class VolumeBinder(Struct, frozen=True):
 
     Attributes:
         nodes: The columns, with their storage index.
-        writer: Writes volumes and claims.
         timeout_seconds: How long the wait after the writes may take.
     """
 

@@ -68,7 +68,6 @@ class PodClaims(Struct):
     """A pod's claims, each list in the order of the pod's volumes.
 
     Attributes:
-        bound: Fully bound claims.
         delayed: Unbound claims to bind when the pod is scheduled.
         immediate: Unbound claims that should have been bound independently of the pod.
     """
@@ -235,12 +234,7 @@ _RowNumbers = NDArray[np.intp]
 
 
 class VolumeReach:
-    """Rows from which volumes are accessible; cached until a node changes.
-
-    Attributes:
-        nodes: The columns.
-        matching: Selectors on the columns.
-    """
+    """Rows from which volumes are accessible; cached until a node changes."""
 
     def __init__(self, nodes: NodeColumns) -> None:
         self.nodes = nodes
