@@ -86,7 +86,7 @@ def _fields_filled(value: dict[str, Any], kind: type[Struct], *, of_manifest: bo
             filled[name] = None if given is None else without_nulls(given, info.type, of_manifest=of_manifest)
             continue
         filled.pop(name, None)
-        if info.required and not of_manifest and not _is_identity(kind, info.name):
+        if info.required and not of_manifest and not _is_identity(kind, info):
             zero = _zero(info.type, of_manifest=of_manifest)
             if zero is not UNSET:
                 filled[name] = zero
@@ -139,9 +139,11 @@ def _fields(kind: type[Struct]) -> tuple[FieldInfo, ...]:
     return fields(kind)
 
 
-def _is_identity(kind: type[Struct], field: str) -> bool:
-    """Return whether a field identifies the object: a guess would apply a change to another object."""
-    return field == _METADATA or (field == "name" and issubclass(kind, ObjectMeta))
+def _is_identity(kind: type[Struct], info: FieldInfo) -> bool:
+    """Return whether a field identifies an object, or is one: a guess would apply a change to another object."""
+    if info.name == _METADATA or (info.name == "name" and issubclass(kind, ObjectMeta)):
+        return True
+    return _is_struct(info.type) and any(each.required and _is_identity(info.type, each) for each in _fields(info.type))
 
 
 def readable_part(value: Any, kind: type[T]) -> T:
@@ -161,7 +163,7 @@ def readable_part(value: Any, kind: type[T]) -> T:
             elif info.required:
                 found[info.name] = msgspec.convert(_zero(info.type, of_manifest=False), info.type)
         except msgspec.ValidationError:
-            zero = UNSET if _is_identity(cast("Any", kind), info.name) else _zero(info.type, of_manifest=False)
+            zero = UNSET if _is_identity(cast("Any", kind), info) else _zero(info.type, of_manifest=False)
             if zero is UNSET:
                 raise
             if info.required:
