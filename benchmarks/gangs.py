@@ -5,7 +5,7 @@
     in part python -m benchmarks.gangs --live --gangs 1000                  # pods are created while the scheduler runs
     python -m benchmarks.gangs --quick
 
-The workload is that of scheduler_perf (``gangs_workload``), with PodGroups of the native API for both schedulers. Each
+The workload is that of scheduler_perf (``gangs_drain``), with PodGroups of the native API for both schedulers. Each
 run has a new control plane that serves this API. Nodes, groups and pods are created before the scheduler starts; with
 `--live` the pods are created after it, as in scheduler_perf. kube-scheduler runs with its gates for gangs. Rates are
 computed from the API server's audit log, from the first binding to the last. CPU time and memory are those of the
@@ -29,8 +29,7 @@ from typing import Any
 from rich import box
 from rich.console import Console
 
-from benchmarks.gangs_drain import GangDrain, drain
-from benchmarks.gangs_workload import GangBacklog
+from benchmarks.gangs_drain import GangBacklog, GangDrain, drain
 from benchmarks.harness import ResultLines, add_output, command_line, grouped, print_json, table
 from hack.controlplane.schedulers import BAYPLAN, KUBE_SCHEDULER
 

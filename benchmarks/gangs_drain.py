@@ -1,4 +1,9 @@
-"""Runs one scheduler on one backlog of gangs on a new control plane, and measures it."""
+"""Runs one scheduler on one backlog of gangs on a new control plane, and measures it.
+
+Nodes, groups of the native API and their members equal scheduler_perf's gang workload (kubernetes/kubernetes,
+``test/integration/scheduler_perf/podgroup/gangscheduling``, pull request 138341: 5,000 nodes of 4 CPUs and 32 GiB;
+1,000, 2,000 and 3,000 gangs of 3; members request 100m and 100 MiB), and so does the metric of attempts.
+"""
 
 from __future__ import annotations
 
@@ -8,23 +13,119 @@ import re
 import ssl
 import time
 import urllib.request
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from benchmarks import gangs_workload
 from benchmarks.audit_times import AuditTimes
-from benchmarks.gangs_workload import GangBacklog
 from benchmarks.prepared import connected, create_all
-from benchmarks.workloads import NAMESPACE, NODES_PATH, PODS_PATH, SCHEDULER_NAME, encoded
+from benchmarks.workloads import NAMESPACE, NODES_PATH, PODS_PATH, SCHEDULER_NAME, Document, encoded
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.native_groups import native_groups
 from hack.controlplane.probes import LOOPBACK, free_port
 from hack.controlplane.processes import Process
 from hack.controlplane.schedulers import BAYPLAN, start_bayplan, start_kube_scheduler
 from hack.controlplane.servers import Options
+
+API_VERSION = native_groups().api_version
+"""The published workload for 1.37 uses v1beta1; v1alpha2 of 1.36 has the same fields."""
+
+GROUPS_PATH = f"/apis/{API_VERSION}/namespaces/{NAMESPACE}/podgroups"
+
+
+@dataclass(frozen=True, slots=True)
+class GangBacklog:
+    """A backlog of gangs.
+
+    Attributes:
+        size: Number of members per gang, all of which are required.
+    """
+
+    nodes: int
+    gangs: int
+    size: int
+
+    @property
+    def pods(self) -> int:
+        return self.gangs * self.size
+
+
+def node(number: int) -> Document:
+    """Make a node of scheduler_perf's default size."""
+    name = f"scheduler-perf-{number:05d}"
+    amounts = {"cpu": "4", "memory": "32Gi", "pods": "110"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
+        "status": {
+            "capacity": amounts,
+            "allocatable": amounts,
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    }
+
+
+def group(number: int, size: int) -> Document:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "PodGroup",
+        "metadata": {"name": gang_name(number), "namespace": NAMESPACE},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": size}}},
+    }
+
+
+def members(backlog: GangBacklog) -> Iterator[Document]:
+    container = {
+        "name": "pause",
+        "image": "registry.k8s.io/pause:3.10",
+        "resources": {"requests": {"cpu": "100m", "memory": "100Mi"}},
+    }
+    for number in range(backlog.pods):
+        gang = number // backlog.size
+        yield {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": f"{gang_name(gang)}-{number % backlog.size}", "namespace": NAMESPACE},
+            "spec": {
+                "schedulerName": SCHEDULER_NAME,
+                "schedulingGroup": {"podGroupName": gang_name(gang)},
+                "containers": [container],
+            },
+        }
+
+
+def gang_name(number: int) -> str:
+    return f"gang-{number}"
+
+
+def gang_of(pod_name: str) -> str:
+    return pod_name.rpartition("-")[0]
+
+
+def partial_gangs(pods: Iterable[Mapping[str, Any]], size: int) -> list[str]:
+    """Return the gangs that have some but not all of their members on nodes."""
+    bound = Counter(gang_of(pod["metadata"]["name"]) for pod in pods if pod["spec"].get("nodeName"))
+    return sorted(gang for gang, count in bound.items() if count != size)
+
+
+def longest_partial(names: Iterable[str], times: Iterable[float]) -> float:
+    """Return the longest time between the first and the last bind of one gang, in seconds; 0 without binds.
+
+    Args:
+        names: Names of pods, each bound once.
+        times: Times of their binds in seconds, in the same order.
+    """
+    spans: dict[str, tuple[float, float]] = {}
+    for name, at in zip(names, times, strict=True):
+        first, last = spans.get(gang_of(name), (at, at))
+        spans[gang_of(name)] = min(first, at), max(last, at)
+    return max((last - first for first, last in spans.values()), default=0.0)
+
 
 GATES = f"--feature-gates={native_groups().scheduler_gates}"
 
@@ -84,15 +185,15 @@ class GangDrain:
 
 async def fill(plane: ControlPlane, backlog: GangBacklog) -> None:
     async with await connected(plane) as connection:
-        nodes = (encoded(gangs_workload.node(number)) for number in range(backlog.nodes))
+        nodes = (encoded(node(number)) for number in range(backlog.nodes))
         await create_all(connection, NODES_PATH, nodes)
-        groups = (encoded(gangs_workload.group(number, backlog.size)) for number in range(backlog.gangs))
-        await create_all(connection, gangs_workload.GROUPS_PATH, groups)
+        groups = (encoded(group(number, backlog.size)) for number in range(backlog.gangs))
+        await create_all(connection, GROUPS_PATH, groups)
 
 
 async def arrive(plane: ControlPlane, backlog: GangBacklog) -> None:
     async with await connected(plane) as connection:
-        await create_all(connection, PODS_PATH, map(encoded, gangs_workload.members(backlog)))
+        await create_all(connection, PODS_PATH, map(encoded, members(backlog)))
 
 
 def start(plane: ControlPlane, scheduler: str, profile_to: Path | None) -> tuple[Process, Callable[[], str]]:
@@ -119,7 +220,7 @@ def drain(
     options = Options(
         kubernetes=native_groups().kubernetes,
         feature_gates={"GenericWorkload": True},
-        runtime_config={gangs_workload.API_VERSION: "true"},
+        runtime_config={API_VERSION: "true"},
         audit=True,
         ready_seconds=_READY_SECONDS,
     )
@@ -141,14 +242,14 @@ def drain(
         scheduler=scheduler,
         backlog=backlog,
         bound=len(log.bound),
-        partial=gangs_workload.partial_gangs(pods, backlog.size),
+        partial=partial_gangs(pods, backlog.size),
         seconds=log.seconds,
         cpu_seconds=cpu,
         peak_rss_mib=peak / 2**20,
         attempts=attempts.count,
         attempt_ms=attempts.mean_ms,
         algorithm_ms=attempts.algorithm_mean_ms,
-        longest_partial_ms=1000 * gangs_workload.longest_partial(log.bound.keys(), log.bound.values()),
+        longest_partial_ms=1000 * longest_partial(log.bound.keys(), log.bound.values()),
         repetition=repetition,
         live=live,
         first_cpu_seconds=first_cpu,

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.audit_times import AuditTimes
+from benchmarks.end_to_end import compared, summary, without_events
 from benchmarks.end_to_end_drain import Drain
-from benchmarks.end_to_end_report import compared, summary, without_events
 from hack.controlplane.schedulers import BAYPLAN, KUBE_SCHEDULER
 
 ONE = Drain("basic", 100, 1000, BAYPLAN, 1, 1000, 2.0, 4.0, 1000, 1.5, 100.0, 2000)

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.gangs_drain import GroupAttempts, group_attempts
-from benchmarks.gangs_workload import longest_partial, partial_gangs
+from benchmarks.gangs_drain import GroupAttempts, group_attempts, longest_partial, partial_gangs
 
 
 def member(name: str, node: str = "") -> dict[str, Any]:

@@ -7,8 +7,7 @@ import dataclasses
 import pytest
 
 from benchmarks.gangs import summary, wrong
-from benchmarks.gangs_drain import GangDrain
-from benchmarks.gangs_workload import GangBacklog
+from benchmarks.gangs_drain import GangBacklog, GangDrain
 from hack.controlplane.schedulers import BAYPLAN, KUBE_SCHEDULER
 
 ONE = GangDrain(
