@@ -49,9 +49,7 @@ class Lifetime:
         self.made = self._operator()
 
     def _operator(self) -> Rig:
-        made = rig(defaults=default_plugins())
-        for source in GroupSource:
-            made.scheduler.group_feed.serve(source)
+        made = rig(defaults=default_plugins(), groups=GroupSource)
         made.add(node("n", allocatable={"cpu": "500m", "pods": "10"}))
         add_groups(made, *self.groups)
         self.seen = dict(self.pods)

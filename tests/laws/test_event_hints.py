@@ -33,7 +33,7 @@ from tests.support.scheduling import Rig, rig
 from tests.support.storage import mounts
 
 TERMS = 160
-WAITING = 60
+WAITING = 20
 CALLS_BETWEEN_TURNS = 110_000
 """Calls between two turns of the event loop; the interpreter makes about ten million a second."""
 

@@ -48,9 +48,7 @@ class Turns:
 
 
 def _cluster(options: SchedulerOptions | None = None) -> Rig:
-    made = rig(defaults=default_plugins(), options=options)
-    for source in GroupSource:
-        made.scheduler.group_feed.serve(source)
+    made = rig(defaults=default_plugins(), options=options, groups=GroupSource)
     for number in range(30):
         labels = {"zone": f"z{number % 5}", "kubernetes.io/hostname": f"n{number}"}
         made.add(node(f"n{number}", labels=labels, allocatable={"cpu": "8", "pods": "110"}))

@@ -57,28 +57,21 @@ class Counter:
         self.calls += event in {"call", "c_call"}
 
 
-async def _calls(prepare: Callable[[int], Act], size: int) -> int:
+async def _costs(prepare: Callable[[int], Act], size: int) -> tuple[int, int]:
+    """Return the calls and the peak of the allocated memory in bytes."""
     act, counter = prepare(size), Counter()
     gc.collect()
     gc.disable()
+    tracemalloc.start()
     sys.setprofile(counter.note)
     try:
         await act()
+        sys.setprofile(None)
+        return counter.calls, tracemalloc.get_traced_memory()[1]
     finally:
         sys.setprofile(None)
-        gc.enable()
-    return counter.calls
-
-
-async def _peak(prepare: Callable[[int], Act], size: int) -> int:
-    act = prepare(size)
-    gc.collect()
-    tracemalloc.start()
-    try:
-        await act()
-        return tracemalloc.get_traced_memory()[1]
-    finally:
         tracemalloc.stop()
+        gc.enable()
 
 
 def _made(**fields: object) -> Rig:
@@ -482,7 +475,7 @@ def _reasons(size: int) -> Act:
 async def test_costs_grow_at_most_linearly(prepare: Callable[[int], Act], size: int) -> None:
     """At four times the size, there are at most about four times as many calls, and as much memory is allocated."""
     await prepare(2)()
-    few, many = await _calls(prepare, size), await _calls(prepare, size * GROWTH)
+    few, low = await _costs(prepare, size)
+    many, high = await _costs(prepare, size * GROWTH)
     assert many <= few * GROWTH * TOLERATED, f"{few} calls at {size}, {many} at {size * GROWTH}"
-    low, high = await _peak(prepare, size), await _peak(prepare, size * GROWTH)
     assert high <= low * GROWTH * TOLERATED + 2**20, f"{low} bytes at {size}, {high} at {size * GROWTH}"

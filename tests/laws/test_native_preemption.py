@@ -49,8 +49,7 @@ class Scenario:
 
     def preview(self) -> tuple[Rig, GangPreview]:
         """Return the dry run of the group's preemption."""
-        made = rig(defaults=default_plugins())
-        made.scheduler.group_feed.serve(GroupSource.NATIVE)
+        made = rig(defaults=default_plugins(), groups=[GroupSource.NATIVE])
         made.add(*(small_node(f"n{number}", cpus) for number, cpus in enumerate(self.cpus)))
         made.add(*(self._pod(number) for number in range(len(self.pods))))
         made.context.cache.columns.disruption_budgets.assign(budget("kept", {"app": "kept"}, self.allowed))

@@ -39,9 +39,7 @@ class _PlantedError(Exception):
 
 
 def _cluster(nodes: Sequence[int], running: int = 0) -> Rig:
-    made = rig(defaults=default_plugins(), options=SchedulerOptions(gang_reservation_seconds=0))
-    for source in GroupSource:
-        made.scheduler.group_feed.serve(source)
+    made = rig(defaults=default_plugins(), options=SchedulerOptions(gang_reservation_seconds=0), groups=GroupSource)
     for number, cpus in enumerate(nodes):
         made.add(small_node(f"n{number}", cpus, zone=f"z{number % 2}"))
         made.add(*(running_pod(f"v{number}-{each}", f"n{number}") for each in range(min(running, cpus))))

@@ -55,8 +55,12 @@ async def _decide_all(world: Rig) -> None:
 @pytest.mark.parametrize("reuses_results", [pytest.param(True, id="reuse"), pytest.param(False, id="no reuse")])
 async def test_only_the_live_revision_stays(*, reuses_results: bool) -> None:
     """A retired revision is freed although pods were scheduled, rejected and timed by it, also in gangs."""
-    world = rig(defaults=default_plugins(), options=SchedulerOptions(reuses_results=reuses_results), serve=False)
-    world.scheduler.group_feed.serve(GroupSource.BAYPLAN)
+    world = rig(
+        defaults=default_plugins(),
+        options=SchedulerOptions(reuses_results=reuses_results),
+        serve=False,
+        groups=[GroupSource.BAYPLAN],
+    )
     world.add(*(node(f"n{each}", labels={"zone": "ab"[each % 2]}) for each in range(6)))
     served = []
     for revision in range(_REVISIONS):

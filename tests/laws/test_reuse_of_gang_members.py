@@ -35,8 +35,9 @@ async def scheduled_as_gang(
 ) -> tuple[dict[str, str], list[int], list[str]]:
     """Return the nodes of the members, the sums of the requested columns, and the notes of events."""
     count, needed, in_zone = counts
-    made = rig(defaults=default_plugins(), options=SchedulerOptions(reuses_results=reuses))
-    made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
+    made = rig(
+        defaults=default_plugins(), options=SchedulerOptions(reuses_results=reuses), groups=[GroupSource.BAYPLAN]
+    )
     made.add(*(each.real() for each in cluster), *(other.real() for each in cluster for other in each.running_pods))
     topology = GroupTopology("zone") if in_zone else None
     made.scheduler.group_feed.group_changed(group(min_member=min(needed, count), topology=topology))

@@ -41,6 +41,7 @@ from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.scheduler import Scheduler
 from scheduler_core.snapshot.indexes.device_index import DeviceObject
 from scheduler_core.snapshot.pod_info import PodInfo
+from tests.parity.conformance.attempt import add_objects
 from tests.parity.conformance.cases import Case, profile_of
 
 _STORAGE: dict[str, type[StorageObject]] = {
@@ -142,7 +143,7 @@ def hints_of(case: HintCase, registry: Registry, defaults: Plugins) -> Hints:
     scheduler = Scheduler(clock, MemoryCluster(), registry=registry, defaults=defaults)
     instance = scheduler.build(profile_of(case, registry).config)
     scheduler.activate([instance])
-    _add_objects(scheduler, case)
+    add_objects(scheduler, case, (*case.pods, case.pod))
     queue = _RecordingQueue(scheduler.context.cache.columns.compile_pod(case.pod), clock)
     context = scheduler.context
     room = FreedCapacity(queue, scheduler.reservations)
@@ -195,19 +196,6 @@ def decode_hint_case(line: bytes) -> HintCase:
 
 
 _CASES = msgspec.json.Decoder(HintCase)
-
-
-def _add_objects(scheduler: Scheduler, case: HintCase) -> None:
-    for surrounding in case.surroundings:
-        scheduler.workload_feed.added(surrounding)
-    for stored in case.storage:
-        scheduler.storage_feed.added(stored)
-    for device_object in case.devices:
-        scheduler.device_feed.added(device_object)
-    for node in case.nodes:
-        scheduler.feed.node_added(node)
-    for pod in (*case.pods, case.pod):
-        scheduler.feed.pod_added(pod)
 
 
 def _apply(scheduler: Scheduler, change: Change) -> None:

@@ -36,23 +36,12 @@ from tests.simulation.plain_fit import rejection_reason, requests_of
 from tests.simulation.plugins import GATE_LABEL
 from tests.simulation.pod_groups import PodGroups
 from tests.simulation.profiles import PROFILES
-from tests.simulation.steps import Step
+from tests.simulation.steps import COMMON_FAULTS, Step
 
 _CHECKS = 2000
 _CHECK_INTERVAL_SECONDS = 0.01
 _WATCHED = (PODS, PODS, PODS, NODES, NODES, CLAIMS, VOLUMES)
-_BIND_FAULTS = (
-    "error before",
-    "error after",
-    "request lost",
-    "response lost",
-    "response lost",
-    "no response",
-    "no response",
-    "conflict",
-    "slow",
-    "throttled",
-)
+_BIND_FAULTS = (*COMMON_FAULTS, "no response", "conflict", "slow", "throttled")
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,22 +22,13 @@ from tests.simulation.device_conditions import DevicePreparation
 from tests.simulation.device_contention import DeviceContention
 from tests.simulation.device_controller import ClaimController
 from tests.simulation.device_objects import DEVICE_CLASSES, RESOURCE_CLAIMS, SLICES, claim_names
-from tests.simulation.steps import has_contention
+from tests.simulation.steps import COMMON_FAULTS, has_contention
 
 if TYPE_CHECKING:
     from tests.simulation.cluster_steps import StepContext
 
 _WATCHED = (RESOURCE_CLAIMS, RESOURCE_CLAIMS, SLICES, DEVICE_CLASSES)
-_WRITE_FAULTS = (
-    "error before",
-    "error after",
-    "request lost",
-    "response lost",
-    "response lost",
-    "no response",
-    "conflict",
-    "slow",
-)
+_WRITE_FAULTS = (*COMMON_FAULTS, "conflict", "slow")
 _NAMED = ("team-a", "team-b", "team-c")
 """Names of claims that several pods share."""
 

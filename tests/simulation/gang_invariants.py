@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from scheduler_core.framework.queued_pod import Place
+from scheduler_core.framework.queued_pod import Place, QueuedPod
 from scheduler_core.framework.status import GANG_SCHEDULING
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, group_key_of
@@ -69,18 +69,23 @@ def _inherited(gang: Gang, received: ReceivedGroups) -> Iterator[str]:
 def _entry_problems(gang: Gang, queue: SchedulingQueue) -> Iterator[str]:
     """Yield problems of a gang's queue entry: it exists if and only if the gang's quorum waits."""
     entry = gang.entry
-    is_queued = entry is not None and entry.place is not Place.NOWHERE
     is_live = entry is not None and entry.place in (*_QUEUED, Place.GATED)
     holds = gang.group is not None and gang.group.waits_for_gated and bool(_gated(gang, queue))
     should = gang.group is not None and gang.needed > 0 and gang.has_quorum and not gang.binding and not holds
     if should and not is_live:
         where = "none" if entry is None else entry.place.label
         yield f"gang {gang.key} has a waiting quorum, and its queue place is {where}"
-    if is_queued and entry is not None:
-        if not should and entry.place is not Place.IN_FLIGHT:
-            yield f"gang {gang.key} has no waiting quorum, and its queue place is {entry.place.label}"
-        if queue.find(entry.uid) is not entry:
-            yield f"gang {gang.key} has an entry that is not in the queue"
+    yield from entry_problems(f"gang {gang.key}", entry, queue, should=should)
+
+
+def entry_problems(name: str, entry: QueuedPod | None, queue: SchedulingQueue, *, should: bool) -> Iterator[str]:
+    """Yield problems of the queue entry of a gang or tree, which exists if it should."""
+    if entry is None or entry.place is Place.NOWHERE:
+        return
+    if not should and entry.place is not Place.IN_FLIGHT:
+        yield f"{name} has no waiting quorum, and its queue place is {entry.place.label}"
+    if queue.find(entry.uid) is not entry:
+        yield f"{name} has an entry that is not in the queue"
 
 
 def check_idle_gangs(supervisor: OperatorSupervisor, server: ApiServer, groups: PodGroups) -> Iterator[str]:

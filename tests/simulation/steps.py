@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from tests.simulation.device_contention import KINDS
 from tests.simulation.profiles import REVISIONS
 
+COMMON_FAULTS = ("error before", "error after", "request lost", "response lost", "response lost", "no response")
+"""Faults of every kind of write, by their frequency."""
+
 _MIX: dict[str, int] = {
     "create pods": 34,
     "create with a claim": 5,

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from scheduler_core.framework.queued_pod import Place
 from scheduler_core.model.pod_group import GroupKey, PodGroup
 from scheduler_core.queueing.group_trees import GangTree
+from tests.simulation.gang_invariants import entry_problems
 from tests.simulation.operator_supervisor import OperatorSupervisor
 from tests.simulation.pod_groups import PodGroups
 from tests.simulation.tree_quorum import TreeState
@@ -33,11 +34,7 @@ def check_trees_now(supervisor: OperatorSupervisor) -> Iterator[str]:
         is_queued = entry is not None and entry.place is not Place.NOWHERE
         if should and not is_queued:
             yield f"tree {tree.key} has a waiting quorum, and is not in the queue"
-        if entry is not None and is_queued:
-            if not should and entry.place is not Place.IN_FLIGHT:
-                yield f"tree {tree.key} has no waiting quorum, and its queue place is {entry.place.label}"
-            if queue.find(entry.uid) is not entry:
-                yield f"tree {tree.key} has an entry that is not in the queue"
+        yield from entry_problems(f"tree {tree.key}", entry, queue, should=should)
 
 
 def check_idle_trees(supervisor: OperatorSupervisor, groups: PodGroups) -> Iterator[str]:

@@ -10,6 +10,7 @@ from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.status import SUCCESS, Status
 from scheduler_core.model.pod import Pod
 from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns, Rows
+from scheduler_core.snapshot.pod_info import PodInfo
 
 
 def filter_codes(plugin: Any, incoming: Pod, nodes: NodeColumns, rows: Rows = ALL_ROWS) -> list[int] | str:
@@ -21,6 +22,16 @@ def filter_codes(plugin: Any, incoming: Pod, nodes: NodeColumns, rows: Rows = AL
     codes = plugin.filter(state, info, nodes, rows)
     assert codes.dtype == np.int16
     return [int(code) for code in codes]
+
+
+def row_codes(plugin: Any, info: PodInfo, nodes: NodeColumns, state: CycleState | None = None) -> list[int]:
+    """Return the code of each row, 0 if PreFilter skips Filter; a state is one after PreFilter."""
+    if state is None:
+        state = CycleState()
+        if plugin.pre_filter(state, info, nodes).status.is_skip:
+            return [0] * nodes.size
+    codes = plugin.filter(state, info, nodes, ALL_ROWS)
+    return [0] * nodes.size if codes is None else [int(code) for code in codes]
 
 
 def filter_statuses(
@@ -36,6 +47,19 @@ def filter_statuses(
         return status, [SUCCESS] * len(nodes.pod_count[rows])
     assert codes.dtype == np.int16
     return status, [plugin.decode(state, info, code) if code else SUCCESS for code in codes.tolist()]
+
+
+def normalized_scores(
+    plugin: Any, incoming: Pod, nodes: NodeColumns, rows: Rows = ALL_ROWS
+) -> tuple[list[int], list[int]] | str:
+    """Return raw and normalized scores, or the name of PreScore's code if it is not Success."""
+    state, info = CycleState(), nodes.compile_pod(incoming)
+    status = plugin.pre_score(state, info, nodes, rows)
+    if not status.is_success:
+        return str(status.code_name)
+    raw = plugin.score(state, info, nodes, rows)
+    assert raw.dtype == np.int64
+    return [int(each) for each in raw], [int(each) for each in plugin.normalize(state, info, raw)]
 
 
 def scores_of(plugin: Any, incoming: Pod, nodes: NodeColumns) -> list[int]:

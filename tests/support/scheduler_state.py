@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from enum import Enum
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -120,7 +121,7 @@ class _Walk:
         if kind is np.ndarray:
             return value.tolist()
         if kind is tuple or kind is list or kind is deque:
-            return [self.plain(each) for each in value]
+            return self._each(value)
         meta = getattr(value, "metadata", None)
         if meta is not None and hasattr(meta, "uid"):
             return kind.__name__, meta.namespace, meta.name, meta.uid
@@ -133,15 +134,33 @@ class _Walk:
             return sorted(map(repr, value))
         if not kind.__module__.startswith(_OWN):
             return kind.__name__
-        return [(name, self.plain(getattr(value, name, None))) for name in _attributes(value, kind)]
+        names = _attributes(value, kind)
+        return list(zip(names, self._each(getattr(value, name, None) for name in names), strict=True))
+
+    def _each(self, values: Iterable[Any]) -> list[Any]:
+        """Convert values. Most of them are plain, and a call for each takes most of the time of a test."""
+        return [each if type(each) in _PLAIN else self.plain(each) for each in values]
 
 
 def _attributes(value: object, kind: type) -> tuple[str, ...]:
+    names = _declared_attributes(kind)
+    if issubclass(kind, Struct) or not hasattr(value, "__dict__"):
+        return names
+    left_out = _left_out(kind)
+    return (*(name for name in vars(value) if name not in left_out), *names)
+
+
+@cache
+def _declared_attributes(kind: type) -> tuple[str, ...]:
+    """Return the fields of a struct, or the slots of another class."""
     if issubclass(kind, Struct):
         return kind.__struct_fields__
-    slots = [name for each in kind.__mro__ for name in _slots(each)]
-    names = (*vars(value), *slots) if hasattr(value, "__dict__") else tuple(slots)
-    return tuple(name for name in names if name not in _COUNTERS | _COMPUTED.get(kind, frozenset()))
+    left_out = _left_out(kind)
+    return tuple(name for each in kind.__mro__ for name in _slots(each) if name not in left_out)
+
+
+def _left_out(kind: type) -> frozenset[str]:
+    return _COUNTERS | _COMPUTED.get(kind, frozenset())
 
 
 def _slots(kind: type) -> tuple[str, ...]:

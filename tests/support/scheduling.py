@@ -20,6 +20,7 @@ from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.in_tree import in_tree_registry
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod, PodCondition
+from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.scheduler import Scheduler, SchedulerOptions, SchedulerPorts
@@ -146,6 +147,7 @@ def rig(
     serve: bool = True,
     ports: SchedulerPorts | None = None,
     clock: VirtualClock | None = None,
+    groups: Iterable[GroupSource] = (),
 ) -> Rig:
     """Return a scheduler.
 
@@ -156,6 +158,7 @@ def rig(
         serve: Whether to activate the default profile.
         ports: Optional ports of the scheduler.
         clock: Clock, if the ports need it too.
+        groups: Sources of groups that the scheduler reads, which have no groups yet.
     """
     registry = in_tree_registry()
     names = []
@@ -168,6 +171,8 @@ def rig(
     made = Rig(Scheduler(clock, writer, options, registry, defaults, ports=ports), clock, writer)
     if serve:
         made.serve(profile())
+    for source in groups:
+        made.scheduler.group_feed.serve(source)
     return made
 
 

@@ -122,8 +122,7 @@ ALGORITHM = "scheduler_podgroup_scheduling_algorithm_duration_seconds"
 
 def rig_with_gang(size: int, *, priority: int = 0, running: int = 0) -> Rig:
     """Return a scheduler with a node of 4 CPUs, running pods of one CPU, and a gang of such pods."""
-    made = rig(defaults=default_plugins())
-    made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
+    made = rig(defaults=default_plugins(), groups=[GroupSource.BAYPLAN])
     made.add(node("a"), *(pod(f"old-{number}", requests={"cpu": "1"}, node_name="a") for number in range(running)))
     made.scheduler.group_feed.group_changed(group(min_member=size))
     made.add(*members(size, priority=priority))

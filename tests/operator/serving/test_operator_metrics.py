@@ -114,8 +114,7 @@ def test_arrival_latency_of_pending_pods(clock: VirtualClock) -> None:
 
 async def test_gang_wait_is_observed() -> None:
     """The wait of a gang starts with its quorum and ends when the gang is scheduled."""
-    made = rig(defaults=default_plugins())
-    made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
+    made = rig(defaults=default_plugins(), groups=[GroupSource.BAYPLAN])
     made.scheduler.group_feed.group_changed(group(min_member=3))
     made.add(*members(3))
     waits = made.context.metrics.profiles[DEFAULT_NAME].gang_waits

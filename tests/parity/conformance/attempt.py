@@ -5,6 +5,7 @@ Each case has its own complete scheduler: the one that runs in a cluster, withou
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -17,6 +18,7 @@ from scheduler_core.config.plugin_set_types import Plugins
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.explain.pod_dry_run import Examination
 from scheduler_core.framework.registry import Registry
+from scheduler_core.model.pod import Pod
 from scheduler_core.runtime.framework_instance import FrameworkInstance, ProfilePlan, plan_profile
 from scheduler_core.scheduler import Scheduler, SchedulerOptions
 from tests.parity.conformance.cases import Case, CaseProfile, profile_of, profiles_of
@@ -72,18 +74,22 @@ def scheduler_of(case: Case, scheduler: Scheduler, registry: Registry, defaults:
     """
     # All of the case's profiles are live: pods of other profiles would not wait, and nominations would not count.
     scheduler.activate([_built(scheduler, each, registry, defaults) for each in profiles_of(case, registry)])
-    feed = scheduler.feed
+    add_objects(scheduler, case, case.pods)
+    return scheduler
+
+
+def add_objects(scheduler: Scheduler, case: Case, pods: Iterable[Pod]) -> None:
+    """Report the objects of a case to the feeds, pods last."""
     for surrounding in case.surroundings:
         scheduler.workload_feed.added(surrounding)
-    for shown in case.storage:
-        scheduler.storage_feed.added(shown)
+    for stored in case.storage:
+        scheduler.storage_feed.added(stored)
     for device_object in case.devices:
         scheduler.device_feed.added(device_object)
     for node in case.nodes:
-        feed.node_added(node)
-    for pod in case.pods:
-        feed.pod_added(pod)
-    return scheduler
+        scheduler.feed.node_added(node)
+    for pod in pods:
+        scheduler.feed.pod_added(pod)
 
 
 def _built(scheduler: Scheduler, profile: CaseProfile, registry: Registry, defaults: Plugins) -> FrameworkInstance:

@@ -38,8 +38,7 @@ class _Provisioning(PreBindPlugin):
 
 def _made(answer: Status = SUCCESS) -> Rig:
     _Provisioning.gate, _Provisioning.answer = asyncio.Event(), answer
-    made = rig([_Provisioning], options=SchedulerOptions(max_binding=LIMIT))
-    made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
+    made = rig([_Provisioning], options=SchedulerOptions(max_binding=LIMIT), groups=[GroupSource.BAYPLAN])
     made.add(node("n0"))
     return made
 

@@ -196,8 +196,7 @@ async def test_reads_are_dropped_after_newer_watch_events() -> None:
 
 async def gang_bound() -> Rig:
     """Return a scheduler with two bound members of a gang; the first bind was answered 20 seconds ago, the second 5."""
-    made = rig(defaults=default_plugins())
-    made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
+    made = rig(defaults=default_plugins(), groups=[GroupSource.BAYPLAN])
     made.add(node("n0"))
     made.scheduler.group_feed.group_changed(group(min_member=2))
     made.add(*members(2))

@@ -12,6 +12,4 @@ from tests.support.scheduling import Rig, rig
 @pytest.fixture
 def cluster() -> Rig:
     """Return a scheduler with the PodGroups of Bayplan's own API, without nodes."""
-    made = rig(defaults=default_plugins())
-    made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
-    return made
+    return rig(defaults=default_plugins(), groups=[GroupSource.BAYPLAN])

@@ -26,10 +26,7 @@ ZONE, RACK = GroupTopology("zone", prefers_allocated=True), GroupTopology("rack"
 
 @pytest.fixture
 def cluster() -> Rig:
-    made = rig(defaults=default_plugins())
-    made.scheduler.group_feed.serve(GroupSource.NATIVE)
-    made.scheduler.group_feed.serve(GroupSource.COMPOSITE)
-    return made
+    return rig(defaults=default_plugins(), groups=[GroupSource.NATIVE, GroupSource.COMPOSITE])
 
 
 def members(of: str, *cpus: int, **fields: Any) -> list[Pod]:

@@ -21,10 +21,7 @@ ZONE, RACK = GroupTopology("zone", prefers_allocated=True), GroupTopology("rack"
 
 @pytest.fixture
 def cluster() -> Rig:
-    made = rig(defaults=default_plugins())
-    made.scheduler.group_feed.serve(GroupSource.NATIVE)
-    made.scheduler.group_feed.serve(GroupSource.COMPOSITE)
-    return made
+    return rig(defaults=default_plugins(), groups=[GroupSource.NATIVE, GroupSource.COMPOSITE])
 
 
 def leaf(name: str, parent: str, min_member: int = 1, topology: GroupTopology | None = None) -> PodGroup:

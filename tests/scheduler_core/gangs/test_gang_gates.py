@@ -16,8 +16,7 @@ from tests.support.scheduling import rig
 async def test_gates_are_checked_when_a_bound_member_is_deleted() -> None:
     """A member whose gate closed after it was queued does not block the others or count for the quorum."""
     NameGate.closed = set()
-    made = rig([NameGate])
-    made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
+    made = rig([NameGate], groups=[GroupSource.BAYPLAN])
     made.add(node("n0"))
     made.scheduler.group_feed.group_changed(group(min_member=1))
     runs = member("runs", node_name="n0")
@@ -45,8 +44,7 @@ async def test_a_nomination_that_was_listed_before_the_group() -> None:
 
 async def test_a_nomination_has_the_current_priority_of_the_group() -> None:
     """When the group's priority becomes lower, the pods that its nominations rejected are requeued."""
-    made = rig(defaults=default_plugins())
-    made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
+    made = rig(defaults=default_plugins(), groups=[GroupSource.BAYPLAN])
     made.scheduler.group_feed.group_changed(group(min_member=3, priority=100))
     low = pod("low", requests={"cpu": "3"}, priority=50)
     made.add(node("n0"), *members(2, nominated_node="n0"), low)
@@ -60,8 +58,7 @@ async def test_a_nomination_has_the_current_priority_of_the_group() -> None:
 
 async def test_a_nomination_of_a_gang_whose_group_is_deleted() -> None:
     """The nomination ends with the group and requeues rejected pods; a new group of the name restores it."""
-    made = rig(defaults=default_plugins())
-    made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
+    made = rig(defaults=default_plugins(), groups=[GroupSource.BAYPLAN])
     made.scheduler.group_feed.group_changed(group(min_member=3, priority=10))
     low = pod("low", requests={"cpu": "3"})
     made.add(node("n0"), *members(2, nominated_node="n0"), low)

@@ -139,8 +139,7 @@ BY_PERMIT = Plugins(
 @pytest.mark.parametrize("plugins", [None, BY_PERMIT], ids=["in one cycle", "by Permit"])
 def test_scheduling_gates_are_reported_first(plugins: Plugins | None) -> None:
     """A missing group is reported after the pod's own scheduling gates are removed, however gangs are scheduled."""
-    made = rig(defaults=Plugins() if plugins else default_plugins(), serve=False)
-    made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
+    made = rig(defaults=Plugins() if plugins else default_plugins(), serve=False, groups=[GroupSource.BAYPLAN])
     made.serve(profile(plugins=plugins))
     gated = member("train-0", gates=["example.com/later"])
     made.add(gated)
@@ -151,8 +150,7 @@ def test_scheduling_gates_are_reported_first(plugins: Plugins | None) -> None:
 
 def test_nothing_is_reported_without_a_profile() -> None:
     """Without a live profile nothing is written to the pods, because they may belong to another scheduler."""
-    made = rig(defaults=default_plugins(), serve=False)
-    made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
+    made = rig(defaults=default_plugins(), serve=False, groups=[GroupSource.BAYPLAN])
     made.add(member("train-0"))
     assert reported(made) == []
 

@@ -27,8 +27,7 @@ GATE = "example.com/later"
 
 @pytest.fixture
 def cluster() -> Rig:
-    made = rig(defaults=default_plugins())
-    made.scheduler.group_feed.serve(GroupSource.NATIVE)
+    made = rig(defaults=default_plugins(), groups=[GroupSource.NATIVE])
     made.add(node("n0"))
     return made
 
@@ -104,8 +103,7 @@ async def test_members_beyond_the_quorum(cluster: Rig, event: str) -> None:
 async def test_the_gate_of_a_plugin() -> None:
     """Any PreEnqueue plugin that gates a member holds the group back."""
     NameGate.closed = {"p1"}
-    made = rig([NameGate])
-    made.scheduler.group_feed.serve(GroupSource.NATIVE)
+    made = rig([NameGate], groups=[GroupSource.NATIVE])
     made.add(node("n0"))
     made.scheduler.group_feed.group_changed(group())
     first = member("p1")

@@ -29,8 +29,7 @@ def world(*claims: ResourceClaimReference, is_on: bool = True) -> tuple[Rig, Rec
     """Return a scheduler with two nodes of one device each, and a PodGroup of two members with claims."""
     writer = RecordingClaimWriter()
     options, ports = SchedulerOptions(group_claims=is_on), SchedulerPorts(claims=writer)
-    made = rig(defaults=default_plugins(), options=options, ports=ports)
-    made.scheduler.group_feed.serve(GroupSource.NATIVE)
+    made = rig(defaults=default_plugins(), options=options, ports=ports, groups=[GroupSource.NATIVE])
     made.context.cache.columns.devices.assign(device_class())
     for name in ("a", "b"):
         report(made, writer, node(name), slice_of([device("d")], node=name))

@@ -27,10 +27,7 @@ ZONE = GroupTopology("zone")
 @pytest.fixture
 def cluster() -> Rig:
     """Return a scheduler for PodGroups of Kubernetes' and of Bayplan's API."""
-    made = rig(defaults=default_plugins())
-    made.scheduler.group_feed.serve(GroupSource.NATIVE)
-    made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
-    return made
+    return rig(defaults=default_plugins(), groups=[GroupSource.NATIVE, GroupSource.BAYPLAN])
 
 
 def native(name: str = "train", min_member: int = 2, **fields: Any) -> PodGroup:

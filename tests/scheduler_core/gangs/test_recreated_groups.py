@@ -34,8 +34,7 @@ IS_DELETION_SEEN = pytest.mark.parametrize(
 
 def rig_with_infeasible_gang() -> Rig:
     """Return a scheduler with two members of a gang that does not fit."""
-    made = rig(defaults=default_plugins())
-    made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
+    made = rig(defaults=default_plugins(), groups=[GroupSource.BAYPLAN])
     made.add(node("n0", allocatable={"cpu": "1", "pods": "10"}))
     made.scheduler.group_feed.group_changed(ONE)
     made.add(*members(2))
@@ -135,8 +134,7 @@ async def test_a_recreated_group_starts_without_history(past: list[str], is_dele
 
 async def test_a_gang_whose_run_cannot_be_followed_stops_no_other_pod(monkeypatch: pytest.MonkeyPatch) -> None:
     """The scheduler starts, and binds other pods and gangs, if the run of one gang raises."""
-    made = rig(defaults=default_plugins())
-    made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
+    made = rig(defaults=default_plugins(), groups=[GroupSource.BAYPLAN])
     made.add(node("n0"))
     for name in ("broken", "train"):
         made.scheduler.group_feed.group_changed(group(name, min_member=2))

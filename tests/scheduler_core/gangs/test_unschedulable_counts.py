@@ -66,8 +66,7 @@ async def test_a_gang_that_leaves_the_queue_does_not_count(
     leave: Callable[[Rig, list[Pod]], None], seconds: float
 ) -> None:
     """A failed gang counts once, and not any more without its quorum, its members or its profile."""
-    made = rig(defaults=default_plugins())
-    made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
+    made = rig(defaults=default_plugins(), groups=[GroupSource.BAYPLAN])
     made.add(node("n0", allocatable={"cpu": "1", "pods": "10"}))
     add_groups(made, group(min_member=2))
     pods = members(2, requests=_WANTED)
@@ -84,8 +83,7 @@ async def test_a_gang_that_leaves_the_queue_does_not_count(
 
 async def test_a_quorum_that_is_complete_again_counts_again() -> None:
     """The rejection of the last attempt counts while the gang waits in the queue."""
-    made = rig(defaults=default_plugins())
-    made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
+    made = rig(defaults=default_plugins(), groups=[GroupSource.BAYPLAN])
     made.add(node("n0", allocatable={"cpu": "1", "pods": "10"}))
     add_groups(made, group(min_member=2))
     pods = members(2, requests=_WANTED)

@@ -30,8 +30,11 @@ class Slow(FilterPlugin):
 
 async def test_a_member_does_not_count_the_time_of_the_others() -> None:
     """Permit's duration excludes the search for later members; the gang's search duration includes all members."""
-    made = rig([Slow], defaults=Plugins(multi_point=plugin_set("Slow", "NodeResourcesFit", *BARE)))
-    made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
+    made = rig(
+        [Slow],
+        defaults=Plugins(multi_point=plugin_set("Slow", "NodeResourcesFit", *BARE)),
+        groups=[GroupSource.BAYPLAN],
+    )
     made.add(node("a"))
     made.scheduler.group_feed.group_changed(group(min_member=3))
     made.add(*members(3))

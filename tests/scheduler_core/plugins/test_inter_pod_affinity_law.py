@@ -15,12 +15,12 @@ from scheduler_core.model.affinity import (
 from scheduler_core.model.pod import Pod
 from scheduler_core.plugins.inter_pod_affinity import InterPodAffinity
 from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns
-from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import node, pod
 from tests.support.columns import columns
 from tests.support.handles import FakeHandle
 from tests.support.plain_pod_affinity import PlainCluster, plain_normalized, plain_rejection, plain_score
 from tests.support.plain_selectors import EXPRESSIONS, POD_LABELS
+from tests.support.plugin_calls import row_codes
 
 _CODES = {"": 0, "affinity": 3, "anti-affinity": 2, "existing": 1}
 _NAMESPACES = st.sampled_from(["default", "m", "n"])
@@ -57,18 +57,6 @@ def _filled(cluster: PlainCluster) -> NodeColumns:
     return filled
 
 
-def _codes(plugin: InterPodAffinity, info: PodInfo, nodes: NodeColumns) -> list[int]:
-    state = CycleState()
-    if plugin.pre_filter(state, info, nodes).status.is_skip:
-        return [0] * nodes.size
-    return _filter_codes(plugin, state, info, nodes)
-
-
-def _filter_codes(plugin: InterPodAffinity, state: CycleState, info: PodInfo, nodes: NodeColumns) -> list[int]:
-    codes = plugin.filter(state, info, nodes, ALL_ROWS)
-    return [0] * nodes.size if codes is None else [int(code) for code in codes]
-
-
 @st.composite
 def _clusters(draw: st.DrawFn) -> PlainCluster:
     nodes = [node(f"n{number}", labels=labels) for number, labels in enumerate(draw(_NODES))]
@@ -84,7 +72,7 @@ def test_filter_equals_the_plain_form(cluster: PlainCluster, parts: _PodParts) -
     incoming, filled = _pod("incoming", parts), _filled(cluster)
     plugin = InterPodAffinity(None, FakeHandle(nodes=filled))
     expected = [_CODES[plain_rejection(incoming, each, cluster)] for each in cluster.nodes]
-    assert _codes(plugin, filled.compile_pod(incoming), filled) == expected
+    assert row_codes(plugin, filled.compile_pod(incoming), filled) == expected
 
 
 @given(cluster=_clusters(), parts=_PODS, hard_weight=st.sampled_from([0, 1, 10]))
@@ -114,7 +102,7 @@ def test_a_dry_run_equals_a_new_count(cluster: PlainCluster, parts: _PodParts, d
     if plugin.pre_filter(state, info, filled).status.is_skip:
         return
     dry_run = state.clone()
-    before = _filter_codes(plugin, state, info, filled)
+    before = row_codes(plugin, info, filled, state)
     placed = [(other, row) for row, pods in enumerate(filled.pods) for other in pods.values()]
     for other, row in placed:
         if data.draw(st.booleans()):
@@ -124,5 +112,5 @@ def test_a_dry_run_equals_a_new_count(cluster: PlainCluster, parts: _PodParts, d
         other, row = filled.compile_pod(_pod(f"new{number}", added)), data.draw(st.integers(0, filled.size - 1))
         filled.add_pod(other, row)
         assert plugin.add_pod(dry_run, info, other, filled, row).is_success
-    assert _filter_codes(plugin, dry_run, info, filled) == _codes(plugin, info, filled)
-    assert _filter_codes(plugin, state, info, filled) == before
+    assert row_codes(plugin, info, filled, dry_run) == row_codes(plugin, info, filled)
+    assert row_codes(plugin, info, filled, state) == before

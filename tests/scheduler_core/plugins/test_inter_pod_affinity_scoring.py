@@ -14,6 +14,7 @@ from tests.support.affinities import affinity_to, anti_affinity_to, term
 from tests.support.builders import node, pod
 from tests.support.columns import columns
 from tests.support.handles import FakeHandle
+from tests.support.plugin_calls import normalized_scores
 
 NODES = [
     node("a1", labels={"zone": "a", "host": "a1"}),
@@ -29,15 +30,7 @@ def scored(
 ) -> Scored | str:
     """Return raw and normalized scores, or PreScore's status name if it is not Success."""
     filled = columns(NODES, placed)
-    plugin = InterPodAffinity(args, FakeHandle(nodes=filled))
-    state, info = CycleState(), filled.compile_pod(incoming)
-    status = plugin.pre_score(state, info, filled, rows)
-    if not status.is_success:
-        return status.code_name
-    raw = plugin.score(state, info, filled, rows)
-    assert raw.dtype == np.int64
-    normalized = plugin.normalize(state, info, raw)
-    return [int(each) for each in raw], [int(each) for each in normalized]
+    return normalized_scores(InterPodAffinity(args, FakeHandle(nodes=filled)), incoming, filled, rows)
 
 
 WEB = pod("w", node_name="a1", labels={"app": "web"})

@@ -11,12 +11,12 @@ from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod, TopologySpreadConstraint
 from scheduler_core.model.taints import Toleration
 from scheduler_core.plugins.pod_topology_spread import PodTopologySpread
-from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns
-from scheduler_core.snapshot.pod_info import PodInfo
+from scheduler_core.snapshot.node_columns import ALL_ROWS
 from tests.support.builders import node, pod
 from tests.support.columns import columns
 from tests.support.handles import FakeHandle
 from tests.support.plain_spread import PlainSpread
+from tests.support.plugin_calls import row_codes
 
 _CODES = {"": 0, "skew": 1, "missing": 2}
 _HOST = "kubernetes.io/hostname"
@@ -70,19 +70,6 @@ def _placed(name: str, labels: dict[str, str], row: int, namespace: str, is_endi
     return pod(name, labels=labels, namespace=namespace, node_name=f"n{row}")
 
 
-def _codes(plugin: PodTopologySpread, info: PodInfo, nodes: NodeColumns) -> list[int]:
-    state = CycleState()
-    if plugin.pre_filter(state, info, nodes).status.is_skip:
-        return [0] * nodes.size
-    return _filter_codes(plugin, state, info, nodes)
-
-
-def _filter_codes(plugin: PodTopologySpread, state: CycleState, info: PodInfo, nodes: NodeColumns) -> list[int]:
-    codes = plugin.filter(state, info, nodes, ALL_ROWS)
-    assert codes is not None
-    return [int(code) for code in codes]
-
-
 @given(cluster=_clusters(), subject=_subjects())
 def test_filter_equals_the_plain_form(cluster: tuple[list[Node], list[Pod]], subject: Pod) -> None:
     """The code of each node equals that of the reference function."""
@@ -91,7 +78,7 @@ def test_filter_equals_the_plain_form(cluster: tuple[list[Node], list[Pod]], sub
     plain = PlainSpread(subject, nodes, pods)
     plugin = PodTopologySpread(None, FakeHandle(nodes=filled))
     expected = [_CODES[plain.rejection(each)] for each in nodes]
-    assert _codes(plugin, filled.compile_pod(subject), filled) == expected
+    assert row_codes(plugin, filled.compile_pod(subject), filled) == expected
 
 
 @given(cluster=_clusters(), subject=_subjects(), data=st.data())
@@ -124,7 +111,7 @@ def test_a_dry_run_equals_a_new_count(cluster: tuple[list[Node], list[Pod]], sub
         return
     if plugin.pre_filter(state, info, filled).status.is_skip:
         return
-    dry_run, before = state.clone(), _filter_codes(plugin, state, info, filled)
+    dry_run, before = state.clone(), row_codes(plugin, info, filled, state)
     for row, on_row in enumerate(filled.pods):
         for other in list(on_row.values()):
             if data.draw(st.booleans()):
@@ -134,5 +121,5 @@ def test_a_dry_run_equals_a_new_count(cluster: tuple[list[Node], list[Pod]], sub
         other, row = filled.compile_pod(pod(f"new{number}", labels=labels)), data.draw(st.integers(0, filled.size - 1))
         filled.add_pod(other, row)
         assert plugin.add_pod(dry_run, info, other, filled, row).is_success
-    assert _filter_codes(plugin, dry_run, info, filled) == _codes(plugin, info, filled)
-    assert _filter_codes(plugin, state, info, filled) == before
+    assert row_codes(plugin, info, filled, dry_run) == row_codes(plugin, info, filled)
+    assert row_codes(plugin, info, filled, state) == before

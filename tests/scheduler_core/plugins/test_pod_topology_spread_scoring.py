@@ -19,6 +19,7 @@ from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns, Rows
 from tests.support.builders import node, pod
 from tests.support.columns import columns
 from tests.support.handles import FakeHandle
+from tests.support.plugin_calls import normalized_scores
 
 HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 NODES = [
@@ -46,14 +47,7 @@ def scored(
     subject: Pod, filled: NodeColumns, args: PodTopologySpreadArgs | None = None, rows: Rows = ALL_ROWS
 ) -> Scored | str:
     """Return raw and normalized scores, or PreScore's status name if it is not Success."""
-    plugin = PodTopologySpread(args, FakeHandle(nodes=filled))
-    state, info = CycleState(), filled.compile_pod(subject)
-    status = plugin.pre_score(state, info, filled, rows)
-    if not status.is_success:
-        return status.code_name
-    raw = plugin.score(state, info, filled, rows)
-    assert raw.dtype == np.int64
-    return [int(each) for each in raw], [int(each) for each in plugin.normalize(state, info, raw)]
+    return normalized_scores(PodTopologySpread(args, FakeHandle(nodes=filled)), subject, filled, rows)
 
 
 def rounded(number: float) -> int:
