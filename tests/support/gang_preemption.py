@@ -13,7 +13,7 @@ from scheduler_core.model.pod import Pod, PodCondition
 from scheduler_core.model.pod_group import GroupSource, PodGroup
 from scheduler_core.scheduler import Scheduler
 from tests.support.builders import node, pod
-from tests.support.gangs import group, member
+from tests.support.gangs import group, member, members
 from tests.support.preemption import DeferringWriter
 from tests.support.scheduling import Rig, profile
 from tests.support.virtual_clock import VirtualClock
@@ -81,3 +81,13 @@ def add_gang(made: Rig, *pods: Pod, of: PodGroup) -> None:
 def victim_member(name: str, node_name: str, priority: int = 0) -> Pod:
     """Return a running member of the group ``victim``."""
     return member(name, "victim", node_name=node_name, priority=priority)
+
+
+async def reserve_for_gang(cluster: Rig) -> None:
+    """Reserve node ``a`` for the Strict gang ``big`` of two members, which waits for the end of pod ``v``."""
+    cluster.add(small_node("a", 2), running_pod("v", "a"))
+    add_gang(cluster, *members(2, "big"), of=group("big", 2, is_strict=True))
+    async with cluster.running():
+        await cluster.scheduler.until_idle()
+        cluster.clock.advance(61.0)
+        await cluster.scheduler.until_idle()

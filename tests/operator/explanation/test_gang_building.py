@@ -15,7 +15,7 @@ from scheduler_core.explain.findings import Victim
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod_group import GroupSource, GroupTopology
 from tests.support.builders import node, pod
-from tests.support.gang_preemption import add_gang, running_pod, small_node, with_pod_groups
+from tests.support.gang_preemption import add_gang, reserve_for_gang, running_pod, small_node, with_pod_groups
 from tests.support.gangs import gang_of, group, member, members, settle
 from tests.support.scheduling import Rig, plugin_set, profile, rig
 from tests.support.scripted_extender import ScriptedExtender, extender, extender_rig
@@ -212,12 +212,7 @@ def test_preemption_victims_of_a_gang(cluster: Rig) -> None:
 
 async def test_reservations_are_explained(cluster: Rig) -> None:
     """The explanation has the gang's reserved nodes, the terminating pods, and nodes reserved for other gangs."""
-    cluster.add(small_node("a", 2), running_pod("v", "a"))
-    add_gang(cluster, *members(2, "big"), of=group("big", 2, is_strict=True))
-    async with cluster.running():
-        await cluster.scheduler.until_idle()
-        cluster.clock.advance(61.0)
-        await cluster.scheduler.until_idle()
+    await reserve_for_gang(cluster)
     explanation = explanation_of(cluster, "big")
     assert explanation.reservation is not None
     assert (explanation.reservation.where, explanation.reservation.nodes, explanation.reservation.waits_for) == (

@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-import pytest
 from bayplan.explanation.documents import GangVerdict
 from bayplan.explanation.gang_building import explain_gang, named_gang
 
 from scheduler_core.in_tree import default_plugins
-from scheduler_core.model.pod_group import CompositePodGroup, GroupKey, GroupSource, PodGroup
+from scheduler_core.model.pod_group import GroupSource
 from tests.support.builders import pod
 from tests.support.gang_preemption import small_node
+from tests.support.gangs import add_groups, composite_group, leaf_group
 from tests.support.scheduling import Rig, rig
 
 
-@pytest.fixture
-def cluster() -> Rig:
-    """Return a scheduler for trees of groups, without nodes."""
-    return rig(defaults=default_plugins())
+def _cluster(quorum: int) -> Rig:
+    """Return a scheduler with a root and two gangs of one below it, without nodes."""
+    made = rig(defaults=default_plugins(), groups=[GroupSource.NATIVE, GroupSource.COMPOSITE])
+    add_groups(made, composite_group("root", quorum), leaf_group("a", "root"), leaf_group("b", "root"))
+    return made
 
 
-async def test_a_gang_below_a_composite_group(cluster: Rig) -> None:
+async def test_a_gang_below_a_composite_group() -> None:
     """A gang in a tree waits for the quorum of the root, and the whole tree is dry-run for it."""
-    feed = cluster.scheduler.group_feed
-    feed.serve(GroupSource.NATIVE)
-    feed.serve(GroupSource.COMPOSITE)
-    feed.group_changed(CompositePodGroup(GroupKey(GroupSource.COMPOSITE, "default", "root"), "u", 2))
-    for name in "ab":
-        key = GroupKey(GroupSource.NATIVE, "default", name)
-        feed.group_changed(PodGroup(key, f"u-{name}", 1, parent="root", priority=0))
+    cluster = _cluster(2)
     victim = pod("victim", node_name="n", requests={"cpu": "1"}, priority=-9)
     cluster.add(small_node("n", 2), victim, pod("a-1", requests={"cpu": "1"}, group="a"))
     gang = named_gang(cluster.scheduler.context, "default", "a")
@@ -54,15 +49,9 @@ async def test_a_gang_below_a_composite_group(cluster: Rig) -> None:
     assert cluster.bound == {}
 
 
-async def test_an_infeasible_gang_in_a_feasible_tree(cluster: Rig) -> None:
+async def test_an_infeasible_gang_in_a_feasible_tree() -> None:
     """The headline of an infeasible gang reports that the tree fits without it."""
-    feed = cluster.scheduler.group_feed
-    feed.serve(GroupSource.NATIVE)
-    feed.serve(GroupSource.COMPOSITE)
-    feed.group_changed(CompositePodGroup(GroupKey(GroupSource.COMPOSITE, "default", "root"), "u", 1))
-    for name in "ab":
-        key = GroupKey(GroupSource.NATIVE, "default", name)
-        feed.group_changed(PodGroup(key, f"u-{name}", 1, parent="root", priority=0))
+    cluster = _cluster(1)
     cluster.add(
         small_node("n", 2), pod("a-1", requests={"cpu": "1"}, group="a"), pod("b-1", requests={"cpu": "9"}, group="b")
     )

@@ -19,7 +19,7 @@ from scheduler_core.placement.requests import PlacementRequest
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import node
 from tests.support.cluster_state import cluster_state
-from tests.support.gang_preemption import add_gang, running_pod, small_node, with_pod_groups
+from tests.support.gang_preemption import add_gang, reserve_for_gang, running_pod, small_node, with_pod_groups
 from tests.support.gangs import gang_of, group, members, settle
 from tests.support.scheduling import Rig, plugin_set, profile, rig
 from tests.support.scripted_extender import ScriptedExtender, extender, extender_rig
@@ -148,12 +148,7 @@ def test_the_victims(cluster: Rig) -> None:
 
 async def test_nodes_that_are_reserved_for_another_gang(cluster: Rig) -> None:
     """The dry run lists the nodes that are reserved for another gang."""
-    cluster.add(small_node("a", 2), running_pod("v", "a"))
-    add_gang(cluster, *members(2, "big"), of=group("big", 2, is_strict=True))
-    async with cluster.running():
-        await cluster.scheduler.until_idle()
-        cluster.clock.advance(61.0)
-        await cluster.scheduler.until_idle()
+    await reserve_for_gang(cluster)
     assert gang_of(cluster, "big").reservation == "a"
     add_gang(cluster, *members(1, "late"), of=group("late", 1))
     found = dry_run(cluster, "late")

@@ -33,6 +33,17 @@ def _counted(made: Rig) -> dict[tuple[str, str], int]:
     return {plugin: count for plugin, count in made.queue.readings.unschedulable_by.items() if count}
 
 
+async def _failed_gang() -> tuple[Rig, list[Pod]]:
+    """Return a scheduler in which the attempt of a gang of two failed, and its members."""
+    made = rig(defaults=default_plugins(), groups=[GroupSource.BAYPLAN])
+    made.add(node("n0", allocatable={"cpu": "1", "pods": "10"}))
+    add_groups(made, group(min_member=2))
+    pods = members(2, requests=_WANTED)
+    made.add(*pods)
+    await made.scheduler.cycles.gangs.schedule(made.pop())  # type: ignore[arg-type]  # the entry of the gang
+    return made, pods
+
+
 def _delete_members(made: Rig, pods: list[Pod]) -> None:
     for each in pods:
         made.scheduler.feed.pod_deleted(each)
@@ -66,13 +77,7 @@ async def test_a_gang_that_leaves_the_queue_does_not_count(
     leave: Callable[[Rig, list[Pod]], None], seconds: float
 ) -> None:
     """A failed gang counts once, and not any more without its quorum, its members or its profile."""
-    made = rig(defaults=default_plugins(), groups=[GroupSource.BAYPLAN])
-    made.add(node("n0", allocatable={"cpu": "1", "pods": "10"}))
-    add_groups(made, group(min_member=2))
-    pods = members(2, requests=_WANTED)
-    made.add(*pods)
-    entry = made.pop()
-    await made.scheduler.cycles.gangs.schedule(entry)  # type: ignore[arg-type]  # the entry of the gang
+    made, pods = await _failed_gang()
     assert _counted(made) == {("NodeResourcesFit", "default-scheduler"): 1}
     made.clock.advance(seconds)
     leave(made, pods)
@@ -83,12 +88,7 @@ async def test_a_gang_that_leaves_the_queue_does_not_count(
 
 async def test_a_quorum_that_is_complete_again_counts_again() -> None:
     """The rejection of the last attempt counts while the gang waits in the queue."""
-    made = rig(defaults=default_plugins(), groups=[GroupSource.BAYPLAN])
-    made.add(node("n0", allocatable={"cpu": "1", "pods": "10"}))
-    add_groups(made, group(min_member=2))
-    pods = members(2, requests=_WANTED)
-    made.add(*pods)
-    await made.scheduler.cycles.gangs.schedule(made.pop())  # type: ignore[arg-type]  # the entry of the gang
+    made, pods = await _failed_gang()
     made.scheduler.feed.pod_deleted(pods[0])
     assert not _counted(made)
     made.add(pods[0])
@@ -100,9 +100,7 @@ async def test_a_quorum_that_is_complete_again_counts_again() -> None:
 
 async def test_a_tree_that_is_deleted_does_not_count() -> None:
     """A failed tree counts once, and not any more when its root or its members are deleted."""
-    made = rig(defaults=default_plugins())
-    for source in (GroupSource.NATIVE, GroupSource.COMPOSITE):
-        made.scheduler.group_feed.serve(source)
+    made = rig(defaults=default_plugins(), groups=[GroupSource.NATIVE, GroupSource.COMPOSITE])
     made.add(node("n0", allocatable={"cpu": "1", "pods": "10"}))
     add_groups(made, composite_group("root"), leaf_group("leaf", "root"))
     pods = _in_group(1, "leaf")

@@ -49,19 +49,17 @@ def test_an_overdrawn_budget_recovers_before_the_next_decision() -> None:
     assert budget.decisions(5) == 1
 
 
-def test_a_decision_longer_than_the_full_budget_is_allowed() -> None:
-    """A decision that takes longer than the full budget is allowed when the budget is full."""
+@pytest.mark.parametrize(
+    ("share", "charged", "seconds", "most", "allowed"),
+    [
+        pytest.param(0.01, 0.05, 10, 5, 1, id="one that takes longer than the full budget"),
+        pytest.param(1.0, 0.001, 1, 100, 10, id="only as many as fit in a slice of 10 ms"),
+    ],
+)
+def test_the_decisions_of_a_full_budget(share: float, charged: float, seconds: float, most: int, allowed: int) -> None:
+    """A full budget allows a decision of any duration, and no more than a slice has time for."""
     clock = WorkingClock()
-    budget = TimeBudget(0.01, clock.now)
-    budget.charge(0.05, 1)
-    clock.spend(10)
-    assert budget.decisions(5) == 1
-
-
-def test_the_decisions_of_one_slice_are_limited() -> None:
-    """At any budget, one slice allows only as many decisions as fit in 10 ms."""
-    clock = WorkingClock()
-    budget = TimeBudget(1.0, clock.now)
-    budget.charge(0.001, 1)
-    clock.spend(1)
-    assert budget.decisions(100) == 10
+    budget = TimeBudget(share, clock.now)
+    budget.charge(charged, 1)
+    clock.spend(seconds)
+    assert budget.decisions(most) == allowed
