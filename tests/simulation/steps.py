@@ -7,6 +7,7 @@ change the others, which makes shrinking possible.
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tests.simulation.device_contention import KINDS
@@ -208,12 +209,7 @@ def shadow_revision(seed: int) -> str:
 def _tree_steps(seed: int) -> tuple[Step, ...]:
     rng = random.Random(f"{seed}/tree steps")
     steps = [Step(_FIRST_TREE_STEP, 0.1, "create a tree"), Step(_FIRST_TREE_STEP + 1, 0.9, "create a tree")]
-    at = 1.5
-    for number in range(_FIRST_TREE_STEP + 2, _FIRST_TREE_STEP + rng.randrange(25, 41)):
-        at += rng.random() * (0.3 if rng.random() < 0.4 else 4.0)
-        [kind] = rng.choices(tuple(_TREE_MIX), tuple(_TREE_MIX.values()))
-        steps.append(Step(number, round(at, 3), kind))
-    return tuple(steps)
+    return _mixed(rng, steps, _FIRST_TREE_STEP + rng.randrange(25, 41), _TREE_MIX, (0.3, 4.0))
 
 
 def _rare_steps(seed: int) -> tuple[Step, ...]:
@@ -225,22 +221,25 @@ def _rare_steps(seed: int) -> tuple[Step, ...]:
 def _gang_steps(seed: int) -> tuple[Step, ...]:
     rng = random.Random(f"{seed}/gang steps")
     steps = [Step(_FIRST_GANG_STEP, 0.1, "create a gang"), Step(_FIRST_GANG_STEP + 1, 0.9, "create a gang")]
-    at = 1.5
-    for number in range(_FIRST_GANG_STEP + 2, _FIRST_GANG_STEP + rng.randrange(25, 41)):
-        at += rng.random() * (0.3 if rng.random() < 0.4 else 4.0)
-        [kind] = rng.choices(tuple(_GANG_MIX), tuple(_GANG_MIX.values()))
-        steps.append(Step(number, round(at, 3), kind))
-    return tuple(steps)
+    return _mixed(rng, steps, _FIRST_GANG_STEP + rng.randrange(25, 41), _GANG_MIX, (0.3, 4.0))
 
 
 def _device_steps(seed: int) -> tuple[Step, ...]:
     rng = random.Random(f"{seed}/device steps")
     first = ("create a shared claim", "create pods with devices", "create pods with devices")
     steps = [Step(_FIRST_DEVICE_STEP + number, 0.2 + 0.4 * number, kind) for number, kind in enumerate(first)]
-    at = 1.5
-    for number in range(_FIRST_DEVICE_STEP + len(steps), _FIRST_DEVICE_STEP + rng.randrange(30, 46)):
-        at += rng.random() * (0.2 if rng.random() < 0.4 else 3.5)
-        [kind] = rng.choices(tuple(_DEVICE_MIX), tuple(_DEVICE_MIX.values()))
+    return _mixed(rng, steps, _FIRST_DEVICE_STEP + rng.randrange(30, 46), _DEVICE_MIX, (0.2, 3.5))
+
+
+def _mixed(
+    rng: random.Random, first: list[Step], end: int, mix: Mapping[str, int], pauses: tuple[float, float]
+) -> tuple[Step, ...]:
+    """Return the first steps, then those of the mix; the shorter maximum pause holds before 40 % of them."""
+    steps, at = list(first), 1.5
+    short, long = pauses
+    for number in range(first[-1].number + 1, end):
+        at += rng.random() * (short if rng.random() < 0.4 else long)
+        [kind] = rng.choices(tuple(mix), tuple(mix.values()))
         steps.append(Step(number, round(at, 3), kind))
     return tuple(steps)
 

@@ -65,12 +65,17 @@ def _cordoned(scene: Scene) -> Json | None:
 
 
 def _uncordoned(scene: Scene) -> Json | None:
-    names = [name for name, one in scene.nodes.items() if one["spec"].get("unschedulable")]
+    return _unset(scene, "unschedulable")
+
+
+def _unset(scene: Scene, field: str) -> Json | None:
+    """Remove a field from the spec of a node that has it; None without such a node."""
+    names = [name for name, one in scene.nodes.items() if one["spec"].get(field)]
     if not names:
         return None
     name = scene.pick(names)
-    del scene.nodes[name]["spec"]["unschedulable"]
-    return _change(f"Node/{name}", {"spec": {"unschedulable": None}})
+    del scene.nodes[name]["spec"][field]
+    return _change(f"Node/{name}", {"spec": {field: None}})
 
 
 def _labelled(scene: Scene) -> Json | None:
@@ -86,12 +91,7 @@ def _tainted(scene: Scene) -> Json | None:
 
 
 def _untainted(scene: Scene) -> Json | None:
-    names = [name for name, one in scene.nodes.items() if one["spec"].get("taints")]
-    if not names:
-        return None
-    name = scene.pick(names)
-    del scene.nodes[name]["spec"]["taints"]
-    return _change(f"Node/{name}", {"spec": {"taints": None}})
+    return _unset(scene, "taints")
 
 
 def _resized_node(scene: Scene) -> Json | None:

@@ -175,18 +175,15 @@ def rig_with_rejected_pod() -> Rig:
     return made
 
 
-def test_an_unused_nomination_requeues_rejected_pods() -> None:
+@pytest.mark.parametrize(
+    ("assumed_on", "place"),
+    [pytest.param("cordoned", "backoff", id="unused"), pytest.param("nominated", "unschedulable", id="used")],
+)
+def test_only_an_unused_nomination_requeues_rejected_pods(assumed_on: str, place: str) -> None:
     """If a nominated pod is assumed on another node, pods that its nomination rejected are requeued."""
     made = rig_with_rejected_pod()
-    made.scheduler.cycles.assumed.reserve_and_permit(start_attempt(made, HUGE), "cordoned")
-    assert made.place_of(REJECTED) == "backoff"
-
-
-def test_a_used_nomination_requeues_no_pod() -> None:
-    """A nominated pod that is assumed on its nominated node requeues no pod."""
-    made = rig_with_rejected_pod()
-    made.scheduler.cycles.assumed.reserve_and_permit(start_attempt(made, HUGE), "nominated")
-    assert made.place_of(REJECTED) == "unschedulable"
+    made.scheduler.cycles.assumed.reserve_and_permit(start_attempt(made, HUGE), assumed_on)
+    assert made.place_of(REJECTED) == place
 
 
 def test_a_nominated_pod_that_another_scheduler_binds_elsewhere() -> None:
