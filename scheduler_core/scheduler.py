@@ -293,12 +293,12 @@ class Scheduler:
             try:
                 await asyncio.get_running_loop().create_future()
             finally:
-                self.context.background.stop()
+                self._end_searches()
                 self._journal.ended()
 
     async def stop(self, grace_seconds: float) -> None:
         """Wait for binds in progress, release the pods that wait at Permit without events, and stop the timers."""
-        self.context.background.stop()
+        self._end_searches()
         await self._end_suspended_cycle()
         tasks = set(self._binding)
         self.context.waiting.abandon_all()
@@ -310,6 +310,12 @@ class Scheduler:
         await self._extender_clients.close()
         self._gated_members.close()
         self.context.queue.close()
+
+    def _end_searches(self) -> None:
+        """End the search in another process, and requeue what is in flight because of it."""
+        for queued in self.context.background.stop():
+            if self.context.queue.find(queued.uid) is queued:
+                self.context.queue.failed(queued)
 
     async def _end_suspended_cycle(self) -> None:
         """Cancel the scheduling loop if a cycle is suspended; the cycle then requeues its pod."""

@@ -32,6 +32,7 @@ from bayplan.kube.timing import SystemClock
 from bayplan.kube.watches.cluster_informers import ClusterInformers, DeviceInformers
 from bayplan.kube.writes.claim_writes import ClaimWrites, StorageWrites
 from bayplan.kube.writes.cluster_writer import KubeWriter, WriterOptions
+from bayplan.process.background_documents import BackgroundDocuments
 from bayplan.process.loop_liveness import SHADOW_CALL_SECONDS, LoopLiveness, PluginWatchdog
 from bayplan.process.search_processes import ForkedSearches
 from bayplan.process.tracing import CycleTracer, tracer_of
@@ -347,6 +348,9 @@ def _served(
         serves=shown.served.serves,
         support=lambda: msgspec.structs.replace(shown.server.support, group_versions=shown.groups.versions()),
         attempts=core.attempts,
+        background=BackgroundDocuments(
+            core.scheduler.context, ForkedSearches() if settings.search_in_background else None
+        ),
     )
     address = settings.serve_host_and_port
     return election, late_http.built(None if address is None else DeferredServer(address, settings, parts))

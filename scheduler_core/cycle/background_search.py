@@ -205,8 +205,15 @@ class BackgroundSearches:
         if self._searches:
             self._searches.pop(queued.uid, None)
 
-    def stop(self) -> None:
-        """End the copy; its result is dropped."""
+    def stop(self) -> list[QueuedPod]:
+        """End the copy, and drop all results; return the pods and gangs that are in flight because of a search."""
+        searches = [*self._ended, *(() if self._live is None else (self._live,))]
+        left = [*self._waiting, *(search.queued for search in searches)]
         self._live = None
+        self._ended.clear()
+        self._waiting.clear()
+        for search in searches:
+            search.close()
         if self._processes is not None:
             self._processes.stop()
+        return left

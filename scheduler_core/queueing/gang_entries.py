@@ -68,6 +68,8 @@ class GangEntries:
         self._sequence = sequence
         self._failing: dict[str, float] = {}
         self._faulty: dict[GroupKey, None] = {}
+        self._changed_in_flight: dict[str, dict[GroupKey, None]] = {}
+        """By UID of an entry in flight, the gangs and trees that changed during its attempt."""
         gangs.forest.on_detached.append(self.review)
 
     # -- members ------------------------------------------------------------------------------------------------
@@ -296,6 +298,7 @@ class GangEntries:
     def _review(self, gang: Gang, label: str) -> None:
         unit = gang.unit
         if unit.entry is not None and unit.entry.place is _IN_FLIGHT:
+            self._changed_in_flight.setdefault(unit.entry.uid, {})[gang.key] = None
             return
         if isinstance(gang, GangTree):
             leaves = gang.take_unreviewed()
@@ -310,7 +313,8 @@ class GangEntries:
         was_known, gang.was_known = gang.was_known, not self._gangs.obstacle(gang.key)
         if not gang.was_known:
             gang.was_whole = False
-            if was_known:
+            if was_known or gang.waiting:
+                # Members have joined during an attempt of the tree, in which the group was not reviewed.
                 self._gate_members(gang)
             if gang.tree is not None:
                 self._review_entry(gang.tree, label)
@@ -433,12 +437,21 @@ class GangEntries:
             self._failing.pop(entry.uid, None)
             if self._places.find(entry.uid) is entry:
                 self._places.drop(entry)
+        self._review_changed(entry, gang)
         if gang is not None:
             self.review(gang)
+
+    def _review_changed(self, entry: QueuedGang, gang: Gang | None) -> None:
+        """Review the gangs of a tree that changed during its attempt, and those that have left it."""
+        for key in self._changed_in_flight.pop(entry.uid, ()):
+            changed = self._gangs.get(key)
+            if changed is not None and changed is not gang:
+                self.review(changed)
 
     def gang_placed(self, entry: QueuedGang, placed: Iterable[QueuedPod]) -> Gang | None:
         """Remove the entry of a scheduled gang; its assumed members are in flight by themselves."""
         self._failing.pop(entry.uid, None)
+        self._changed_in_flight.pop(entry.uid, None)
         if entry.place is not _NOWHERE:
             self._places.drop(entry)
         gang = self._gangs.get(entry.gang_key)

@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 from bayplan.process.search_processes import AwaitedSearches
@@ -209,7 +210,7 @@ async def test_results_that_do_not_hold_are_not_used(kind: str) -> None:
     outdated = used = 0
     for seed in range(15):
         run, draw = _filled(Run.begun(in_background=True), kind, seed), random.Random(f"changes/{kind}/{seed}")
-        await run.settle(lambda run=run, draw=draw: _changes(run.made, draw))
+        await run.settle(partial(_changes, run.made, draw))
         made, nodes = run.made, run.made.context.cache.columns
         assert (nodes.requested <= nodes.allocatable)[:, nodes.alive].all(), seed
         bound = list(made.bound)

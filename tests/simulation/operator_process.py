@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import random
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,9 +18,11 @@ from bayplan.kube.watches.informer import InformerOptions
 from bayplan.kube.writes.api_dispatcher import DispatcherOptions
 from bayplan.kube.writes.claim_writes import ClaimWrites, StorageWrites
 from bayplan.kube.writes.cluster_writer import KubeWriter, WriterOptions
+from bayplan.process.search_processes import AwaitedSearches
 
 from scheduler_core.config.profile_config import ProfileConfig, ShadowSettings
 from scheduler_core.cycle.attempt import Attempt
+from scheduler_core.cycle.journal import Journal
 from scheduler_core.errors import BoundElsewhereError
 from scheduler_core.framework.registry import Registry
 from scheduler_core.in_tree import in_tree_registry
@@ -32,6 +35,7 @@ from scheduler_core.recording.recorder import Recorder
 from scheduler_core.runtime.framework_instance import FrameworkInstance, ProfilePlan, plan_profile
 from scheduler_core.scheduler import Scheduler, SchedulerOptions, SchedulerPorts
 from tests.simulation.extender import ModelExtender
+from tests.simulation.fault_counts import FaultCounts
 from tests.simulation.gang_checks import GangChecks
 from tests.simulation.ledger import ReservationLedger, RunState
 from tests.simulation.network import ModelConnection, Network
@@ -45,6 +49,7 @@ _REQUEST_SECONDS = 10.0
 _DISPATCHER = DispatcherOptions(retry_maximum_seconds=5.0)
 SETTLE_SECONDS = 6.0
 _SHADOW = "shadow"
+_SHARE_WITH_COPIES, _SHARE_KILLED = 0.6, 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +114,28 @@ class WatchedWriter(KubeWriter):
         return pod
 
 
+class ShortSlices(Journal):
+    """Journal with slices so short that the searches of gangs leave their cycles."""
+
+    slice_steps = 50
+
+
+def _search_processes(options: ProcessOptions, clock: LoopClock, counts: FaultCounts) -> AwaitedSearches | None:
+    """Return what makes copies of the process for searches, some of which die; None in some processes."""
+    draw = random.Random(f"searches/{options.seed}/{options.number}")
+    if draw.random() > _SHARE_WITH_COPIES:
+        return None
+
+    def is_killed(_: int) -> bool:
+        counts.add("search continued in a copy")
+        if draw.random() < _SHARE_KILLED:
+            counts.add("copy died")
+            return True
+        return False
+
+    return AwaitedSearches(clock, draw.uniform(0.0, 3.0), is_killed)
+
+
 class OperatorProcess:
     """One process.
 
@@ -138,10 +165,13 @@ class OperatorProcess:
         self.ledger = ReservationLedger(run_state)
         self.writer = self._context.run(self._make_writer, options.bind_limit)
         self.writer.ledger = self.ledger
+        self._processes = _search_processes(options, clock, run_state.counts)
         ports = SchedulerPorts(
             storage=StorageWrites(connection, _REQUEST_SECONDS),
             claims=ClaimWrites(connection, _REQUEST_SECONDS),
             make_extender=lambda _, __: ModelExtender(network, run_state.counts),
+            journal=ShortSlices() if self._processes is not None else Journal(),
+            processes=self._processes,
         )
         self.scheduler, self._recorder = self._make_scheduler(clock, run_state, options, ports)
         self.received = ReceivedFeed(self.scheduler, clock)
@@ -178,6 +208,7 @@ class OperatorProcess:
             core_options(options), ports, registry_of(self.ledger), run_state.injected_faults
         )
         recorder = Recorder(clock, record)
+        recorder.slice_steps = ports.journal.slice_steps
         writer, ports = RecordedWriter(self.writer, recorder), recorded_ports(recorder, clock, ports)
         return make_scheduler(recorder, writer, self.ledger, options, ports), recorder
 

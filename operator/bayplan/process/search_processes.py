@@ -29,7 +29,9 @@ from scheduler_core.ports import Clock
 log = logging.getLogger(__name__)
 
 LONGEST_SECONDS = 120.0
-"""Time after which a copy is ended: a search has a limit of steps, which takes less even at the lowest priority."""
+"""CPU time after which a copy is ended: a search has a limit of steps, which takes less."""
+_WALL_PER_CPU = 5
+"""Share of a CPU that a copy must get at its low priority: one in this many."""
 _NICENESS = 10
 _LENGTH = struct.Struct("<Q")
 _CHUNK = 1 << 20
@@ -141,7 +143,8 @@ class ForkedSearches:
     """Copies of this process, one at a time; implements :class:`scheduler_core.ports.SearchProcesses`.
 
     Attributes:
-        longest_seconds: Time after which a copy is ended without a result.
+        longest_seconds: CPU time after which a copy is ended without a result; by the clock it may take five times as
+            long.
         longest_fork_seconds: The longest time that a fork has taken, during which the event loop did not run.
     """
 
@@ -170,7 +173,7 @@ class ForkedSearches:
         self._pid, self._reader, self._done = pid, reader, done
         self._received.clear()
         loop.add_reader(reader, self._read)
-        self._timer = loop.call_later(self.longest_seconds, partial(_kill, pid))
+        self._timer = loop.call_later(_WALL_PER_CPU * self.longest_seconds, partial(_kill, pid))
         return None
 
     def stop(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from http import HTTPStatus
 
 import msgspec
 from aiohttp import web
@@ -24,6 +25,7 @@ from bayplan.introspection.status_building import DEFAULT_LIMIT
 from bayplan.introspection.status_model import Status
 from bayplan.kube.leader_election import LeaderState
 from bayplan.kube.readiness import Readiness
+from bayplan.process.background_documents import BackgroundDocuments, Document
 from bayplan.serving.endpoint_paths import (
     CACHE_PATH,
     EXPLAIN_PATH,
@@ -170,6 +172,7 @@ class ExplainEndpoint:
     Args:
         readiness: Readiness of the process; before that an explanation would be based on an incomplete cluster.
         is_suspended: Whether a cycle is suspended, which a dry run would disturb.
+        documents: Builds explanations in a copy of the process; None to build them at once.
     """
 
     def __init__(
@@ -178,7 +181,9 @@ class ExplainEndpoint:
         readiness: Readiness,
         is_suspended: Callable[[], bool] = lambda: False,
         explain_gang: GangExplainer = _no_gangs,
+        documents: BackgroundDocuments | None = None,
     ) -> None:
+        self._documents = documents
         self._explain = explain
         self._explain_gang = explain_gang
         self._readiness = readiness
@@ -209,14 +214,21 @@ class ExplainEndpoint:
         if api and api not in _SOURCES:
             return refusal(400, f'api: unsupported value "{api}": supported values: {", ".join(_SOURCES)}')
         what = f"PodGroup {namespace}/{group}" if group else f"pod {namespace}/{name}"
-        explanation: Explanation | GangExplanation | None
-        try:
-            if group:
-                explanation = self._explain_gang(namespace, group, _SOURCES.get(api))
-            else:
-                explanation = self._explain(namespace, name)
-        except SchedulerCoreError as error:
-            return refusal(422, f"{what} cannot be explained: {error}")
-        if explanation is None:
-            return refusal(404, f"{what} not found; check the namespace and the name")
-        return web.Response(body=msgspec.json.encode(explanation), content_type="application/json")
+
+        def make() -> Document:
+            explanation: Explanation | GangExplanation | None
+            try:
+                if group:
+                    explanation = self._explain_gang(namespace, group, _SOURCES.get(api))
+                else:
+                    explanation = self._explain(namespace, name)
+            except SchedulerCoreError as error:
+                return Document(422, f"{what} cannot be explained: {error}".encode())
+            if explanation is None:
+                return Document(404, f"{what} not found; check the namespace and the name".encode())
+            return Document(200, msgspec.json.encode(explanation))
+
+        built = make() if self._documents is None else await self._documents.build(make)
+        if built.status != HTTPStatus.OK:
+            return refusal(built.status, built.body.decode())
+        return web.Response(body=built.body, content_type="application/json")

@@ -31,6 +31,7 @@ from bayplan.kube.readiness import Readiness
 from bayplan.kube.served_apis import ServerSupport
 from bayplan.kube.watches.cluster_informers import ClusterInformers
 from bayplan.kube.writes.cluster_writer import KubeWriter
+from bayplan.process.background_documents import BackgroundDocuments
 from bayplan.profiles.profile_sources import ProfileSource
 from bayplan.settings.feature_gates import FeatureGates
 from bayplan.settings.operator_settings import ServingSettings, TlsVersion
@@ -232,6 +233,7 @@ class ServedParts(Struct, frozen=True):
     Attributes:
         selector: Label selector of the profiles that this process serves; "" for all.
         attempts: The last attempts of pods and gangs; None if the page is not served.
+        background: Builds explanations in a copy of the process; None to build them at once.
     """
 
     scheduler: Scheduler
@@ -250,6 +252,7 @@ class ServedParts(Struct, frozen=True):
     serves: Callable[[str], bool | None]
     support: Callable[[], ServerSupport]
     attempts: AttemptHistory | None = None
+    background: BackgroundDocuments | None = None
 
 
 class DeferredServer:

@@ -55,7 +55,11 @@ class Endpoints:
     def routes(self, documents: Callable[[], Awaitable[ReportDocuments]]) -> list[web.RouteDef]:
         parts, context = self._parts, self._parts.scheduler.context
         explain = ExplainEndpoint(
-            self.explain_named, parts.readiness, lambda: context.suspension.is_on, self.explain_gang_named
+            self.explain_named,
+            parts.readiness,
+            lambda: context.suspension.is_on,
+            self.explain_gang_named,
+            parts.background,
         )
         debug = DebugEndpoints(
             DebugSources(

@@ -22,6 +22,7 @@ from bayplan.page.page_documents import PageDocuments
 from bayplan.page.page_sources import PageSources
 from bayplan.page.report_documents import ReportDocuments, operator_documents
 from bayplan.page.room import RoomError, read_shape
+from bayplan.process.background_documents import BackgroundDocuments, Document
 from bayplan.serving.authorization import Denial, Permission, RequestAuthorization, bearer_token
 from bayplan.serving.deferred_server import ServedParts
 from bayplan.serving.endpoint_paths import PAGE_PATH
@@ -106,8 +107,10 @@ class PageEndpoints:
         readiness: Readiness,
         leader: Callable[[], LeaderState],
         is_suspended: Callable[[], bool],
+        background: BackgroundDocuments | None = None,
     ) -> None:
         self._documents = documents
+        self._background = background
         self._assets = assets
         self._access = access
         self._readiness = readiness
@@ -218,16 +221,25 @@ class PageEndpoints:
                 "explanations for viewers have used their tenth of the operator's time; retry",
                 headers={"Retry-After": str(ceil(debt / _SHARE))},
             )
+
+        def make() -> Document:
+            documents, name = self._documents, pod or group
+            try:
+                found = documents.read_work(namespace, name, is_gang=bool(group), source=_SOURCES.get(api))
+            except SchedulerCoreError as error:
+                return Document(HTTPStatus.UNPROCESSABLE_ENTITY, f"{what} cannot be explained: {error}".encode())
+            if found is None:
+                return Document(HTTPStatus.NOT_FOUND, f"{what} not found; check the namespace and the name".encode())
+            return Document(HTTPStatus.OK, msgspec.json.encode(found))
+
         began = monotonic()
         try:
-            found = self._documents.read_work(namespace, pod or group, is_gang=bool(group), source=_SOURCES.get(api))
-        except SchedulerCoreError as error:
-            return _error(HTTPStatus.UNPROCESSABLE_ENTITY, f"{what} cannot be explained: {error}")
+            built = make() if self._background is None else await self._background.build(make)
         finally:
             self._budget.charge(monotonic() - began, 1)
-        if found is None:
-            return _error(HTTPStatus.NOT_FOUND, f"{what} not found; check the namespace and the name")
-        return _json(msgspec.json.encode(found))
+        if built.status != HTTPStatus.OK:
+            return _error(HTTPStatus(built.status), built.body.decode())
+        return _json(built.body)
 
     async def _room(self, request: web.Request) -> web.Response:
         try:
@@ -332,6 +344,7 @@ class PageBuilder:
             readiness=parts.readiness,
             leader=endpoints.leader,
             is_suspended=lambda: parts.scheduler.context.suspension.is_on,
+            background=parts.background,
         )
         return page, documents
 

@@ -1,0 +1,225 @@
+"""Measure how much long searches delay other pods, in the core alone: in the background, and with the state frozen.
+
+    python -m benchmarks.long_searches      # 5,000 nodes, a gang of 1,000 that preempts, an explanation of 700 members
+    python -m benchmarks.long_searches --nodes 1000 --members 200 --explained 150
+
+Pods arrive at a steady rate in a full cluster with room for them alone; each case begins a search and measures the pods
+until it has ended. Delays are from the arrival of a pod to its bind, by the wall clock and by the CPU time of the
+scheduler's process; a copy of the process has CPU time of its own. A turn is what the process does between two turns of
+the event loop. On a busy machine only CPU times are comparable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+import msgspec
+from bayplan.explanation.gang_building import explain_gang
+from bayplan.kube.timing import SystemClock
+from bayplan.process.background_documents import BackgroundDocuments, Document
+from bayplan.process.search_processes import ForkedSearches
+from bayplan.simulation.memory_cluster import MemoryCluster
+from rich.console import Console
+
+from benchmarks.harness import add_output, command_line, print_json, table
+from scheduler_core.config.profile_config import ProfileConfig
+from scheduler_core.model.pod import Pod
+from scheduler_core.model.pod_group import POD_GROUP_LABELS, GroupKey, GroupSource, PodGroup
+from scheduler_core.ports import Binding
+from scheduler_core.scheduler import Scheduler, SchedulerOptions, SchedulerPorts
+from tests.support.builders import node, pod
+
+_PODS_PER_SECOND = 50.0
+_PER_NODE = 4
+_QUIET_SECONDS = 6.0
+
+
+@dataclass(frozen=True, slots=True)
+class Delays:
+    """What one case measured; times in milliseconds.
+
+    Attributes:
+        seconds: Duration of the search.
+        pods: Number of pods that were bound meanwhile.
+        longest_turn: CPU time between two turns of the event loop.
+    """
+
+    case: str
+    seconds: float
+    pods: int
+    wall_p50: float
+    wall_p99: float
+    cpu_p50: float
+    cpu_p99: float
+    longest_turn: float
+
+
+@dataclass
+class Measured(MemoryCluster):
+    """Cluster in memory that measures the delays of binds."""
+
+    arrived: dict[str, tuple[float, float]] = field(default_factory=dict)
+    delays: list[tuple[float, float]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def arrive(self, name: str) -> None:
+        """Create a pod that fits on any node."""
+        self.arrived[name] = time.monotonic(), time.process_time()
+        self.add_pod(pod(name, requests={"memory": "1Mi"}))
+
+    async def bind(self, binding: Binding) -> None:
+        """Bind a pod."""
+        began = self.arrived.pop(binding.name, None)
+        if began is not None:
+            self.delays.append((time.monotonic() - began[0], time.process_time() - began[1]))
+        await super().bind(binding)
+
+
+class Run:
+    """A scheduler in a full cluster, and pods that arrive."""
+
+    def __init__(self, nodes: int, *, in_background: bool) -> None:
+        self.world, clock = Measured(), SystemClock()
+        processes = ForkedSearches() if in_background else None
+        self.documents = ForkedSearches() if in_background else None
+        ports = SchedulerPorts(storage=self.world.storage, claims=self.world.claims, processes=processes)
+        self.scheduler = Scheduler(clock, self.world, SchedulerOptions(), ports=ports)
+        self.scheduler.activate([self.scheduler.build(ProfileConfig(scheduler_name="default-scheduler"))])
+        self.world.watch(self.scheduler.feed)
+        self.scheduler.group_feed.serve(GroupSource.BAYPLAN)
+        for number in range(nodes):
+            allocatable = {"cpu": str(_PER_NODE), "memory": "64Gi", "pods": "110"}
+            self.scheduler.feed.node_added(node(f"n{number}", allocatable=allocatable))
+            for each in range(_PER_NODE):
+                self.world.add_pod(pod(f"low-{number}-{each}", node_name=f"n{number}", requests={"cpu": "1"}))
+        self._count = 0
+        self.longest_turn = 0.0
+
+    def gang(self, name: str, members: int, priority: int, cpu_milli: Callable[[int], int]) -> GroupKey:
+        """Create a gang."""
+        key = GroupKey(GroupSource.BAYPLAN, "default", name)
+        self.scheduler.group_feed.group_changed(PodGroup(key, f"uid-{name}", members, priority=priority))
+        for number in range(members):
+            made: Pod = pod(
+                f"{name}-{number}",
+                labels={POD_GROUP_LABELS[GroupSource.BAYPLAN]: name},
+                priority=priority,
+                requests={"cpu": f"{cpu_milli(number)}m"},
+            )
+            self.world.add_pod(made)
+        return key
+
+    async def measure(self, case: str, search: Awaitable[None]) -> Delays:
+        """Let pods arrive during a search, and measure them."""
+        self.world.arrived.clear()
+        self.world.delays.clear()
+        began, self.longest_turn = time.monotonic(), 0.0
+        tasks = [asyncio.create_task(self._arrivals()), asyncio.create_task(self._turns())]
+        await search
+        seconds = time.monotonic() - began
+        tasks[0].cancel()
+        while self.world.arrived:  # noqa: ASYNC110 - binds have no event for it
+            await asyncio.sleep(0.01)
+        tasks[1].cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        wall, cpu = (sorted(1000 * each[index] for each in self.world.delays) for index in (0, 1))
+
+        def at(values: list[float], share: float) -> float:
+            return round(values[min(len(values) - 1, int(share * len(values)))], 1) if values else 0.0
+
+        longest = round(1000 * self.longest_turn, 1)
+        p50, p99 = 0.5, 0.99
+        return Delays(
+            case, round(seconds, 2), len(wall), at(wall, p50), at(wall, p99), at(cpu, p50), at(cpu, p99), longest
+        )
+
+    async def _arrivals(self) -> None:
+        while True:
+            self._count += 1
+            self.world.arrive(f"other-{self._count}")
+            await asyncio.sleep(1 / _PODS_PER_SECOND)
+
+    async def _turns(self) -> None:
+        before = time.process_time()
+        while True:
+            await asyncio.sleep(0)
+            now = time.process_time()
+            self.longest_turn = max(self.longest_turn, now - before)
+            before = now
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait for something that the scheduler does."""
+        while not condition():  # noqa: ASYNC110 - the scheduler has no event for it
+            await asyncio.sleep(0.005)
+
+    def is_tried(self, key: GroupKey) -> bool:
+        """Return whether a gang has an outcome, or is scheduled."""
+        gang = self.scheduler.context.queue.gangs.get(key)
+        return gang is not None and gang.outcome is not None
+
+
+async def _run(nodes: int, members: int, explained: int, *, in_background: bool) -> list[Delays]:
+    made = Run(nodes, in_background=in_background)
+    running = asyncio.create_task(made.scheduler.run())
+    mode = "in the background" if in_background else "state frozen"
+    found = []
+    try:
+        await made.measure("warm-up", asyncio.sleep(1.0))
+        found.append(await made.measure(f"quiet, {mode}", asyncio.sleep(_QUIET_SECONDS)))
+
+        async def preempt() -> None:
+            key = made.gang("high", members, 10, lambda number: 600 + number % 400)
+            await made.until(lambda: made.is_tried(key))
+
+        found.append(await made.measure(f"gang of {members} preempts, {mode}", preempt()))
+        gang = made.gang("wide", explained, -1, lambda number: 700 + number)
+        await made.until(lambda: made.is_tried(gang))
+        documents = BackgroundDocuments(made.scheduler.context, made.documents)
+        asked = made.scheduler.context.queue.gangs.get(gang)
+        assert asked is not None
+
+        async def explain() -> None:
+            def make() -> Document:
+                return Document(200, msgspec.json.encode(explain_gang(made.scheduler, asked)))
+
+            for _ in range(5):
+                await documents.build(make)
+                await asyncio.sleep(0.2)
+
+        found.append(await made.measure(f"5 explanations of a gang of {explained}, {mode}", explain()))
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    return found
+
+
+def main() -> None:
+    parser = command_line(__doc__, nodes=5000, members=1000, explained=700)
+    add_output(parser)
+    arguments = parser.parse_args()
+    found: list[Delays] = []
+    for in_background in (True, False):
+        run = _run(arguments.nodes, arguments.members, arguments.explained, in_background=in_background)
+        found += asyncio.run(run)
+    if arguments.output == "json":
+        print_json(found)
+        return
+    columns = ["seconds", "pods", "wall p50", "wall p99", "CPU p50", "CPU p99", "longest turn (CPU)"]
+    shown = table("Delays of other pods in milliseconds", ["case"], columns)
+    for each in found:
+        shown.add_row(*_row(each))
+    Console(width=150).print(shown)
+
+
+def _row(each: Delays) -> tuple[str, ...]:
+    fields = (each.case, each.seconds, each.pods, each.wall_p50, each.wall_p99, each.cpu_p50, each.cpu_p99)
+    return (*map(str, fields), str(each.longest_turn))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+"""Documents that a copy of the process builds."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+from bayplan.explanation.gang_building import explain_gang
+from bayplan.process.background_documents import BackgroundDocuments, Document
+from bayplan.process.search_processes import ForkedSearches
+
+from scheduler_core.in_tree import default_plugins
+from scheduler_core.model.pod_group import GroupSource
+from scheduler_core.scheduler import SchedulerOptions
+from tests.support.builders import node
+from tests.support.cluster_state import cluster_state
+from tests.support.gangs import add_groups, gang_of, group, member
+from tests.support.scheduling import Rig, rig
+
+_MEMBERS = 60
+
+
+def _cluster(dry_run_steps: int) -> Rig:
+    made = rig(defaults=default_plugins(), options=SchedulerOptions(dry_run_steps=dry_run_steps))
+    made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
+    for number in range(20):
+        made.add(node(f"n{number}", allocatable={"cpu": "4", "pods": "110"}))
+    add_groups(made, group(min_member=_MEMBERS))
+    for number in range(_MEMBERS):
+        made.add(member(f"m{number}", requests={"cpu": f"{1_001 + number}m"}))
+    return made
+
+
+def _explained(made: Rig) -> Document:
+    return Document(200, msgspec.json.encode(explain_gang(made.scheduler, gang_of(made))))
+
+
+async def test_a_copy_explains_as_this_process_without_its_limit_of_steps() -> None:
+    """The copy's document is that of a dry run with the steps of an attempt, and nothing changes here."""
+    unbounded, made = _cluster(1_000_000), _cluster(100)
+    documents = BackgroundDocuments(made.context, ForkedSearches(), fewest_nodes=1)
+    before = cluster_state(made.context)
+    limited = _explained(made)
+    assert b"given up after 100 steps" in limited.body
+    built = await documents.build(lambda: _explained(made))
+    assert built == _explained(unbounded)
+    assert documents.count == 1
+    assert cluster_state(made.context) == before
+
+
+async def test_requests_wait_for_each_other() -> None:
+    """Two requests at once are answered by one copy after the other."""
+    made = _cluster(1_000_000)
+    documents = BackgroundDocuments(made.context, ForkedSearches(), fewest_nodes=1)
+    built = await asyncio.gather(*(documents.build(lambda: _explained(made)) for _ in range(3)))
+    assert len({each.body for each in built}) == 1
+    assert documents.count == 3
+
+
+async def test_a_copy_that_fails_is_replaced_by_this_process() -> None:
+    """If the copy cannot build the document, this process builds it."""
+    made = _cluster(100)
+    documents = BackgroundDocuments(made.context, ForkedSearches(), fewest_nodes=1)
+
+    def make() -> Document:
+        if made.context.steps.dry_run_steps != 100:
+            raise MemoryError
+        return Document(404, b"here")
+
+    assert await documents.build(make) == Document(404, b"here")
+    assert documents.count == 0
+
+
+async def test_a_request_that_is_cancelled_ends_its_copy() -> None:
+    """The next request gets a copy of its own."""
+    made, processes = _cluster(1_000_000), ForkedSearches()
+    documents = BackgroundDocuments(made.context, processes, fewest_nodes=1)
+    task = asyncio.create_task(documents.build(lambda: _explained(made)))
+    await made.until(lambda: processes.pid != -1)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert processes.pid == -1
+    assert (await documents.build(lambda: Document(200, b"next"))).body == b"next"
+
+
+async def test_a_small_cluster_needs_no_copy() -> None:
+    """With few nodes the document is built at once."""
+    made = _cluster(1_000_000)
+    documents = BackgroundDocuments(made.context, ForkedSearches())
+    assert (await documents.build(lambda: Document(200, b"at once"))).body == b"at once"
+    assert documents.count == 0

@@ -1,0 +1,104 @@
+"""Copies of the process in which searches continue: results, deaths, and what a copy must not do."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from bayplan.process.search_processes import AwaitedSearches, ForkedSearches, has_memory
+
+from tests.support.virtual_clock import VirtualClock
+
+
+def _check_no_child() -> None:
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+async def _result(processes: ForkedSearches, result: bytes | None) -> bytes | None:
+    """Return what arrives of a result that a copy sends."""
+    done: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
+    send = processes.fork(done.set_result)
+    if send is not None:
+        logging.getLogger("copy").critical("a copy must not log")
+        send(result)
+    return await done
+
+
+@pytest.mark.parametrize("size", [0, 1, 100_000, 3_000_000])
+async def test_a_result_of_any_size_arrives(size: int, capfd: pytest.CaptureFixture[str]) -> None:
+    """A result larger than the buffer of a pipe arrives, and the copy is reaped."""
+    processes = ForkedSearches()
+    assert await _result(processes, b"x" * size) == b"x" * size
+    assert processes.pid == -1
+    _check_no_child()
+    assert "must not log" not in capfd.readouterr().err
+
+
+async def test_a_copy_without_a_result(caplog: pytest.LogCaptureFixture) -> None:
+    """A copy that ends without a result is reported as None, with a warning."""
+    assert await _result(ForkedSearches(), None) is None
+    assert "without a result" in caplog.text
+
+
+async def test_a_killed_copy() -> None:
+    """A copy that is killed has no result."""
+    done: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
+    processes = ForkedSearches()
+    if processes.fork(done.set_result) is not None:
+        signal.pause()
+        os._exit(0)
+    os.kill(processes.pid, signal.SIGKILL)
+    assert await done is None
+
+
+async def test_a_copy_that_takes_too_long_is_killed() -> None:
+    """A copy that waits, and takes no CPU time, ends after the limit."""
+    done: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
+    processes = ForkedSearches(longest_seconds=0.05)
+    if processes.fork(done.set_result) is not None:
+        signal.pause()
+        os._exit(0)
+    assert await done is None
+
+
+async def test_stop_ends_the_copy() -> None:
+    """After stop no result arrives, and no process is left."""
+    seen: list[bytes | None] = []
+    processes = ForkedSearches()
+    if processes.fork(seen.append) is not None:
+        signal.pause()
+        os._exit(0)
+    processes.stop()
+    await asyncio.sleep(0)
+    assert (seen, processes.pid) == ([], -1)
+    _check_no_child()
+
+
+def test_awaited_results_arrive_in_virtual_time() -> None:
+    """A simulation gets the result after the given time, whatever the copy took."""
+    clock, seen = VirtualClock(), list[bytes | None]()
+    processes = AwaitedSearches(clock, 2.0)
+    send = processes.fork(seen.append)
+    if send is not None:
+        send(b"found")
+    clock.advance(1.9)
+    assert seen == []
+    clock.advance(0.2)
+    assert seen == [b"found"]
+
+
+@pytest.mark.parametrize(
+    ("limit", "used", "expected"),
+    [("max", "0", True), ("1000000000000", "1000", True), ("1000000", "900000", False), ("", "", True)],
+)
+def test_the_memory_limit_of_the_container(tmp_path: Path, limit: str, used: str, *, expected: bool) -> None:
+    """No copy is made if the process does not fit twice below the limit; a limit that cannot be read is none."""
+    (tmp_path / "memory.max").write_text(f"{limit}\n")
+    (tmp_path / "memory.current").write_text(f"{used}\n")
+    assert has_memory(tmp_path) is expected
+    assert has_memory(tmp_path / "absent")
