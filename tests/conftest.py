@@ -34,6 +34,7 @@ _BINARIES_BY_MARKER = {
     "controllers": ("kube-controller-manager",),
 }
 _FIRST = ("cluster", "upstream")
+_LONG = ("tests/simulation/", "tests/laws/", "tests/parity/")
 _YIELDING = 10
 """Niceness of workers that have come to in-process tests."""
 _IMAGE_TESTS = "tests/image/"
@@ -80,8 +81,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     Deselected are nightly tests, kube-scheduler's own tests, tests of unchanged parts (``--changed-from``) and, on an
     older release, tests that expect the behaviour of the newest kube-scheduler.
-    Tests with servers take longest; they run first so that short modules fill all workers at the end. Kube-scheduler's
-    own tests have limits of time; they come next, so that they run beside in-process tests, whose workers give way.
+    Tests with servers take longest; they run first. Kube-scheduler's own tests have limits of time; they come next, so
+    that they run beside in-process tests, whose workers give way. Short modules fill all workers at the end.
     """
     for item in items:
         for fixture in getattr(item, "fixturenames", ()):
@@ -106,8 +107,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _part(item: pytest.Item) -> int:
-    """Return the position of the part of a test: with servers, kube-scheduler's own, in-process."""
-    return next((number for number, marker in enumerate(_FIRST) if item.get_closest_marker(marker)), len(_FIRST))
+    """Return the position of the part of a test: with servers, kube-scheduler's own, long, short."""
+    short = len(_FIRST) + (not item.nodeid.startswith(_LONG))
+    return next((number for number, marker in enumerate(_FIRST) if item.get_closest_marker(marker)), short)
 
 
 def _shuffle(items: list[pytest.Item], seed: int) -> None:
@@ -165,7 +167,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
     In-process tests give way to kube-scheduler's own, which another worker runs.
     """
-    if os.environ.get("PYTEST_XDIST_WORKER") and item.config.getoption("--upstream") and _part(item) == len(_FIRST):
+    if os.environ.get("PYTEST_XDIST_WORKER") and item.config.getoption("--upstream") and _part(item) >= len(_FIRST):
         os.setpriority(os.PRIO_PROCESS, 0, _YIELDING)
     for marker, problem in item.config.stash[_MISSING].items():
         if item.get_closest_marker(marker):

@@ -259,16 +259,16 @@ def test_all_tests_run_without_git(repository: _Repository, monkeypatch: pytest.
     ("options", "collected"),
     [
         pytest.param(["--changed-from=main"], ["tests/laws/test_nulls.py"], id="changed"),
-        pytest.param([], ["tests/charts/test_chart.py", "tests/laws/test_nulls.py"], id="all"),
+        pytest.param([], ["tests/laws/test_nulls.py", "tests/charts/test_chart.py"], id="all"),
         pytest.param(
             ["--changed-from=main", "--nightly"],
-            ["tests/charts/test_chart.py", "tests/laws/test_nulls.py"],
+            ["tests/laws/test_nulls.py", "tests/charts/test_chart.py"],
             id="nightly",
         ),
     ],
 )
 def test_pytest_collects_the_selection(repository: _Repository, options: list[str], collected: list[str]) -> None:
-    """Pytest deselects what is left out; without the option and at night, it runs all tests."""
+    """Pytest deselects what is left out; without the option and at night, it runs all tests, laws first."""
     copied = ("pyproject.toml", "tests/conftest.py", "tests/selection/changed_paths.py")
     for name in copied:
         repository.write(name, (ROOT / name).read_text(encoding="utf-8"))
