@@ -6,7 +6,6 @@ change later ones: they see other nodes, and ties between nodes with equal score
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from typing import Any
 
 from bayplan.profiles.rollback import ProfileHistory, is_revision
 from bayplan.resources.scheduler_profile import SHADOW_FIELDS
+from bayplan.settings.profile_selection import parse_label_selector
 from bayplan.simulation.admission import AdmittedCluster
 from bayplan.simulation.cluster_files import STANDARD_INPUT, Placed, read_cluster_files
 from bayplan.simulation.cluster_snapshot import LIVE
@@ -32,18 +32,12 @@ from bayplan.simulation.simulation import (
 )
 from scheduler_core.errors import ConfigError, Problem, SelectorError
 from scheduler_core.framework.registry import Registry
-from scheduler_core.model.affinity import LabelSelector, Requirement
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, group_key_of
-from scheduler_core.model.selectors import DOES_NOT_EXIST, EXISTS, IN, NOT_IN, LabelMatcher, compile_label_selector
+from scheduler_core.model.selectors import LabelMatcher
 
 _STATIC_OWNER = "Node"
 _DAEMON_SET = "DaemonSet"
-
-_SET = re.compile(r"(?P<key>\S+)\s+(?P<operator>in|notin)\s*\((?P<values>[^()]*)\)")
-_EQUALITY = re.compile(r"(?P<key>[^\s=!]+)\s*(?P<operator>==|=|!=)\s*(?P<value>[^\s=!]*)")
-_EXISTENCE = re.compile(r"(?P<absent>!\s*)?(?P<key>[^\s=!()]+)")
-_COMMA = re.compile(r",(?![^()]*\))")
 
 
 class Reschedule(Enum):
@@ -148,25 +142,11 @@ def parse_label_query(text: str) -> LabelMatcher:
     Raises:
         ConfigError: The text is not a selector.
     """
-    if not text.strip():
-        return compile_label_selector(LabelSelector())
     try:
-        requirements = tuple(_requirement(part.strip()) for part in _COMMA.split(text))
-        return compile_label_selector(LabelSelector(match_expressions=requirements))
+        return parse_label_selector(text) if text.strip() else LabelMatcher(())
     except SelectorError as error:
         message = f'"{text}" is not a label selector: {error}; write it as for kubectl, such as app=web,tier in (a,b)'
         raise ConfigError([Problem("--selector", message)]) from error
-
-
-def _requirement(part: str) -> Requirement:
-    if found := _SET.fullmatch(part):
-        values = tuple(value.strip() for value in found["values"].split(","))
-        return Requirement(found["key"], IN if found["operator"] == "in" else NOT_IN, values)
-    if found := _EQUALITY.fullmatch(part):
-        return Requirement(found["key"], NOT_IN if found["operator"] == "!=" else IN, (found["value"],))
-    if found := _EXISTENCE.fullmatch(part):
-        return Requirement(found["key"], DOES_NOT_EXIST if found["absent"] else EXISTS, ())
-    raise SelectorError(f'"{part}" cannot be read')
 
 
 Raw = dict[str, Any]

@@ -23,7 +23,8 @@ from msgspec import Raw, Struct
 
 from bayplan.kube.http.connection import ApiConnection, ApiRequest, Lane
 from bayplan.kube.http.deep_json import DeepDecoder, ObjectJsonDecoder
-from bayplan.kube.watches.informer import Informer, ListPage
+from bayplan.kube.http.paged_lists import RAW_PAGES, list_pages
+from bayplan.kube.watches.informer import Informer
 from bayplan.kube.watches.watch_stream import KubeObject, ObjectIdentity
 from scheduler_core.errors import NotFoundError, SchedulerCoreError
 
@@ -31,8 +32,6 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T", bound=KubeObject)
 
-_PAGE_LIMIT = 500
-_LIST_SECONDS = 60.0
 _READ_SECONDS = 5.0
 _LISTING_PATIENCE_SECONDS = 5.0
 
@@ -43,7 +42,6 @@ class _Identified(Struct, frozen=True):
     metadata: ObjectIdentity
 
 
-_PAGES = ObjectJsonDecoder(ListPage[Raw])
 _IDENTIFIED = ObjectJsonDecoder(_Identified)
 
 
@@ -200,24 +198,14 @@ class RawObjects(Generic[T]):
     # -- storing ------------------------------------------------------------------------------------------------
 
     async def _list(self, subscription: Subscription[T]) -> None:
-        token = ""
+        selector = (("fieldSelector", subscription.field_selector),) if subscription.field_selector else ()
         try:
-            while subscription in self._subscriptions:
-                params = [("limit", str(_PAGE_LIMIT))]
-                if subscription.field_selector:
-                    params.append(("fieldSelector", subscription.field_selector))
-                if token:
-                    params.append(("continue", token))
-                body = await self._connection.request(
-                    ApiRequest("GET", self._resource.path, params=tuple(params), timeout=_LIST_SECONDS, lane=Lane.READS)
-                )
-                page = _PAGES.decode(body)
+            async for page in list_pages(self._connection, self._resource.path, RAW_PAGES, params=selector):
                 for raw in page.items or ():
                     self._store_listed(_IDENTIFIED.decode(raw).metadata, raw)
-                token = page.metadata.continue_
-                if not token:
-                    return
                 await asyncio.sleep(0)
+                if subscription not in self._subscriptions:
+                    return
         except (SchedulerCoreError, msgspec.DecodeError) as error:
             log.warning(
                 "%s cannot be listed for extenders; objects are read one by one: %s", self._resource.path, error

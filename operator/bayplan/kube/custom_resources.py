@@ -11,12 +11,11 @@ from msgspec import Struct
 
 from bayplan.kube.http.connection import MERGE_PATCH, METADATA_ONLY, ApiConnection, ApiRequest, Lane
 from bayplan.kube.http.deep_json import ObjectJsonDecoder
-from bayplan.kube.watches.informer import ListPage
+from bayplan.kube.http.paged_lists import ListPage, list_pages
 from bayplan.resources.resource_model import GROUP, VERSION
 from scheduler_core.errors import ClusterWriteError, NotFoundError
 from scheduler_core.model.meta import AnnotatedMeta, OwnerReference
 
-_PAGE_LIMIT = 500
 _LIST = ObjectJsonDecoder(ListPage[dict[str, Any]])
 
 
@@ -65,20 +64,11 @@ class CustomResources:
         """
         path = f"/apis/{GROUP}/{VERSION}/{plural}"
         items: list[dict[str, Any]] = []
-        token = ""
-        while True:
-            # In pages: decoding thousands of groups at once would delay a scheduling cycle.
-            params = (("limit", str(_PAGE_LIMIT)), *((("continue", token),) if token else ()))
-            request = ApiRequest("GET", path, params=params, timeout=30.0, lane=Lane.READS)
-            answer = await self._connection.request(request)
-            try:
-                found = _LIST.decode(answer)
-            except msgspec.DecodeError as error:
-                raise ClusterWriteError(f"GET {path}: the response cannot be read: {error}") from error
-            items += found.items or ()
-            token = found.metadata.continue_
-            if not token:
-                return items, found.metadata.resource_version
+        version = ""
+        async for page in list_pages(self._connection, path, _LIST, seconds=30.0):
+            items += page.items or ()
+            version = page.metadata.resource_version
+        return items, version
 
     async def patch_status(self, plural: str, name: str, patch: Mapping[str, Any]) -> None:
         """Merge ``patch`` over an object's status.

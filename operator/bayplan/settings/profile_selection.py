@@ -1,4 +1,4 @@
-"""Label selector of the SchedulerProfiles that a process serves, in the syntax of ``kubectl get -l``.
+"""Label selectors in the syntax of ``kubectl get -l``, and that of the SchedulerProfiles that a process serves.
 
 The Lease of each selector has a digest in its name. The digest is that of the selector's text, trimmed but not parsed:
 the Helm chart has to name the same Lease in its Role, and a template cannot parse a selector.
@@ -51,7 +51,7 @@ class ProfileSelection:
         if len(self.text) > MAX_LENGTH:
             raise _problem(f"has {len(self.text)} characters; use at most {MAX_LENGTH}")
         try:
-            self._matcher = LabelMatcher(tuple(_Parser(self.text).requirements()))
+            self._matcher = parse_label_selector(self.text)
         except SelectorError as error:
             raise _problem(f'"{self.text}" is not a label selector: {error}') from error
 
@@ -67,6 +67,15 @@ class ProfileSelection:
 
 def _problem(message: str) -> ConfigError:
     return ConfigError([Problem("", message)])
+
+
+def parse_label_selector(text: str) -> LabelMatcher:
+    """Parse a selector that is not empty.
+
+    Raises:
+        SelectorError: The text is not a selector.
+    """
+    return LabelMatcher(tuple(_Parser(text).requirements()))
 
 
 class _Parser:

@@ -22,8 +22,9 @@ import msgspec
 from msgspec import Raw, Struct
 
 from bayplan.kube.http.api_request import InvalidRequestError, ResourceExpiredError
-from bayplan.kube.http.connection import ApiConnection, ApiRequest, Lane
+from bayplan.kube.http.connection import ApiConnection
 from bayplan.kube.http.deep_json import ObjectJsonDecoder
+from bayplan.kube.http.paged_lists import RAW_PAGES, MalformedListError, list_pages
 from bayplan.kube.timing import Backoff
 from bayplan.kube.watches.undelivered_changes import Deferral, UndeliveredChanges, Unreadable
 from bayplan.kube.watches.watch_stream import (
@@ -39,45 +40,13 @@ from bayplan.kube.watches.watch_stream import (
     WatchOutages,
     watch_failure,
 )
-from scheduler_core.errors import ClusterWriteError, SchedulerCoreError
+from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.model.nullable_forms import readable_part
 from scheduler_core.ports import Clock
 
 _logger = logging.getLogger(__name__)
 
-_PAGE_LIMIT = 500
-_TIMEOUT_SECONDS = 60.0
-
 T = TypeVar("T", bound=KubeObject)
-Item = TypeVar("Item")
-
-
-class ListMeta(Struct, frozen=True, gc=False, rename="camel"):
-    """Metadata of a page.
-
-    Attributes:
-        continue_: Token for the next page; empty on the last one.
-    """
-
-    resource_version: str = ""
-    continue_: str = msgspec.field(default="", name="continue")
-
-
-class ListPage(Struct, Generic[Item], frozen=True, gc=False):
-    """One page of a list response.
-
-    Metadata is required: a response that is not a list would otherwise decode as a list without objects, and all known
-    objects would be treated as deleted.
-
-    Attributes:
-        items: The objects; None if the server writes null for an empty list.
-    """
-
-    metadata: ListMeta
-    items: list[Item] | None = None
-
-
-_PAGES = ObjectJsonDecoder(ListPage[Raw])
 
 
 async def list_objects(connection: ApiConnection, path: str, kind: type[T]) -> tuple[list[T], int]:
@@ -107,22 +76,8 @@ def decoded_objects(texts: Iterable[bytes], kind: type[T]) -> tuple[list[T], int
 
 async def list_json(connection: ApiConnection, path: str) -> list[bytes]:
     """List a collection as JSON, in the server's order; raises as :func:`list_objects` does."""
-    texts: list[bytes] = []
-    token = ""
-    while True:
-        params: tuple[tuple[str, str], ...] = (("limit", str(_PAGE_LIMIT)),)
-        if token:
-            params += (("continue", token),)
-        request = ApiRequest("GET", path, params=params, timeout=_TIMEOUT_SECONDS, lane=Lane.READS)
-        answer = await connection.request(request)
-        try:
-            page = _PAGES.decode(answer)
-        except msgspec.DecodeError as error:
-            raise ClusterWriteError(f"GET {path}: no list in the response: {error}; is this an API server?") from error
-        texts += [bytes(item) for item in page.items or ()]
-        token = page.metadata.continue_
-        if not token:
-            return texts
+    pages = list_pages(connection, path, RAW_PAGES)
+    return [bytes(item) async for page in pages for item in page.items or ()]
 
 
 _SETTLED_SECONDS = 1.0  # a stream that lasted this long, or delivered an event, counts as a success
@@ -373,39 +328,34 @@ class Informer(Generic[T]):
     async def _list_pages(self) -> None:
         self._listing = None
         listed: set[str] = set()
-        token = ""
-        while True:
-            params = [("limit", str(self._options.page_limit)), *self._resource.params]
-            if token:
-                params.append(("continue", token))
-            try:
-                body = await self._connection.request(
-                    ApiRequest(
-                        "GET",
-                        self._resource.path,
-                        params=tuple(params),
-                        timeout=self._options.list_seconds,
-                        lane=Lane.READS,
-                    )
-                )
-                page = _PAGES.decode(body)
-            except msgspec.DecodeError as error:
-                self.decode_errors += 1
-                raise MalformedStreamError(f"The list is not readable ({error}); it is requested again.") from error
-            self.last_event_time = self._clock.now()
-            slice_ends = time.perf_counter() + self._options.slice_seconds
-            for raw in page.items or ():
-                event = self._decoder.listed(raw)
-                if self._raw_handler is not None and isinstance(event, WatchEvent):
-                    self._raw_handler.on_object(event.object, raw)
-                self._apply_listed(event, listed)
-                if time.perf_counter() >= slice_ends:
-                    await self._clock.sleep(0)
-                    slice_ends = time.perf_counter() + self._options.slice_seconds
-            token = page.metadata.continue_
-            if not token:
-                self._finish_list(listed, page.metadata.resource_version)
-                return
+        resource, options = self._resource, self._options
+        pages = list_pages(
+            self._connection,
+            resource.path,
+            RAW_PAGES,
+            params=resource.params,
+            limit=options.page_limit,
+            seconds=options.list_seconds,
+        )
+        version = ""
+        try:
+            async for page in pages:
+                self.last_event_time = self._clock.now()
+                slice_ends = time.perf_counter() + options.slice_seconds
+                for raw in page.items or ():
+                    event = self._decoder.listed(raw)
+                    if self._raw_handler is not None and isinstance(event, WatchEvent):
+                        self._raw_handler.on_object(event.object, raw)
+                    self._apply_listed(event, listed)
+                    if time.perf_counter() >= slice_ends:
+                        await self._clock.sleep(0)
+                        slice_ends = time.perf_counter() + options.slice_seconds
+                version = page.metadata.resource_version
+        except MalformedListError as error:
+            self.decode_errors += 1
+            message = f"The list is not readable ({error.__cause__}); it is requested again."
+            raise MalformedStreamError(message) from error
+        self._finish_list(listed, version)
 
     def _apply(self, event: WatchEvent[T] | Bookmark | Undecodable) -> None:
         listing = self._listing
