@@ -22,7 +22,7 @@ from scheduler_core.cycle.percentage_of_nodes import PartialSearch
 from scheduler_core.cycle.reuse_or_search import NodeChoice
 from scheduler_core.cycle.scheduling_cycle import SchedulingCycle
 from scheduler_core.cycle.scheduling_cycle_with_extenders import ExtendedChoice, ExtendedCycle
-from scheduler_core.explain.gang_nearest_nodes import NearestNodesOfGangs
+from scheduler_core.explain.nearest_nodes import NearestNodesOfGangs
 from scheduler_core.explain.pod_dry_run import Examiner
 from scheduler_core.gangs.failure_handler import FailedGangs
 from scheduler_core.gangs.group_cycle import GangPlacing, GangRejection, GangScheduler, QuorumCommit

@@ -19,8 +19,7 @@ from scheduler_core.cycle.gang_constraints import Where
 from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.explain.device_findings import device_findings
 from scheduler_core.explain.findings import KeptOff, NextMember, PlaceFit
-from scheduler_core.explain.gang_nearest_nodes import labels_of
-from scheduler_core.explain.nearest_nodes import near_misses
+from scheduler_core.explain.nearest_nodes import labels_of, near_misses
 from scheduler_core.explain.pod_dry_run import Examiner, GangContext
 from scheduler_core.explain.unblocking_events import UnblockingEvents
 from scheduler_core.framework.nominator import NominatedPods

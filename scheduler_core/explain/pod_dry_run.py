@@ -10,11 +10,11 @@ feasible, and PostFilter plugins return a preview instead of acting on the clust
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import numpy as np
-from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from scheduler_core.cycle.attempt import Attempt
@@ -37,7 +37,8 @@ from scheduler_core.snapshot.pod_info import PodInfo
 _OUTSIDE = "node(s) were outside the gang's domain"
 
 
-class GangContext(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class GangContext:
     """The gang with which a pod is scheduled.
 
     Attributes:
@@ -62,7 +63,8 @@ class GangContext(Struct, frozen=True):
 ALONE = GangContext()
 
 
-class Examination(Struct):
+@dataclass(slots=True)
+class Examination:
     """Result of every step of an attempt; the fields of a step that was not reached have their defaults.
 
     Attributes:

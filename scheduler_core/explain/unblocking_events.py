@@ -17,17 +17,17 @@ from scheduler_core.cycle.filter_and_score import NodeSelection
 from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.explain.candidate_events import (
     Candidate,
+    device_changes,
     node_changes,
     nodes_added,
     pod_changes,
     pods_added,
     pods_deleted,
+    storage_changes,
 )
-from scheduler_core.explain.device_candidates import device_changes
 from scheduler_core.explain.device_findings import DeviceFindings
 from scheduler_core.explain.findings import NodeLacks, Unblocking
 from scheduler_core.explain.pod_dry_run import Examination, Examiner
-from scheduler_core.explain.storage_candidates import storage_changes
 from scheduler_core.framework.cluster_events import ClusterEvent, Hint, Resource
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from scheduler_core.errors import PluginError
@@ -123,8 +124,7 @@ class PreFilterExtensions(ABC):
         """Update the data after ``removed`` was removed from ``row`` in a dry run for ``pod``."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shortage:
+class Shortage(Struct, frozen=True):
     """Insufficient amount of a resource on a node.
 
     Attributes:

@@ -16,7 +16,7 @@ from scheduler_core.cel.device_selector import (
     compile_selector,
 )
 from scheduler_core.cel.overloads import COST_LIMIT
-from scheduler_core.explain.unmet_conditions import unmet_conditions
+from scheduler_core.explain.device_problems import unmet_conditions
 from tests.parity.oracle.generation.selectors import selector_case
 from tests.parity.oracle.selector_parity import device_facts
 

@@ -61,7 +61,7 @@ COUNTERPARTS: dict[str, str] = {
     "FilterPlugin.filter_row": TRIALS,
     "FilterPlugin.decode": TRIALS,
     "FilterPlugin.details": TRIALS,
-    "FilterPlugin.shortages": "scheduler_core.explain.gang_nearest_nodes:NearestNodesOfGangs.describe",
+    "FilterPlugin.shortages": "scheduler_core.explain.nearest_nodes:NearestNodesOfGangs.describe",
     "SumsFilter.filter_sums": "scheduler_core.framework.gang_preemptor:GangPreemptor.candidates_for_member",
     "NodeFilterPlugin.filter_node": TRIALS,
     "PostFilterPlugin.post_filter": "scheduler_core.framework.gang_preemptor:GangPostFilter.post_filter_for_gang",

@@ -15,7 +15,8 @@ from typing import Any
 from bayplan.comparison import ComparedProfile, PodSelection, Reschedule, compare, parse_label_query
 from bayplan.explanation.gang_building import explain_gang
 from bayplan.explanation.pod_building import explain_pod
-from bayplan.page.simulated_documents import SimulatedDocuments, SimulationCommands
+from bayplan.page.page_sources import Commands
+from bayplan.page.report_documents import simulated_documents
 from bayplan.simulation.admission import AdmittedCluster
 from bayplan.simulation.cluster_files import Placed
 from bayplan.simulation.cluster_snapshot import LIVE
@@ -74,7 +75,7 @@ def _profile(name: str, strategy: str = "LeastAllocated") -> Placed[dict[str, An
 
 
 async def _read_html(scheduler: Scheduler, _: Sequence[PodPlacement]) -> None:
-    await SimulatedDocuments(scheduler, SimulationCommands("bayplan simulate")).build()
+    await simulated_documents(scheduler, Commands.of_simulation("bayplan simulate"))
 
 
 def _simulated(cluster: AdmittedCluster) -> object:

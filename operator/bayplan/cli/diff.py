@@ -30,9 +30,9 @@ from bayplan.comparison import (
     parse_label_query,
     parse_reference,
 )
-from bayplan.page.report_documents import ReportDocuments, compared
+from bayplan.page.page_sources import Commands
+from bayplan.page.report_documents import ReportDocuments, compared, simulated_documents
 from bayplan.page.report_file import report_of
-from bayplan.page.simulated_documents import SimulatedDocuments, SimulationCommands
 from bayplan.profiles.rollback import ProfileHistory, read_history
 from bayplan.settings.feature_gates import FeatureGates, parse_feature_gates
 from bayplan.simulation.admission import AdmittedCluster, admit
@@ -356,7 +356,7 @@ def diff(
     documents: list[ReportDocuments] = []
 
     async def read_end(scheduler: Scheduler, _: Sequence[PodPlacement]) -> None:
-        documents.append(await SimulatedDocuments(scheduler, SimulationCommands(given_command(context))).build())
+        documents.append(await simulated_documents(scheduler, Commands.of_simulation(given_command(context))))
 
     inspect = read_end if output == "html" else None
     comparison = compare(cluster, profiles, selection, options, installed_plugins(), inspect=inspect)

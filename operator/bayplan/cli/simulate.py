@@ -18,9 +18,9 @@ from rich.text import Text
 from bayplan.cli import allow_invalid_option, feature_gates_option, given_command
 from bayplan.explanation.pod_building import EqualPods, ExplainedPods, explain_unscheduled, is_rejected_for_devices
 from bayplan.explanation.rendering import device_sections, nearest_place
-from bayplan.page.report_documents import ReportDocuments
+from bayplan.page.page_sources import Commands
+from bayplan.page.report_documents import ReportDocuments, simulated_documents
 from bayplan.page.report_file import report_of
-from bayplan.page.simulated_documents import SimulatedDocuments, SimulationCommands
 from bayplan.settings.feature_gates import FeatureGates, parse_feature_gates
 from bayplan.simulation.admission import admit
 from bayplan.simulation.cluster_files import read_cluster_files
@@ -453,7 +453,7 @@ def simulate(
         rejected = [pod for pod in waiting if is_rejected_for_devices(scheduler, pod)]
         claims = explain_unscheduled(scheduler, rejected, _EXPLAINED)
         if output == "html":
-            documents = await SimulatedDocuments(scheduler, _commands(context, options)).build()
+            documents = await simulated_documents(scheduler, _commands(context, options))
 
     result = run_simulation(cluster, SimulationOptions(seed, percentage, gates=gates), registry, inspect=read_end)
     if output == "json":
@@ -472,10 +472,10 @@ def simulate(
         context.exit(EXIT_UNSCHEDULABLE)
 
 
-def _commands(context: click.Context, options: Sequence[str]) -> SimulationCommands:
+def _commands(context: click.Context, options: Sequence[str]) -> Commands:
     """Return the commands that give the same as the panels of a report, from the options of ``bayplan explain``."""
 
     def explain(namespace: str, name: str) -> str:
         return shlex.join(["bayplan", "explain", *options, "-n", namespace, name])
 
-    return SimulationCommands(given_command(context), explain)
+    return Commands.of_simulation(given_command(context), explain)

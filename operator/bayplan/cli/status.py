@@ -92,7 +92,7 @@ def status(
         return
     params = {"limit": "0" if is_all else str(limit)}
     if output == "html":
-        from bayplan.page.status_report import read_status_report, status_html  # noqa: PLC0415 - see above
+        from bayplan.page.report_file import read_status_report, status_html  # noqa: PLC0415 - see above
 
         click.echo(status_html(read_status_report(get(STATUS_PATH, {**params, "panels": "true"}))), nl=False)
         return

@@ -7,11 +7,11 @@ expects it to take effect.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
-from msgspec import Struct
 
 from bayplan.settings.operator_settings import LeaderElectionSettings, Settings
 from bayplan.texts import yaml_documents
@@ -32,7 +32,8 @@ from scheduler_core.scheduler import Scheduler
 _ELECTION = "leaderElection"
 
 
-class RunConfiguration(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class RunConfiguration:
     """Parsed configuration and its source."""
 
     path: str

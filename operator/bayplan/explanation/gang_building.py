@@ -5,7 +5,8 @@ Everything is computed by the scheduler that would schedule the gang; its state 
 
 from __future__ import annotations
 
-from msgspec import Struct
+from dataclasses import dataclass
+
 from msgspec.structs import replace
 
 from bayplan.explanation.documents import (
@@ -38,7 +39,8 @@ _NAMED = 5
 _SOURCES = (GroupSource.NATIVE, GroupSource.BAYPLAN, GroupSource.SCHEDULER_PLUGINS)
 
 
-class ExplanationOptions(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class ExplanationOptions:
     """Limits on the lists in an explanation.
 
     Attributes:

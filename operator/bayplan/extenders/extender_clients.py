@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-
-from msgspec import Struct
 
 from bayplan.extenders.http_extender import Circuit, CircuitOptions, CircuitState, ExtenderParts, HttpExtender, Tally
 from bayplan.extenders.raw_objects import RawObjects, RawResource, Subscription
@@ -77,7 +76,8 @@ class ClusterObjects:
         await self.raw_pods.close()
 
 
-class _Subscriptions(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class _Subscriptions:
     pods: tuple[Subscription[Pod], ...]
     nodes: tuple[Subscription[Node], ...]
 

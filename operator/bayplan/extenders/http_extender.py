@@ -7,6 +7,7 @@ pod. Timeouts, broken connections, status codes other than 200 and unreadable re
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Protocol, TypeVar
@@ -162,7 +163,8 @@ class ExtenderState(Struct, frozen=True):
     since: datetime | None
 
 
-class ExtenderParts(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class ExtenderParts:
     """The parts of a client.
 
     Attributes:
@@ -368,7 +370,8 @@ class HttpExtender:
         return NodeVictims(tuple(pods), chosen.violations)
 
 
-class _Call(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class _Call:
     """A call.
 
     Attributes:

@@ -17,10 +17,10 @@ import logging
 import os
 import ssl
 import stat
+from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
-from msgspec import Struct
 from yarl import URL
 
 from bayplan import __version__
@@ -33,7 +33,8 @@ _logger = logging.getLogger(__name__)
 _LONGEST_FILE_BYTES = 1 << 18
 
 
-class AllowedFilesAndHosts(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class AllowedFilesAndHosts:
     """Bounds for extenders of profiles that are custom resources.
 
     Attributes:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -65,7 +66,8 @@ class GroupObject(Protocol):
 T = TypeVar("T", bound=GroupObject)
 
 
-class GroupApi(Struct, Generic[T], frozen=True):
+@dataclass(frozen=True, slots=True)
+class GroupApi(Generic[T]):
     """API of PodGroups.
 
     Attributes:

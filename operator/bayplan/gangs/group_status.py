@@ -382,7 +382,8 @@ def group_event(group: ObjectReference, verdict: Verdict, last: RecordedEvent | 
 _PLURAL = "podgroups"
 
 
-class OtherProcesses(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class OtherProcesses:
     """Other processes that write statuses of PodGroups; they communicate only through the objects.
 
     Only one process writes the status of a group if several processes serve different profiles, because only the

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Generic, Literal, TypeVar
 
@@ -279,7 +280,8 @@ class _Particulars(Struct, frozen=True):
     parent: str = ""
 
 
-class NativeVersion(Struct, Generic[S], frozen=True):
+@dataclass(frozen=True, slots=True)
+class NativeVersion(Generic[S]):
     """A version of the API.
 
     Attributes:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from itertools import islice
 from typing import Any
-
-from msgspec import Struct, field
 
 import bayplan
 from bayplan.gangs.group_phase import Tally, evaluate_gang
@@ -46,7 +45,8 @@ _NO_GROUP, _ERROR = "NoGroup", "Error"
 _NO_GROUP_MESSAGE = "The PodGroup does not exist; its members wait for it."
 
 
-class StatusSources(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class StatusSources:
     """Parts of the operator that the status is built from.
 
     Attributes:
@@ -61,7 +61,7 @@ class StatusSources(Struct, frozen=True):
     informers: Mapping[str, Informer[Any]] = field(default_factory=dict)
     extenders: Callable[[str], tuple[ExtenderState, ...]] = lambda _: ()
     selector: str = ""
-    server: ServerSupport = ServerSupport()
+    server: ServerSupport = field(default_factory=ServerSupport)
 
 
 def operator_status(sources: StatusSources, started: float, limit: int = DEFAULT_LIMIT) -> Status:

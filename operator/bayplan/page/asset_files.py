@@ -5,9 +5,8 @@ from __future__ import annotations
 import gzip
 import hashlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-
-from msgspec import Struct
 
 DIRECTORY = Path(__file__).parent / "assets"
 INDEX = "index.html"
@@ -25,7 +24,8 @@ _TYPES = {
 _OTHER_TYPE = "text/plain; charset=utf-8"
 
 
-class AssetFile(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class AssetFile:
     """A static file.
 
     Attributes:

@@ -40,7 +40,7 @@ class _Built(NamedTuple):
     """A document with its time, and what is compared."""
 
     at: float
-    document: Struct
+    document: Struct | MapState
     compared: object
 
 
@@ -237,7 +237,7 @@ class DocumentStream:
             cost = self.turns.spent - began
             self._due[panel] = self._clock.now() + max(self._panels[panel].interval, cost * _COST_FACTOR)
 
-    async def _build(self, panel: str) -> tuple[Struct, object]:
+    async def _build(self, panel: str) -> tuple[Struct | MapState, object]:
         if panel == NODES:
             state = await self._nodes.read(self.turns)
             return state, state
@@ -245,7 +245,7 @@ class DocumentStream:
         document = await shown.build(self.turns)
         return document, shown.without_ages(document)
 
-    def _pass_on(self, panel: str, before: _Built | None, document: Struct, compared: object) -> None:
+    def _pass_on(self, panel: str, before: _Built | None, document: Struct | MapState, compared: object) -> None:
         self._built[panel] = built = _Built(self._clock.now(), document, compared)
         viewers = [viewer for viewer in self._viewers if panel in viewer.panels and panel not in viewer.starts]
         if before is None or not viewers:
@@ -253,7 +253,7 @@ class DocumentStream:
         if panel == NODES:
             self._pass_on_nodes(before, built, viewers)
         elif before.compared != compared:
-            event = self._event(panel, document)
+            event = self._event(panel, self._whole(built))
             for viewer in viewers:
                 viewer.put(panel, event)
 

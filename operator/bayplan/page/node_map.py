@@ -1,33 +1,211 @@
 """Map of the nodes: utilisation of each node by resource, and fragmentation; sent whole once, then as changes.
 
-Amounts of all nodes are read as arrays in one turn of the event loop.
+Amounts of all nodes are read as arrays in one turn of the event loop; Node objects and devices in several.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from bayplan.page.node_layout import NodeLayout, NodeRows, Zone
 from bayplan.page.page_sources import PageSources, Turns
-from bayplan.page.resource_amounts import NodeDevices, shown_resources
 from bayplan.simulation.packing import PODS, devices_title
 from scheduler_core.cycle.percentage_of_nodes import ZONE_LABEL
 from scheduler_core.kernels.resource_scores import unusable_shares
-from scheduler_core.model.pod_requests import CPU
-from scheduler_core.snapshot.indexes.device_index import DeviceUse
+from scheduler_core.model.node import Node
+from scheduler_core.model.pod_requests import CPU, EPHEMERAL_STORAGE, MEMORY, is_extended_resource
+from scheduler_core.ports import Clock
+from scheduler_core.snapshot.indexes.device_index import DeviceIndex, DeviceUse, count_device_uses
 from scheduler_core.snapshot.node_columns import NodeColumns
+
+# -- zones and racks --------------------------------------------------------------------------------------------------
+
+
+_NOT_READY = frozenset(("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"))
+_RACK = "rack"
+_NODES_PER_LOOK = 256
+
+
+class Rack(Struct, frozen=True, rename="camel"):
+    """Nodes of a rack by their index; the name is "" for nodes without the label."""
+
+    name: str
+    nodes: tuple[int, ...]
+
+
+class Zone(Struct, frozen=True, rename="camel"):
+    """Racks of a zone; the name is "" for nodes without the label."""
+
+    name: str
+    racks: tuple[Rack, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLayout:
+    """Order of the nodes.
+
+    Attributes:
+        names: Names of the nodes in alphabetical order; the index of a node is its position.
+        zones: Zones and racks in alphabetical order.
+        unschedulable: Indexes of cordoned nodes.
+        not_ready: Indexes of nodes that are not ready, by their taints.
+        rack_label: Node label of racks, "" for none.
+    """
+
+    names: tuple[str, ...] = ()
+    zones: tuple[Zone, ...] = ()
+    unschedulable: tuple[int, ...] = ()
+    not_ready: tuple[int, ...] = ()
+    rack_label: str = ""
+
+
+class NodeRows:
+    """Layout of the nodes, read again when a Node object has changed.
+
+    Args:
+        columns: The nodes.
+
+    Attributes:
+        layout: The layout.
+        version: Incremented when the layout changes.
+    """
+
+    def __init__(self, columns: NodeColumns) -> None:
+        self._columns = columns
+        self._read_at = -1
+        self._rows_at = -1
+        self._rows: NDArray[np.intp] = np.empty(0, dtype=np.intp)
+        self.layout = NodeLayout()
+        self.version = 0
+
+    async def update(self, turns: Turns) -> None:
+        """Read the nodes if one has changed."""
+        columns = self._columns
+        if self._read_at == columns.version:
+            return
+        # Nodes are immutable, so the list stays consistent during the pauses.
+        version, nodes = columns.version, [node for node in columns.nodes if node is not None]
+        nodes.sort(key=lambda node: node.metadata.name)
+        await turns.pause_if_due()
+        layout = await _layout_of(nodes, turns)
+        self._read_at = version
+        if layout != self.layout:
+            self.layout, self.version, self._rows_at = layout, self.version + 1, -1
+
+    def rows(self) -> NDArray[np.intp]:
+        """Return the row of each node of the layout; -1 for a node that was removed meanwhile."""
+        if self._rows_at != self._columns.version:
+            self._rows_at = self._columns.version
+            names = self.layout.names
+            self._rows = np.fromiter(map(self._columns.row_of, names), dtype=np.intp, count=len(names))
+        return self._rows
+
+
+async def _layout_of(nodes: Sequence[Node], turns: Turns) -> NodeLayout:
+    keys: Counter[str] = Counter()
+    for position, node in enumerate(nodes):
+        keys.update(key for key in node.metadata.labels if key.rpartition("/")[2] == _RACK)
+        if position % _NODES_PER_LOOK == 0:
+            await turns.pause_if_due()
+    rack_label = min(keys, key=lambda key: (-keys[key], key), default="")
+    zones: dict[str, dict[str, list[int]]] = {}
+    unschedulable, not_ready = [], []
+    for index, node in enumerate(nodes):
+        labels = node.metadata.labels
+        racks = zones.setdefault(labels.get(ZONE_LABEL, ""), {})
+        racks.setdefault(labels.get(rack_label, ""), []).append(index)
+        if node.spec.unschedulable:
+            unschedulable.append(index)
+        if node.spec.taints and any(taint.key in _NOT_READY for taint in node.spec.taints):
+            not_ready.append(index)
+        if index % _NODES_PER_LOOK == 0:
+            await turns.pause_if_due()
+    return NodeLayout(
+        names=tuple(node.metadata.name for node in nodes),
+        zones=tuple(
+            Zone(zone, tuple(Rack(rack, tuple(found)) for rack, found in sorted(racks.items())))
+            for zone, racks in sorted(zones.items())
+        ),
+        unschedulable=tuple(unschedulable),
+        not_ready=tuple(not_ready),
+        rack_label=rack_label,
+    )
+
+
+# -- resources and devices --------------------------------------------------------------------------------------------
+
+
+_MAX_RESOURCES = 16
+_DEVICE_SECONDS = 5.0
+"""Minimum time between two counts of devices, which read every published device."""
+
+
+def shown_resources(columns: NodeColumns) -> list[tuple[str, int]]:
+    """Return name and column of the resources to show: CPU, memory, then those that are extended or requested."""
+    found = []
+    for column, name in enumerate(columns.resources.keys):
+        if not name:
+            continue
+        is_requested = bool(columns.requested[column].any())
+        is_offered = bool(columns.allocatable[column].any())
+        if name in (CPU, MEMORY) or (is_offered and (is_requested or is_extended_resource(name))):
+            found.append((name, column))
+    order = {CPU: 0, MEMORY: 1, EPHEMERAL_STORAGE: 3}
+    found.sort(key=lambda each: (order.get(each[0], 2), each[0]))
+    return found[:_MAX_RESOURCES]
+
+
+class NodeDevices:
+    """Devices of Dynamic Resource Allocation, counted at most every few seconds.
+
+    Args:
+        devices: Objects of Dynamic Resource Allocation.
+        clock: Time.
+    """
+
+    def __init__(self, devices: DeviceIndex, clock: Clock) -> None:
+        self._devices = devices
+        self._clock = clock
+        self._counted_at = float("-inf")
+        self._uses: tuple[DeviceUse, ...] = ()
+
+    async def by_node(self, turns: Turns) -> tuple[DeviceUse, ...]:
+        """Return the devices by driver and node."""
+        if self._clock.now() - self._counted_at >= _DEVICE_SECONDS:
+            self._counted_at = self._clock.now()
+            steps = count_device_uses(self._devices)
+            while True:
+                try:
+                    next(steps)
+                except StopIteration as end:
+                    self._uses = end.value
+                    break
+                await turns.pause_if_due()
+        return self._uses
+
+    async def by_driver(self, turns: Turns) -> dict[str, tuple[int, int]]:
+        """Return the number of devices in use and of published devices, by driver."""
+        found: dict[str, tuple[int, int]] = {}
+        for use in await self.by_node(turns):
+            in_use, devices = found.get(use.driver, (0, 0))
+            found[use.driver] = in_use + use.in_use, devices + use.devices
+        return found
+
+
+# -- the document -----------------------------------------------------------------------------------------------------
+
 
 _SAMPLED_PODS = 500
 """Pods of the queue whose requests define which free amounts are unusable."""
 _FULL = 1000
 _NOT_OFFERED = -1
 _UNITS = {CPU: "cores", PODS: "pods"}
-_COMMAND = "kubectl describe nodes"
 
 Permille = NDArray[np.int32]
 """int32[resource, node], used share in permille; -1 if the node does not offer the resource."""
@@ -78,8 +256,8 @@ class NodeMap(Struct, frozen=True, rename="camel"):
     not_ready: tuple[int, ...]
     fragmentation: tuple[Fragmentation, ...]
     rack_label: str
-    zone_label: str = ZONE_LABEL
-    command: str = _COMMAND
+    zone_label: str
+    command: str
 
 
 class NodeMapDelta(Struct, frozen=True, rename="camel"):
@@ -97,7 +275,8 @@ class NodeMapDelta(Struct, frozen=True, rename="camel"):
     fragmentation: tuple[Fragmentation, ...]
 
 
-class MapState(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class MapState:
     """The map at one moment, as arrays.
 
     Attributes:
@@ -105,6 +284,7 @@ class MapState(Struct, frozen=True):
         layout: Order of the nodes.
         pods: int64[node].
         used: int32[resource, node], permille.
+        command: Command that prints the nodes.
     """
 
     version: int
@@ -113,6 +293,7 @@ class MapState(Struct, frozen=True):
     pods: NDArray[np.int64]
     used: Permille
     fragmentation: tuple[Fragmentation, ...]
+    command: str
 
 
 class NodesPanel:
@@ -143,7 +324,8 @@ class NodesPanel:
         if self._versioned != (self._rows.version, resources):
             self._versioned = self._rows.version, resources
             self._version += 1
-        return MapState(self._version, self._rows.layout, resources, pods, used, self._fragmentation(columns))
+        fragmentation, command = self._fragmentation(columns), self._sources.commands.nodes
+        return MapState(self._version, self._rows.layout, resources, pods, used, fragmentation, command)
 
     async def build(self, turns: Turns) -> NodeMap:
         """Return the whole document."""
@@ -209,6 +391,8 @@ def whole(state: MapState) -> NodeMap:
         not_ready=layout.not_ready,
         fragmentation=state.fragmentation,
         rack_label=layout.rack_label,
+        zone_label=ZONE_LABEL,
+        command=state.command,
     )
 
 

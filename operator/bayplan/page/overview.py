@@ -9,9 +9,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 import bayplan
+from bayplan.page.node_map import NodeDevices, shown_resources
 from bayplan.page.page_sources import PageSources, Turns
 from bayplan.page.rates import Objective, RatesPanel
-from bayplan.page.resource_amounts import NodeDevices, shown_resources
 from bayplan.page.waiting_gangs import GangsPanel
 from bayplan.resources.resource_model import format_time
 from bayplan.simulation.packing import PODS, amount
@@ -76,8 +76,8 @@ class Overview(Struct, frozen=True, rename="camel"):
     devices: tuple[DriverDevices, ...]
     missing: tuple[str, ...]
     objectives: tuple[Objective, ...]
-    warnings: tuple[str, ...] = ()
-    command: str = "bayplan status"
+    warnings: tuple[str, ...]
+    command: str
 
 
 class OverviewPanel:
@@ -121,6 +121,7 @@ class OverviewPanel:
             missing=tuple(sources.readiness.missing),
             objectives=self._rates.objectives(),
             warnings=tuple(sources.readiness.warnings(names_all=True)),
+            command=sources.commands.status,
         )
 
     def without_ages(self, document: Overview) -> Overview:

@@ -10,18 +10,15 @@ from typing import Any
 import msgspec
 
 from bayplan.page.document_stream import DocumentStream
-from bayplan.page.node_layout import NodeRows
-from bayplan.page.node_map import NodesPanel
+from bayplan.page.node_map import NodeDevices, NodeRows, NodesPanel
 from bayplan.page.overview import OverviewPanel
 from bayplan.page.page_sources import PageSources, Panel, Turns
 from bayplan.page.pending_work import PendingPanel
 from bayplan.page.profiles_panel import ProfilesPanel
 from bayplan.page.rates import INTERVAL_SECONDS, RatesPanel
-from bayplan.page.report_documents import ReportDocuments, operator_documents
-from bayplan.page.resource_amounts import NodeDevices
+from bayplan.page.report_documents import ReportDocuments, Work, WorkReader, operator_documents
 from bayplan.page.room import RoomReader, Shape
 from bayplan.page.waiting_gangs import GangsPanel
-from bayplan.page.work import Work, WorkReader
 from scheduler_core.model.pod_group import GroupSource
 
 log = logging.getLogger(__name__)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -24,7 +25,31 @@ TURN_SECONDS = 0.004
 """Time for which the page holds the event loop before other tasks run."""
 
 
-class PageSources(Struct, frozen=True):
+def _explain(namespace: str, name: str) -> str:
+    return f"bayplan explain -n {namespace} {name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Commands:
+    """Commands that print the same as the documents.
+
+    Attributes:
+        explain: Returns the command for a pod or ``podgroup/NAME`` by namespace and name; "" if there is none.
+    """
+
+    status: str = "bayplan status"
+    queue: str = "bayplan status --all"
+    nodes: str = "kubectl describe nodes"
+    explain: Callable[[str, str], str] = _explain
+
+    @classmethod
+    def of_simulation(cls, simulate: str, explain: Callable[[str, str], str] = lambda *_: "") -> Commands:
+        """Return the commands for the documents of a simulation, which another process cannot print."""
+        return cls(simulate, simulate, simulate, explain)
+
+
+@dataclass(frozen=True, slots=True)
+class PageSources:
     """Parts of the operator that the page shows.
 
     Attributes:
@@ -51,6 +76,7 @@ class PageSources(Struct, frozen=True):
     profile_states: Callable[[], tuple[ProfileState, ...]]
     profile_readings: Callable[[], Iterable[ProfileReading] | None]
     server: Callable[[], ServerSupport]
+    commands: Commands = Commands()
 
 
 class Turns:

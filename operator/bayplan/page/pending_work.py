@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import islice
@@ -13,7 +14,6 @@ from msgspec.structs import replace
 from bayplan.explanation.documents import Explanation, Verdict
 from bayplan.explanation.rendering import lack_text
 from bayplan.page.page_sources import PageSources, Turns
-from bayplan.page.waiting_gangs import explain_pod_command
 from bayplan.simulation.simulation import cause_of
 from bayplan.texts.document_formats import error_text
 from scheduler_core.cycle.failure_handler import POD_SCHEDULED
@@ -81,7 +81,7 @@ class PendingWork(Struct, frozen=True, rename="camel"):
     total: int
     groups: tuple[PendingGroup, ...]
     omitted: int
-    command: str = "bayplan status --all"
+    command: str
 
 
 class _Group:
@@ -99,7 +99,8 @@ class _Group:
         self.oldest_age = float("-inf")
 
 
-class _Finding(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class _Finding:
     """Result of a dry run."""
 
     uid: str
@@ -136,7 +137,8 @@ class PendingPanel:
         shown = [(_id_of(cause), cause, group) for cause, group in ordered]
         await self._find(shown, turns)
         listed = tuple(self._group(*each) for each in shown)
-        return PendingWork(total, listed, total - sum(group.count for group in listed))
+        omitted = total - sum(group.count for group in listed)
+        return PendingWork(total, listed, omitted, self._sources.commands.queue)
 
     def without_ages(self, document: PendingWork) -> PendingWork:
         """Return the document without ages."""
@@ -191,7 +193,7 @@ class PendingPanel:
             error="" if finding is None else finding.error,
             profiles=tuple(sorted(group.profiles)),
             examples=(key, *islice((each for each in group.examples if each != key), _EXAMPLES - 1)),
-            command=explain_pod_command(meta.namespace, meta.name),
+            command=self._sources.commands.explain(meta.namespace, meta.name),
         )
 
     async def _find(self, shown: list[tuple[str, str, _Group]], turns: Turns) -> None:

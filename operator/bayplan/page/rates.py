@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -63,7 +64,8 @@ class Rates(Struct, frozen=True, rename="camel"):
     commands: tuple[str, ...] = _COMMANDS
 
 
-class _Sample(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class _Sample:
     """Counts since the start of the process, by bucket."""
 
     taken: float

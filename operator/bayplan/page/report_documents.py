@@ -2,27 +2,122 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from bayplan.explanation.documents import Explanation
-from bayplan.page.node_layout import NodeRows
-from bayplan.page.node_map import NodesPanel
+from bayplan.explanation.documents import Explanation, GangExplanation
+from bayplan.explanation.gang_building import explain_gang, named_gang
+from bayplan.explanation.pod_building import explain_pod
+from bayplan.kube.readiness import Readiness
+from bayplan.kube.served_apis import ServerSupport
+from bayplan.kube.writes.api_dispatcher import WriteMetrics
+from bayplan.page.node_map import NodeDevices, NodeRows, NodesPanel
 from bayplan.page.overview import OverviewPanel
-from bayplan.page.page_sources import PageSources, Turns
+from bayplan.page.page_sources import Commands, PageSources, Turns
 from bayplan.page.pending_work import SHOWN, PendingPanel
 from bayplan.page.profiles_panel import ProfilesPanel
 from bayplan.page.rates import RatesPanel
-from bayplan.page.resource_amounts import NodeDevices
 from bayplan.page.waiting_gangs import GangsPanel, WaitingGangs
-from bayplan.page.work import Work, WorkReader
 from bayplan.resources.resource_model import format_time
 from bayplan.texts.document_formats import error_text
-from scheduler_core.model.pod_group import GroupSource
+from scheduler_core.metrics.attempt_reports import AttemptHistory
+from scheduler_core.model.pod import Pod
+from scheduler_core.model.pod_group import GroupKey, GroupSource
+from scheduler_core.scheduler import Scheduler
+
+# -- one pod or gang --------------------------------------------------------------------------------------------------
+
+
+class ShownAttempt(Struct, frozen=True, rename="camel"):
+    """An ended attempt.
+
+    Attributes:
+        seconds_ago: Time since its end.
+        profile: Scheduler name of the profile.
+        result: ``scheduled``, ``unschedulable`` or ``error``; of a gang the reason of its condition.
+        node: The chosen node, "" for none.
+        message: Why it failed.
+    """
+
+    seconds_ago: float
+    profile: str
+    result: str
+    node: str
+    message: str
+
+
+class Work(Struct, frozen=True, rename="camel"):
+    """A pod or a gang.
+
+    Attributes:
+        kind: ``pod`` or ``gang``.
+        attempts: Last attempts since the process started, newest first; of a member with those of its gang.
+        command: Command that returns the explanation.
+    """
+
+    kind: str
+    explanation: Explanation | GangExplanation
+    attempts: tuple[ShownAttempt, ...]
+    command: str
+
+
+class WorkReader:
+    """Reads one pod or gang on request.
+
+    Args:
+        sources: Parts of the operator.
+    """
+
+    def __init__(self, sources: PageSources) -> None:
+        self._sources = sources
+
+    def pod(self, namespace: str, name: str) -> Work | None:
+        """Return a pod; None if it does not exist.
+
+        Raises:
+            SchedulerCoreError: It cannot be explained.
+        """
+        pod, explanation = self._sources.find_pod(f"{namespace}/{name}"), self._sources.explain_pod(namespace, name)
+        return None if pod is None or explanation is None else self.of_pod(pod, explanation)
+
+    def of_pod(self, pod: Pod, explanation: Explanation) -> Work:
+        """Return a pod with its explanation."""
+        gang = self._sources.scheduler.context.queue.gangs.key_of(pod)
+        attempts = self._attempts(pod.metadata.uid, *(() if gang is None else (gang,)))
+        return Work(
+            "pod", explanation, attempts, self._sources.commands.explain(pod.metadata.namespace, pod.metadata.name)
+        )
+
+    def gang(self, namespace: str, name: str, source: GroupSource | None) -> Work | None:
+        """Return a gang; None if it does not exist.
+
+        Raises:
+            SchedulerCoreError: It cannot be explained.
+        """
+        explanation = self._sources.explain_gang(namespace, name, source)
+        if explanation is None:
+            return None
+        attempts = self._attempts(GroupKey(GroupSource(explanation.api), namespace, name))
+        return Work("gang", explanation, attempts, self._sources.commands.explain(namespace, f"podgroup/{name}"))
+
+    def _attempts(self, *subjects: Hashable) -> tuple[ShownAttempt, ...]:
+        now = self._sources.clock.now()
+        found = [attempt for subject in subjects for attempt in self._sources.attempts.of(subject)]
+        found.sort(key=lambda attempt: -attempt.ended)
+        return tuple(
+            ShownAttempt(round(now - each.ended, 1), each.profile, each.result, each.node_name, each.message)
+            for each in found
+        )
+
+
+# -- reports ----------------------------------------------------------------------------------------------------------
+
 
 T = TypeVar("T")
 
@@ -59,7 +154,8 @@ class ReportDocuments(Struct, frozen=True, rename="camel"):
     problems: tuple[str, ...] = ()
 
 
-class ExplanationLimits(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class ExplanationLimits:
     """How much is explained.
 
     Attributes:
@@ -93,7 +189,7 @@ class DocumentReader:
 
     def __init__(self, sources: PageSources, turns: Turns, limits: ExplanationLimits | None = None) -> None:
         self._given = sources
-        self._sources = replace(sources, explain_pod=self._explain_pod)
+        self._sources = dataclasses.replace(sources, explain_pod=self._explain_pod)
         self._works = WorkReader(sources)
         self._turns = turns
         self._limits = limits or ExplanationLimits()
@@ -205,3 +301,41 @@ async def operator_documents(sources: PageSources, rates: RatesPanel | None) -> 
         panels["overview"] = replace(overview, objectives=rates.objectives())
     taken = format_time(sources.clock.wall())
     return ReportDocuments(panels, found.work, taken, problems=reader.problems)
+
+
+# -- simulations ------------------------------------------------------------------------------------------------------
+
+
+async def simulated_documents(scheduler: Scheduler, commands: Commands) -> ReportDocuments:
+    """Return the documents of a scheduler at the end of a simulation, by the builders that serve a running operator.
+
+    They are overview, pending pods, waiting gangs and nodes, and explanations of pods and gangs that wait.
+    """
+    context = scheduler.context
+    clock = context.clock
+    pods = {queued.info.key: queued.info.pod for _, queued in context.queue.readings.places()}
+
+    def explained_pod(namespace: str, name: str) -> Explanation | None:
+        pod = pods.get(f"{namespace}/{name}")
+        return None if pod is None else explain_pod(scheduler, pod)
+
+    def explained_gang(namespace: str, name: str, source: GroupSource | None) -> GangExplanation | None:
+        gang = named_gang(context, namespace, name, source)
+        return None if gang is None else explain_gang(scheduler, gang)
+
+    sources = PageSources(
+        scheduler=scheduler,
+        readiness=Readiness(()),
+        clock=clock,
+        started=clock.now(),
+        attempts=AttemptHistory(),
+        writes=WriteMetrics(clock),
+        find_pod=pods.get,
+        explain_pod=explained_pod,
+        explain_gang=explained_gang,
+        profile_states=tuple,
+        profile_readings=lambda: None,
+        server=ServerSupport,
+        commands=commands,
+    )
+    return await DocumentReader(sources, Turns(clock, math.inf)).cluster()

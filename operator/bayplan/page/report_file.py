@@ -11,17 +11,20 @@ import json
 import posixpath
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from msgspec import Struct
 from rich.console import RenderableType
+from rich.text import Text
 
 from bayplan.explanation.documents import Explanation, GangExplanation
 from bayplan.explanation.rendering import page_title
 from bayplan.explanation.rendering import sections as explanation_sections
+from bayplan.introspection.status_model import Status
+from bayplan.introspection.status_rendering import PAGE_TITLE, RENDERERS, sections
 from bayplan.page.asset_files import DIRECTORY
-from bayplan.page.report_documents import ReportDocuments, reported
-from bayplan.page.work import Work
-from bayplan.texts.document_formats import printable_builtins, printable_document
+from bayplan.page.report_documents import ReportDocuments, Work, reported
+from bayplan.texts.document_formats import printable_builtins, printable_document, read_answer
 from bayplan.texts.html_pages import escaped, hash_source, html_document, html_lines
 
 _STYLES = ("vendor/uplot-1.6.32.css", "style.css", "report.css")
@@ -29,7 +32,8 @@ _IMPORT = re.compile(r"""(?P<before>\bfrom\s+|\bimport\s+)(?P<quote>['"])(?P<pat
 _PACKAGE = "bayplan"
 
 
-class _Module(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class _Module:
     """A module with names of the import map instead of relative paths."""
 
     name: str
@@ -142,3 +146,36 @@ def _name_of(path: str) -> str:
 
 def _data_url(module: _Module) -> str:
     return f"data:text/javascript;base64,{base64.b64encode(module.source.encode()).decode()}"
+
+
+# -- bayplan status -o html -------------------------------------------------------------------------------------------
+
+
+class StatusReport(Struct, frozen=True, rename="camel"):
+    """The operator's status with documents of the page.
+
+    Attributes:
+        documents: Empty for a standby and for an operator that is not ready.
+    """
+
+    status: Status
+    documents: ReportDocuments
+
+
+def read_status_report(answer: bytes) -> StatusReport:
+    """Decode the response of the operator's endpoint.
+
+    Raises:
+        ServerUnavailableError: The response is not a report.
+    """
+    return read_answer(answer, StatusReport, "a status with the documents of panels")
+
+
+def status_html(report: StatusReport) -> str:
+    """Return the report as one HTML file; without panels if it has no documents."""
+    if not report.documents.panels:
+        return RENDERERS["html"](report.status)
+    taken = Text(f"Taken at {report.documents.taken}", style="dim")
+    problems = [Text(each, style="red") for each in report.documents.problems]
+    tables = [*sections(printable_document(report.status)), *problems, taken]
+    return report_of(PAGE_TITLE, report.documents, tables)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from bayplan.page.node_layout import NodeRows
+from bayplan.page.node_map import NodeRows
 from bayplan.page.page_sources import PageSources, Turns
 from scheduler_core.errors import QuantityError
 from scheduler_core.explain.candidate_events import amount_text
@@ -57,7 +58,8 @@ class Room(Struct, frozen=True, rename="camel"):
     command: str = "kubectl describe nodes"
 
 
-class Shape(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Shape:
     """What the reader typed.
 
     Attributes:

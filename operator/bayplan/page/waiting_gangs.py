@@ -58,7 +58,7 @@ class WaitingGangs(Struct, frozen=True, rename="camel"):
     total: int
     gangs: tuple[WaitingGang, ...]
     omitted: int
-    command: str = "bayplan status --all"
+    command: str
 
 
 class GangsPanel:
@@ -93,7 +93,7 @@ class GangsPanel:
         for gang in first:
             shown.append(self._shown_gang(gang))
             await turns.pause_if_due()
-        return WaitingGangs(len(found), tuple(shown), len(found) - len(shown))
+        return WaitingGangs(len(found), tuple(shown), len(found) - len(shown), self._sources.commands.queue)
 
     def without_ages(self, document: WaitingGangs) -> WaitingGangs:
         """Return the document without waiting times."""
@@ -107,7 +107,7 @@ class GangsPanel:
             **fields,
             missing=max(0, state.min_member - present),
             domains=self._domains(gang),
-            command=explain_gang_command(gang.key.namespace, gang.key.name),
+            command=self._sources.commands.explain(gang.key.namespace, f"podgroup/{gang.key.name}"),
         )
 
     def _domains(self, gang: Gang) -> tuple[DomainMembers, ...]:
@@ -121,13 +121,3 @@ class GangsPanel:
             counts["" if node is None else node.metadata.labels.get(key, "")] += 1
         ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:_DOMAINS]
         return tuple(DomainMembers(key, name, members) for name, members in ordered)
-
-
-def explain_pod_command(namespace: str, name: str) -> str:
-    """Return the command that explains a pod."""
-    return f"bayplan explain -n {namespace} {name}"
-
-
-def explain_gang_command(namespace: str, name: str) -> str:
-    """Return the command that explains a gang."""
-    return f"bayplan explain -n {namespace} podgroup/{name}"

@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, Protocol
-
-from msgspec import Struct
 
 from bayplan.kube.timing import Backoff
 from bayplan.resources.object_store import Body
@@ -28,7 +27,8 @@ _FIRST_BACKOFF_SECONDS = 0.5
 _LONGEST_BACKOFF_SECONDS = 2.0
 
 
-class Listed(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Listed:
     """The kinds to list, and how often.
 
     Attributes:

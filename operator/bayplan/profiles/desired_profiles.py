@@ -29,7 +29,8 @@ from scheduler_core.framework.registry import Registry, unknown_config_problem
 _MAX_REFERRERS = 256
 
 
-class DesiredPluginConfig(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class DesiredPluginConfig:
     """Validated PluginConfig.
 
     Attributes:
@@ -50,7 +51,8 @@ class DesiredPluginConfig(Struct, frozen=True):
     status: Mapping[str, Any]
 
 
-class _Args(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class _Args:
     """Result of validating the args of one PluginConfig.
 
     Attributes:

@@ -12,6 +12,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,7 +20,6 @@ from typing import Any, Protocol
 import aiohttp
 import kopf
 from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
-from msgspec import Struct
 
 from bayplan.kube.http.api_request import ClusterAccess
 from bayplan.kube.http.deep_json import shallow
@@ -60,7 +60,8 @@ class Watcher(Protocol):
         """Remove a deleted object."""
 
 
-class Watched(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Watched:
     """Receiver of a kind's events.
 
     Attributes:
@@ -72,7 +73,8 @@ class Watched(Struct, frozen=True):
     request_list: Callable[[], None]
 
 
-class Reviewed(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Reviewed:
     """Result of the review of an object; it is refused if there are problems."""
 
     problems: tuple[Problem, ...] = ()
@@ -83,7 +85,8 @@ Review = Callable[[Body, Body | None, Callable[[], Sequence[Body]]], Reviewed]
 """Reviews an object, its old version (None if it is created) and the stored PluginConfigs; called in a thread."""
 
 
-class Webhook(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Webhook:
     """The validating admission webhook.
 
     Attributes:

@@ -15,10 +15,9 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
-
-from msgspec import Struct, field
 
 from bayplan.extenders.http_extender import extender_states
 from bayplan.kube.timing import Backoff
@@ -67,7 +66,8 @@ _FIRST_RETRY_SECONDS = 0.2
 _LONGEST_RETRY_SECONDS = 30.0
 
 
-class ControllerPorts(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class ControllerPorts:
     """The ports of the controller.
 
     Attributes:

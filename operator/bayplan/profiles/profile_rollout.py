@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-
-from msgspec import Struct
+from dataclasses import dataclass
 
 from bayplan.profiles.desired_profiles import DesiredProfile, DesiredState, ProfileQueueSort, decide_queue_sort
 from bayplan.profiles.profile_status import AppliedProfile, ProfileFindings
@@ -31,7 +30,8 @@ LastGood = Callable[[str], Sequence[ProfileConfig]]
 """Maps a profile's UID to its stored revisions, newest first."""
 
 
-class _Build(Struct):
+@dataclass(slots=True)
+class _Build:
     """Result of building one revision of one profile.
 
     Attributes:
@@ -252,7 +252,8 @@ def _with_keys(config: ProfileConfig, profile: DesiredProfile) -> ProfileConfig:
     return validate(ProfileConfig, with_keys(config.document(), now), "")
 
 
-class _Running(Struct):
+@dataclass(slots=True)
+class _Running:
     """The last valid revision of a shadow.
 
     Attributes:

@@ -10,12 +10,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
-
-from msgspec import Struct, field
 
 from bayplan.configuration.configuration_file import RunConfiguration, build_profiles
 from bayplan.gangs.bayplan_group_source import BayplanGroups
@@ -67,7 +66,8 @@ class ProfileSource(Protocol):
         """Write the last statuses."""
 
 
-class ResourcePorts(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class ResourcePorts:
     """The ports that custom resources are read by, and the receiver of PodGroups.
 
     Attributes:

@@ -6,10 +6,11 @@ A change of a condition is written at once, while counts change with every pod a
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from bayplan.extenders.http_extender import ExtenderState
 from bayplan.profiles.desired_profiles import DesiredPluginConfig, DesiredProfile
@@ -46,7 +47,8 @@ from scheduler_core.metrics.profile_metrics import LostBind
 from scheduler_core.scheduler import Scheduler
 
 
-class ProfileFindings(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class ProfileFindings:
     """What validation and activation found about a profile.
 
     Attributes:
@@ -65,7 +67,8 @@ class ProfileFindings(Struct, frozen=True):
     shadow: ShadowSettings | None = None
 
 
-class AppliedProfile(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class AppliedProfile:
     """A profile after its desired state was applied.
 
     Attributes:
@@ -134,7 +137,8 @@ _MAX_ERROR_LENGTH = 4096
 _MAX_RESOURCES = 32
 
 
-class RunningShadow(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class RunningShadow:
     """A shadow that runs.
 
     Attributes:
@@ -278,7 +282,8 @@ _UNDER_WAY = frozenset({"Reconciling", "Stalled"})
 _EXTENDERS = "extenders"
 
 
-class Progress(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Progress:
     """What a profile has scheduled and what waits for it, for its status."""
 
     active: int = 0
@@ -482,7 +487,8 @@ def _points(resolved: ResolvedPlugins) -> tuple[ResolvedPoint, ...]:
     )
 
 
-class ProfileReading(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class ProfileReading:
     """A SchedulerProfile of this process.
 
     Attributes:

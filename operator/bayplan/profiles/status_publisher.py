@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -36,7 +37,8 @@ class _EventFactory(Struct, frozen=True):
         return Event(self.regarding, "Warning", reason, action, note)
 
 
-class _Validity(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class _Validity:
     """A validity condition with the event's action, its subject, and the reason if it is false."""
 
     condition: str
@@ -109,7 +111,8 @@ class StatusWriter(Protocol):
         """Merge ``patch`` over an object's status."""
 
 
-class StatusSource(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class StatusSource:
     """A status to write.
 
     Attributes:
@@ -124,7 +127,8 @@ class StatusSource(Struct, frozen=True):
     events: Callable[[Mapping[str, Any], Mapping[str, Any]], Iterable[Event]]
 
 
-class _Written(Struct):
+@dataclass(slots=True)
+class _Written:
     plural: str
     name: str
     status: dict[str, Any]

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import Metric
 
@@ -237,7 +237,8 @@ def feature_metrics(gates: FeatureGates) -> Iterator[Metric]:
     )
 
 
-class OperatorSources(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class OperatorSources:
     """Sources of the metrics of the operator.
 
     Attributes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from http import HTTPStatus
 
 import msgspec
@@ -43,7 +44,8 @@ from scheduler_core.snapshot.cluster_cache import CacheDifference
 _DEFAULT_PROFILE_SECONDS = 10.0
 
 
-class DebugSources(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class DebugSources:
     """Sources of the endpoints' responses.
 
     Attributes:

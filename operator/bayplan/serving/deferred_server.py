@@ -16,12 +16,11 @@ import socket
 import ssl
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass
 from importlib import import_module
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from msgspec import Struct
 
 from bayplan.extenders.extender_clients import ExtenderClients
 from bayplan.kube.http.byte_stream import as_file, self_signed_pem
@@ -227,7 +226,8 @@ def _opened(host: str, port: int) -> tuple[socket.socket, ...]:
     return tuple(sockets)
 
 
-class ServedParts(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class ServedParts:
     """The parts of the process that the endpoints and the metrics show.
 
     Attributes:

@@ -10,11 +10,11 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
-from msgspec import Struct
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
@@ -37,7 +37,8 @@ timer for all three cases.
 """
 
 
-class Protection(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Protection:
     """Protection of a server; none by default.
 
     Attributes:

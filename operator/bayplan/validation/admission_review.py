@@ -10,9 +10,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
-
-from msgspec import Struct
 
 from bayplan.extenders.transport import extender_host
 from bayplan.profiles.desired_profiles import (
@@ -33,7 +32,8 @@ from scheduler_core.framework.registry import notes_without_effect
 from scheduler_core.runtime.framework_instance import queue_sort_of
 
 
-class ProfileFindings(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class ProfileFindings:
     """Findings about a SchedulerProfile.
 
     Attributes:

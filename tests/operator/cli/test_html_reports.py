@@ -21,7 +21,7 @@ from bayplan.introspection.status_building import StatusSources, operator_status
 from bayplan.introspection.status_rendering import RENDERERS
 from bayplan.kube.readiness import Readiness
 from bayplan.page.report_documents import operator_documents
-from bayplan.page.status_report import read_status_report, status_html
+from bayplan.page.report_file import read_status_report, status_html
 from click.testing import CliRunner
 
 from tests.support.builders import node as built_node

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from bayplan.introspection.plain_comparison import plain_differences
+from bayplan.introspection.cache_debugger import plain_differences
 
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod

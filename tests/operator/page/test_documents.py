@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import msgspec
+import dataclasses
+
 import pytest
-from bayplan.page.node_layout import NodeRows
-from bayplan.page.node_map import NodeMapDelta, NodesPanel, delta, whole
+from bayplan.page.node_map import NodeDevices, NodeMapDelta, NodeRows, NodesPanel, delta, whole
 from bayplan.page.overview import OverviewPanel
 from bayplan.page.pending_work import PendingPanel
 from bayplan.page.profiles_panel import CONFIGURATION, ProfilesPanel
 from bayplan.page.rates import RatesPanel, percentile
-from bayplan.page.resource_amounts import NodeDevices
+from bayplan.page.report_documents import WorkReader
 from bayplan.page.room import RoomError, RoomReader, Shape, read_shape
 from bayplan.page.waiting_gangs import GangsPanel
-from bayplan.page.work import WorkReader
 
 from scheduler_core.model.pod import PodCondition
 from tests.support.builders import node, pod
@@ -88,7 +87,7 @@ async def test_long_dry_runs_are_delayed_while_pods_wait(world: PageWorld) -> No
 
     world.add(pod("large", requests={"cpu": "9"}))
     await settle(world.rig)
-    panel = PendingPanel(msgspec.structs.replace(world.sources, explain_pod=slow))
+    panel = PendingPanel(dataclasses.replace(world.sources, explain_pod=slow))
     await panel.build(world.turns)
     await panel.build(world.turns)
     assert explained == ["large"]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from bayplan.introspection.status_building import StatusSources, operator_status
 from bayplan.kube.readiness import Readiness
 from bayplan.page.page_documents import PageDocuments
 from bayplan.page.report_documents import DocumentReader, ExplanationLimits, ReportDocuments, operator_documents
-from bayplan.page.status_report import StatusReport, status_html
-from msgspec.structs import replace
+from bayplan.page.report_file import StatusReport, status_html
 
 from scheduler_core.model.pod import PodCondition
 from tests.support.builders import node, pod
@@ -71,7 +72,7 @@ async def test_a_standby_has_no_documents(world: PageWorld) -> None:
     """The report of a standby has only tables and no script."""
     readiness = Readiness(())
     readiness.stand_by(lambda: "standby, other_1 leads")
-    documents = await operator_documents(replace(world.sources, readiness=readiness), None)
+    documents = await operator_documents(dataclasses.replace(world.sources, readiness=readiness), None)
     assert documents == ReportDocuments()
     status = operator_status(StatusSources(world.rig.scheduler, readiness), 0.0)
     html = status_html(StatusReport(status, documents))

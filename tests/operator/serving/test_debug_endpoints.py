@@ -13,7 +13,7 @@ from bayplan.introspection.status_rendering import read_status
 from bayplan.kube.leader_election import LeaderEndpoint, LeaderState
 from bayplan.kube.readiness import Readiness
 from bayplan.page.report_documents import ReportDocuments
-from bayplan.page.status_report import read_status_report
+from bayplan.page.report_file import read_status_report
 from bayplan.profiles.profile_status import ProfileReading
 from bayplan.serving.debug_endpoints import DebugEndpoints, DebugSources
 from bayplan.serving.deferred_server import Listener

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler_core.explain.satisfying_labels import matching_labels, node_labels, required_terms, satisfied
+from scheduler_core.explain.candidate_events import matching_labels, node_labels, required_terms, satisfied
 from scheduler_core.model.affinity import LabelSelector, NodeSelectorTerm, Requirement
 from scheduler_core.model.selectors import compile_label_selector
 from tests.support.builders import pod

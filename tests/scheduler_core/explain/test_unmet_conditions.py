@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scheduler_core.cel.device_selector import DeviceFacts, Version, compile_selector
-from scheduler_core.explain.unmet_conditions import selector_reads, unmet_conditions
+from scheduler_core.explain.device_problems import selector_reads, unmet_conditions
 
 GPU = DeviceFacts(
     driver="gpu.example.com",

@@ -18,8 +18,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-
-from msgspec import Struct
+from dataclasses import dataclass
 
 
 def client_context(
@@ -112,7 +111,8 @@ _READ_BYTES = 1 << 14
 """Maximum size of a TLS record: one read returns a whole record, and the rest stays in the socket."""
 
 
-class Endpoint(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Endpoint:
     """Destination of requests.
 
     Attributes:

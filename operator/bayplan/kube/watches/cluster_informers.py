@@ -9,12 +9,13 @@ and the first cycle does not wait for it.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from bayplan.kube.http.connection import ApiConnection
@@ -177,7 +178,8 @@ class _Feed(Protocol):
     def unreadable(self) -> Callable[[Any, str], None]: ...
 
 
-class FeedSink(Struct, Generic[T], frozen=True):
+@dataclass(frozen=True, slots=True)
+class FeedSink(Generic[T]):
     """Handlers of one resource's events.
 
     Attributes:
@@ -321,7 +323,7 @@ class ClusterInformers:
             sink.on_synced()
             self._kind_synced(resource)
 
-        joined = replace(sink, on_synced=synced)
+        joined = dataclasses.replace(sink, on_synced=synced)
         return self._informer(path, kind, joined, resource)
 
     def _watch(self, kinds: Mapping[str, type[KubeObject]], feed: _Feed) -> None:

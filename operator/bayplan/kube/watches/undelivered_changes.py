@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Generic, Protocol, TypeVar
-
-from msgspec import Struct, field
 
 from bayplan.kube.timing import delay_of_try
 from bayplan.kube.watches.watch_stream import KubeObject
@@ -33,7 +32,8 @@ T = TypeVar("T", bound=KubeObject)
 T_contra = TypeVar("T_contra", contravariant=True)
 
 
-class Unreadable(Struct, Generic[T], frozen=True):
+@dataclass(frozen=True, slots=True)
+class Unreadable(Generic[T]):
     """An object of which the newest version cannot be decoded.
 
     Attributes:
@@ -79,7 +79,8 @@ class Deferral(Protocol):
     on_error: Callable[[], None] | None
 
 
-class _Undelivered(Struct, Generic[T]):
+@dataclass(slots=True)
+class _Undelivered(Generic[T]):
     """Change of one object that the sink has not handled.
 
     Attributes:

@@ -10,8 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-
-from msgspec import Struct, field
+from dataclasses import dataclass, field
 
 from bayplan.kube.http.connection import ApiConnection
 from bayplan.kube.writes.api_dispatcher import (
@@ -35,7 +34,8 @@ _logger = logging.getLogger(__name__)
 _DELETION_TRIES = 6
 
 
-class WriterOptions(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class WriterOptions:
     """Bounds of the writer.
 
     Attributes:
