@@ -82,7 +82,6 @@ class Candidate:
     """A hypothetical event.
 
     Attributes:
-        event: The resource and action.
         old: The object before the event; None if it is added.
         new: The object after the event; None if it is deleted.
         what: Description, such as ``pod shop/web-0 deleted from node n``.

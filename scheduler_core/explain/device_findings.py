@@ -53,7 +53,6 @@ class Obstacle:
     Attributes:
         claim: ``namespace/name`` of the claim; several claims are joined by commas.
         request: The request, if one has no devices even alone; else "".
-        reason: Description.
         terms: The alternatives of that request.
         needed: Number of devices that it needs, the least of all alternatives.
         gap: How much must change where no single device explains it; larger is more.
@@ -414,7 +413,6 @@ class DeviceFindings:
         """Return what nodes and devices lack for the claims of a pod.
 
         Args:
-            found: The attempt, which rejected nodes.
             limit: Maximum number of groups of devices for each request.
 
         Returns:

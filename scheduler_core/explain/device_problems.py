@@ -121,9 +121,6 @@ class _Comparison:
 def unmet_conditions(expression: str, facts: DeviceFacts) -> tuple[DeviceProblem, ...]:
     """Return the parts of a selector that a device does not meet, in order.
 
-    Args:
-        facts: The device, which does not match.
-
     Returns:
         At least one condition. An expression that does not compile or that fails is described by its error.
     """

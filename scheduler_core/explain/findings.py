@@ -110,7 +110,6 @@ class DeviceGroup(Struct, frozen=True, rename="camel"):
     Attributes:
         claim: ``namespace/name``.
         request: The request, or ``request/alternative``.
-        devices: Number of devices.
         nodes: Number of nodes that reach them.
         example: One of the devices, ``driver/pool/device``.
         held_by: Claims that have the devices, or others that share their counters, with pods; the first few.

@@ -66,9 +66,6 @@ def named_gang(context: CycleContext, namespace: str, name: str, source: GroupSo
     """Find a gang by the name of its PodGroup.
 
     Args:
-        context: The scheduler's context.
-        namespace: Namespace of the PodGroup.
-        name: Name of the PodGroup.
         source: API of the PodGroup; None searches all APIs in the order of precedence for a pod that names several.
 
     Returns:
@@ -85,8 +82,6 @@ def explain_gang(scheduler: Scheduler, gang: Gang, options: ExplanationOptions |
 
     Args:
         scheduler: The scheduler, between two cycles; it holds the cluster and the live profiles.
-        gang: The gang.
-        options: Limits on the lists in the explanation.
 
     Returns:
         The explanation; it includes the error if a plugin or the explanation itself fails.

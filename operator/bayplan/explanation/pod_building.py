@@ -57,7 +57,6 @@ def explain_pod(scheduler: Scheduler, pod: Pod, options: ExplanationOptions | No
     Args:
         scheduler: The scheduler, between two cycles; it holds the cluster and the live profiles.
         pod: The pod as the API server returns it; the scheduler need not have it in its cache or queue.
-        options: Limits on the lists in the explanation.
 
     Returns:
         The explanation; it includes the error if a plugin or the explanation itself fails.
@@ -296,11 +295,6 @@ def _with_gang(built: Explanation, pod: Pod, gang: GangExplanation) -> Explanati
 
     The pod's own nodes and scores stay, because users want to see why a pod waits although it fits alone.
 
-    Args:
-        built: The explanation of the pod alone.
-        pod: The pod.
-        gang: The explanation of its gang.
-
     Returns:
         The explanation; if the pod waits, its verdict takes the gang into account.
     """
@@ -357,11 +351,6 @@ class ExplainedPods(Struct, frozen=True, rename="camel"):
 
 def explain_unscheduled(scheduler: Scheduler, pods: Iterable[Pod], limit: int) -> ExplainedPods:
     """Explain unscheduled pods.
-
-    Args:
-        scheduler: The scheduler, between two cycles.
-        pods: The pods.
-        limit: Maximum number of groups.
 
     Returns:
         One explanation for each group of equal pods; that of a pod that cannot be explained has the error.

@@ -29,12 +29,7 @@ _LINES_AT_ONCE = 200
 
 
 class CacheDebugger:
-    """Dumps and compares the cache and the queue, one run at a time.
-
-    Args:
-        connection: Connection to the API server.
-        scheduler: Scheduler whose cache and queue are logged.
-    """
+    """Dumps and compares the cache and the queue, one run at a time."""
 
     def __init__(self, connection: ApiConnection, scheduler: Scheduler) -> None:
         self._connection = connection
@@ -102,10 +97,6 @@ _SETTLE_SECONDS = 2.0
 async def check_cache(connection: ApiConnection, scheduler: Scheduler) -> list[CacheDifference]:
     """Compare the cache and the queue with the API server.
 
-    Args:
-        connection: Connection to the API server.
-        scheduler: Scheduler whose cache and queue are compared.
-
     Returns:
         The differences, sorted; empty if there are none.
 
@@ -165,13 +156,7 @@ Json = Mapping[str, Any]
 def plain_differences(
     context: CycleContext, nodes: Iterable[bytes], pods: Iterable[bytes]
 ) -> Iterator[CacheDifference]:
-    """Compare the fields that decide most: of nodes those that admit pods, of pods their node, labels and requests.
-
-    Args:
-        context: Has the cache and the queue.
-        nodes: JSON of all nodes.
-        pods: JSON of all pods.
-    """
+    """Compare the fields that decide most: of nodes those that admit pods, of pods their node, labels and requests."""
     for text in nodes:
         node = json.loads(text)
         name = _field(node, "metadata", "name")

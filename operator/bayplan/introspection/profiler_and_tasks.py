@@ -49,12 +49,7 @@ class Profiler:
 
 
 def profile_text(profile: cProfile.Profile, seconds: float) -> str:
-    """Return the functions with the highest total time and those with the highest cumulative time.
-
-    Args:
-        profile: The profile.
-        seconds: Its duration.
-    """
+    """Return the functions with the highest total time and those with the highest cumulative time."""
     out = io.StringIO()
     out.write(f"{seconds:g} seconds of the event loop; the profiler itself makes Python code slower.\n")
     stats = pstats.Stats(profile, stream=out)

@@ -68,7 +68,6 @@ def operator_status(sources: StatusSources, started: float, limit: int = DEFAULT
     """Return the status of the operator.
 
     Args:
-        sources: Parts of the operator.
         started: Time of the clock when the process started.
         limit: Maximum number of pods for each place in the queue, and of gangs; 0 for all.
     """
@@ -125,7 +124,6 @@ def profile_states(
     """Return the live profiles with the lengths of their queues, by name.
 
     Args:
-        context: The scheduler's context.
         extenders: Returns the extenders of a live profile by scheduler name.
     """
     counts, wall = context.queue.readings.counts(), context.clock.wall()
@@ -207,7 +205,6 @@ def _waiting_gangs(context: CycleContext, now: float) -> list[GangState]:
 
     Args:
         context: The scheduler's context, between two cycles.
-        now: Time of the clock in seconds.
     """
     waiting = [gang for gang in context.queue.gangs if gang_waits(gang)]
     waiting.sort(key=lambda gang: (-gang.priority, gang.since, gang.key))
@@ -229,12 +226,7 @@ def _without_node(gang: Gang) -> int:
 
 
 def gang_state(gang: Gang, now: float) -> GangState:
-    """Return the state of a waiting gang; if that fails, with the error as its message.
-
-    Args:
-        gang: The gang.
-        now: Time of the clock in seconds.
-    """
+    """Return the state of a waiting gang; if that fails, with the error as its message."""
 
     def failed(problem: str) -> GangState:
         return GangState(str(gang.key), gang.key.source.value, "", 0, 0, 0, 0, 0, 0.0, reason=_ERROR, message=problem)
@@ -275,7 +267,6 @@ def devices_state(devices: DeviceIndex, claims_path: str | None) -> DevicesState
     whose slices target several nodes is complete here if all of its slices exist.
 
     Args:
-        devices: Objects of Dynamic Resource Allocation.
         claims_path: Path from which resource claims are watched; None if they are not.
     """
     pools = newest_slices(devices.hardware.inventory.slices())

@@ -31,8 +31,6 @@ class ProfileState(Struct, frozen=True, rename="camel"):
         name: schedulerName that it serves.
         revision: Live revision.
         in_flight: Number of attempts in progress with this revision.
-        active: Number of pods in the active queue.
-        backoff: Number of pods in backoff.
         unschedulable: Number of pods that wait for an event that may make them schedulable.
         gated: Number of pods that a PreEnqueue plugin gates.
         scheduled: Number of pods bound since the process started.
@@ -123,7 +121,6 @@ class WaitingPodState(Struct, frozen=True, rename="camel"):
     Attributes:
         pod: ``namespace/name``.
         node: Node on which it is assumed.
-        seconds: Waiting time.
         plugins: Plugins that have not allowed it yet, with the seconds until their timeouts.
     """
 
@@ -144,7 +141,6 @@ class CacheState(Struct, frozen=True, rename="camel"):
     """Content of the scheduler's cache.
 
     Attributes:
-        nodes: Number of nodes.
         pods: Number of bound and assumed pods.
         assumed: Pods whose bind no watch event has confirmed yet, with their nodes.
     """
@@ -205,7 +201,6 @@ class Status(Struct, frozen=True, rename="camel"):
     """Status of the operator.
 
     Attributes:
-        version: Version of Bayplan.
         role: Role of a standby, as text; "" for a process that schedules.
         missing: Conditions that are not met yet for readiness.
         warnings: Objects that cannot be decoded or processed, so that what depends on them fails closed.
@@ -219,7 +214,6 @@ class Status(Struct, frozen=True, rename="camel"):
         gangs: Waiting gangs by priority and age, up to the limit.
         selector: Label selector of the profiles that this process serves; "" for all.
         server: Version of the API server, and what it lacks.
-        devices: Devices and resource claims.
     """
 
     version: str

@@ -47,12 +47,7 @@ class _Built(NamedTuple):
 class Viewer:
     """Reader of the stream.
 
-    Args:
-        panels: Panels that it shows.
-        clock: Time.
-
     Attributes:
-        panels: As given.
         starts: Panels whose whole document it has not received yet.
     """
 
@@ -102,13 +97,9 @@ class DocumentStream:
 
     Args:
         panels: Panels by name, without the map of nodes.
-        nodes: The map of nodes.
-        clock: Time.
-        limit: Maximum number of viewers.
         suspension: Suspension of cycles, during which columns may be hypothetical.
 
     Attributes:
-        limit: As given.
         turns: Time that the documents have used.
         builds: Number of built documents by panel.
         refused: Number of viewers that were rejected because there were too many.

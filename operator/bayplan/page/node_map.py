@@ -68,11 +68,7 @@ class NodeLayout:
 class NodeRows:
     """Layout of the nodes, read again when a Node object has changed.
 
-    Args:
-        columns: The nodes.
-
     Attributes:
-        layout: The layout.
         version: Incremented when the layout changes.
     """
 
@@ -162,12 +158,7 @@ def shown_resources(columns: NodeColumns) -> list[tuple[str, int]]:
 
 
 class NodeDevices:
-    """Devices of Dynamic Resource Allocation, counted at most every few seconds.
-
-    Args:
-        devices: Objects of Dynamic Resource Allocation.
-        clock: Time.
-    """
+    """Devices of Dynamic Resource Allocation, counted at most every few seconds."""
 
     def __init__(self, devices: DeviceIndex, clock: Clock) -> None:
         self._devices = devices
@@ -281,7 +272,6 @@ class MapState:
 
     Attributes:
         version: Version of the layout and of the list of resources.
-        layout: Order of the nodes.
         pods: int64[node].
         used: int32[resource, node], permille.
         command: Command that prints the nodes.
@@ -297,13 +287,7 @@ class MapState:
 
 
 class NodesPanel:
-    """Builds the document and its changes.
-
-    Args:
-        sources: Parts of the operator.
-        rows: Order of the nodes.
-        devices: Counts devices.
-    """
+    """Builds the document and its changes."""
 
     interval = 1.0
 

@@ -50,7 +50,6 @@ class Overview(Struct, frozen=True, rename="camel"):
     """Document of the panel.
 
     Attributes:
-        version: Version of Bayplan.
         role: Role of a standby; "" for a process that schedules.
         time: Time of the document, RFC 3339.
         nodes, pods: Number of nodes, and of pods that are on nodes.
@@ -81,14 +80,7 @@ class Overview(Struct, frozen=True, rename="camel"):
 
 
 class OverviewPanel:
-    """Builds the document.
-
-    Args:
-        sources: Parts of the operator.
-        gangs: Finds the waiting gangs.
-        rates: Objectives.
-        devices: Counts devices.
-    """
+    """Builds the document."""
 
     interval = 1.0
 
@@ -99,7 +91,6 @@ class OverviewPanel:
         self._devices = devices
 
     async def build(self, turns: Turns) -> Overview:
-        """Return the document."""
         sources = self._sources
         gangs = await self._gangs.waiting(turns)
         devices = await self._devices.by_driver(turns)

@@ -29,10 +29,6 @@ _RESTART_SECONDS = 10.0
 class PageDocuments:
     """Documents of the page.
 
-    Args:
-        sources: Parts of the operator.
-        viewers: Maximum number of viewers of the stream.
-
     Attributes:
         stream: Documents that change, and their viewers.
         work: One pod or gang.

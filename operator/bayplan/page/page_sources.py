@@ -83,8 +83,6 @@ class Turns:
     """Bounds the time for which the page holds the event loop.
 
     Args:
-        clock: Time.
-        seconds: Maximum duration of a turn.
         suspension: Suspension of cycles; no turn begins while a cycle is midway. None if no scheduler runs.
 
     Attributes:

@@ -45,7 +45,6 @@ class PendingGroup(Struct, frozen=True, rename="camel"):
         cause: Reasons of the last attempt, or of the gate.
         plugins: Plugins that rejected or gate the pods.
         place: Place in the queue of most of these pods.
-        count: Number of pods.
         oldest_seconds: Age of the oldest pod.
         nearest_miss: What the nearest node lacks for the oldest pod; "" if it is not known.
         helps: Event that would requeue the oldest pod; "" if it is not known.
@@ -112,13 +111,7 @@ class _Finding:
 
 
 class PendingPanel:
-    """Builds the document.
-
-    Args:
-        sources: Parts of the operator.
-        shown: Maximum number of groups in the document.
-        dry_runs: Maximum number of dry runs for each document.
-    """
+    """Builds the document."""
 
     interval = 2.0
 
@@ -131,7 +124,6 @@ class PendingPanel:
         self._dry_run_at = float("-inf")
 
     async def build(self, turns: Turns) -> PendingWork:
-        """Return the document."""
         groups, total = await self._grouped(turns)
         ordered = sorted(groups.items(), key=lambda item: (-item[1].count, item[0]))[: self._shown]
         shown = [(_id_of(cause), cause, group) for cause, group in ordered]

@@ -100,11 +100,7 @@ class Profiles(Struct, frozen=True, rename="camel"):
 
 
 class ProfilesPanel:
-    """Builds the document.
-
-    Args:
-        sources: Parts of the operator.
-    """
+    """Builds the document."""
 
     interval = 2.0
 
@@ -112,7 +108,6 @@ class ProfilesPanel:
         self._sources = sources
 
     async def build(self, turns: Turns) -> Profiles:
-        """Return the document."""
         sources = self._sources
         states = {state.name: state for state in sources.profile_states()}
         readings = sources.profile_readings()

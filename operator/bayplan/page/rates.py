@@ -32,7 +32,6 @@ class Objective(Struct, frozen=True, rename="camel"):
     """An objective and what was measured.
 
     Attributes:
-        name: Short name.
         objective: The objective as a sentence.
         value: What was measured over all points, as text; "" without an observation.
         met: Whether the objective is met; None without an observation.
@@ -74,12 +73,7 @@ class _Sample:
 
 
 class RatesPanel:
-    """Samples the metrics, and builds the document.
-
-    Args:
-        sources: Parts of the operator.
-        points: Maximum number of points.
-    """
+    """Samples the metrics, and builds the document."""
 
     interval = 1.0
 
@@ -124,7 +118,6 @@ class RatesPanel:
         )
 
     async def build(self, turns: Turns) -> Rates:
-        """Return the document."""
         del turns  # 360 points are far below the bound
         records = self._sources.scheduler.context.metrics.records.values()
         failed = self._sources.writes.executed.get((POD_BINDING, "error"))

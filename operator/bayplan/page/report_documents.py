@@ -68,11 +68,7 @@ class Work(Struct, frozen=True, rename="camel"):
 
 
 class WorkReader:
-    """Reads one pod or gang on request.
-
-    Args:
-        sources: Parts of the operator.
-    """
+    """Reads one pod or gang on request."""
 
     def __init__(self, sources: PageSources) -> None:
         self._sources = sources
@@ -183,8 +179,6 @@ class DocumentReader:
 
     Args:
         sources: Parts of the operator or of a simulation.
-        turns: Budget of the event loop.
-        limits: How much is explained.
     """
 
     def __init__(self, sources: PageSources, turns: Turns, limits: ExplanationLimits | None = None) -> None:
@@ -259,7 +253,6 @@ def compared(titles: tuple[str, str], before: ReportDocuments, after: ReportDocu
 
     Args:
         titles: The profiles as the user named them.
-        before: Documents of the first profile.
         after: Documents of the second profile, with the same panels.
     """
     sides = {"before": before, "after": after}
@@ -279,7 +272,6 @@ async def operator_documents(sources: PageSources, rates: RatesPanel | None) -> 
     """Return all documents of a running operator; none of a standby, or before the operator is ready.
 
     Args:
-        sources: Parts of the operator.
         rates: The measured rates; None if they are not measured.
     """
     if sources.readiness.role or sources.readiness.missing:

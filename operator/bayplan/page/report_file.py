@@ -41,12 +41,7 @@ class _Module:
 
 
 def explanation_report(explanation: Explanation | GangExplanation, command: str) -> str:
-    """Return a report of one pod or gang.
-
-    Args:
-        explanation: Its explanation.
-        command: Command that prints the explanation.
-    """
+    """Return a report of one pod or gang."""
     kind = "pod" if isinstance(explanation, Explanation) else "gang"
     documents = ReportDocuments(work=(reported(Work(kind, explanation, (), command)),))
     return report_of(page_title(explanation), documents, explanation_sections(printable_document(explanation)))
@@ -56,8 +51,6 @@ def report_of(title: str, documents: ReportDocuments, sections: Iterable[Rendera
     """Return a report.
 
     Args:
-        title: Title and first heading.
-        documents: What the panels show.
         sections: Texts and tables, as in :func:`bayplan.texts.html_pages.page_of`.
 
     Returns:

@@ -106,12 +106,7 @@ def read_shape(query: Mapping[str, str]) -> Shape:
 
 
 class RoomReader:
-    """Computes the room on request.
-
-    Args:
-        sources: Parts of the operator.
-        rows: Order of the nodes.
-    """
+    """Computes the room on request."""
 
     def __init__(self, sources: PageSources, rows: NodeRows) -> None:
         self._sources = sources

@@ -62,12 +62,7 @@ class WaitingGangs(Struct, frozen=True, rename="camel"):
 
 
 class GangsPanel:
-    """Builds the document.
-
-    Args:
-        sources: Parts of the operator.
-        shown: Maximum number of gangs in the document.
-    """
+    """Builds the document."""
 
     interval = 2.0
 
@@ -86,7 +81,6 @@ class GangsPanel:
         return found
 
     async def build(self, turns: Turns) -> WaitingGangs:
-        """Return the document."""
         found = await self.waiting(turns)
         first = nsmallest(self._shown, found, key=lambda gang: (-gang.priority, gang.since, gang.key))
         shown = []
