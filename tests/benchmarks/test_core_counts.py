@@ -34,7 +34,7 @@ CALLS_PER_POD = [
     pytest.param("churn", 422, id="churn"),
 ]
 
-CALLS_PER_PREEMPTION = 10140
+CALLS_PER_PREEMPTION = 9730
 
 VECTORS_PER_POD = [
     pytest.param("basic", (12, 13, 19), id="one-class"),
