@@ -15,6 +15,7 @@ from click.shell_completion import CompletionItem, get_completion_class
 from bayplan.cli.cluster_connection import ClusterChoice
 from bayplan.kube.http.api_request import path_part
 from bayplan.kube.http.connection import ApiConnection, ApiRequest, Lane
+from bayplan.kube.http.deep_json import ObjectJsonDecoder
 from scheduler_core.errors import SchedulerCoreError
 
 _VARIABLE = "_BAYPLAN_COMPLETE"
@@ -55,6 +56,9 @@ class _Named(msgspec.Struct):
 
 class _List(msgspec.Struct):
     items: list[_Named] | None = None
+
+
+_LISTS = ObjectJsonDecoder(_List)
 
 
 def complete_profiles(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -103,8 +107,7 @@ def _listed(context: click.Context, read: Callable[[ApiConnection], Awaitable[li
 
 async def _names(connection: ApiConnection, path: str) -> list[str]:
     request = ApiRequest("GET", path, params=(("limit", _LIMIT),), lane=Lane.READS, accept=_NAMES_ONLY)
-    found = msgspec.json.decode(await connection.request(request), type=_List)
-    return list(_sorted_names(found))
+    return list(_sorted_names(_LISTS.decode(await connection.request(request))))
 
 
 def _sorted_names(found: _List) -> Iterator[str]:

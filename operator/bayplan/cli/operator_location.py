@@ -15,6 +15,7 @@ import msgspec
 from bayplan.cli.cluster_connection import ClusterChoice
 from bayplan.kube.http.api_request import path_part
 from bayplan.kube.http.connection import ApiConnection, ApiRequest, Lane
+from bayplan.kube.http.deep_json import ObjectJsonDecoder
 from bayplan.kube.http.port_forward import PortForward, port_forward
 from bayplan.kube.leader_election import LeaderState
 from scheduler_core.errors import ConfigError, ForbiddenError, Problem, ServerUnavailableError
@@ -86,6 +87,9 @@ class _Pod(msgspec.Struct, frozen=True):
 
 class _Pods(msgspec.Struct, frozen=True):
     items: tuple[_Pod, ...] | None = None
+
+
+_PODS = ObjectJsonDecoder(_Pods)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +168,7 @@ async def _list_in(connection: ApiConnection, namespace: str) -> Sequence[_Pod]:
     path = f"/api/v1/namespaces/{path_part(namespace)}/pods" if namespace else "/api/v1/pods"
     params = (("labelSelector", PORT_LABEL),)
     answer = await connection.request(ApiRequest("GET", path, params=params, lane=Lane.READS))
-    return msgspec.json.decode(answer, type=_Pods).items or ()
+    return _PODS.decode(answer).items or ()
 
 
 def _chosen(pods: Sequence[_Pod], choice: OperatorChoice) -> Sequence[_Pod]:
