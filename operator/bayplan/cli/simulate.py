@@ -83,18 +83,7 @@ def as_document(result: SimulationResult, claims: ExplainedPods | None = None) -
         claims: Explanations of pods whose claims cannot be allocated.
     """
     return {
-        "pods": [
-            {
-                "namespace": pod.namespace,
-                "name": pod.name,
-                "schedulerName": pod.profile,
-                "verdict": pod.verdict.value,
-                "node": pod.node or None,
-                "reason": pod.reason or None,
-                "attempts": pod.attempts,
-            }
-            for pod in result.pods
-        ],
+        "pods": _placements(result.pods),
         "nodes": [
             {
                 "name": node.name,
@@ -109,20 +98,7 @@ def as_document(result: SimulationResult, claims: ExplainedPods | None = None) -
             }
             for node in result.nodes
         ],
-        "gangs": [
-            {
-                "namespace": gang.namespace,
-                "name": gang.name,
-                "api": gang.api,
-                "minMember": gang.min_member,
-                "members": gang.members,
-                "placed": gang.placed,
-                "domain": gang.domain or None,
-                "phase": gang.phase,
-                "reason": gang.reason or None,
-            }
-            for gang in result.gangs
-        ],
+        "gangs": _placements(result.gangs),
         "summary": {
             "placed": result.count(Verdict.PLACED),
             "unschedulable": result.count(Verdict.UNSCHEDULABLE),
@@ -140,6 +116,13 @@ def as_document(result: SimulationResult, claims: ExplainedPods | None = None) -
         "claims": msgspec.to_builtins(claims or ExplainedPods()),
         "notices": list(result.notices),
     }
+
+
+def _placements(found: Sequence[PodPlacement | GangPlacement]) -> list[dict[str, Any]]:
+    """Return placements with null where there is no node, domain or reason."""
+    return [
+        {name: None if value == "" else value for name, value in each.items()} for each in msgspec.to_builtins(found)
+    ]
 
 
 def _amounts(usages: Sequence[ResourceUsage]) -> dict[str, dict[str, int]]:

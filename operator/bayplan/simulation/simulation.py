@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 import msgspec
+from msgspec import Struct
 
 from bayplan.extenders.http_extender import extenders_skipped_notice
 from bayplan.gangs.group_phase import Phase, Tally, evaluate_gang
@@ -39,8 +40,7 @@ from scheduler_core.scheduler import Scheduler, SchedulerOptions, SchedulerPorts
 _WAITS_FOR_GROUP = "the PodGroup is not in the files; its members wait for it"
 
 
-@dataclass(frozen=True, slots=True)
-class GangPlacement:
+class GangPlacement(Struct, frozen=True, rename="camel"):
     """Result for one gang.
 
     Attributes:
@@ -133,8 +133,7 @@ class SimulationOptions:
         return with_gates(options, self.gates or FeatureGates())
 
 
-@dataclass(frozen=True, slots=True)
-class PodPlacement:
+class PodPlacement(Struct, frozen=True, rename="camel"):
     """Result for one pending pod.
 
     Attributes:
@@ -144,7 +143,7 @@ class PodPlacement:
 
     namespace: str
     name: str
-    profile: str
+    profile: str = msgspec.field(name="schedulerName")
     verdict: Verdict
     node: str
     reason: str
