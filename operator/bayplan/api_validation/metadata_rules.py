@@ -108,7 +108,6 @@ def selector_problems(
 
 
 def selects(selector: Mapping[str, Any], labels: Mapping[str, Any]) -> bool:
-    """Return whether a valid label selector matches labels."""
     if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
         return False
     for _, each in entries(selector, "matchExpressions"):

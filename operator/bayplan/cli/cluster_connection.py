@@ -56,7 +56,6 @@ class ClusterChoice:
 
 
 def kubeconfig_options(command: Command) -> Command:
-    """Add the options ``kubeconfig`` and ``kube_context``."""
     command = click.option("--context", "kube_context", help="Context of the kubeconfig.")(command)
     return click.option(
         "--kubeconfig", type=click.Path(path_type=Path), help="Path of the kubeconfig.  [default: as kubectl]"

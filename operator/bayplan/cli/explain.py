@@ -352,7 +352,6 @@ def _explained(options: _Options, output: str) -> str:
 
 
 def _target(options: _Options) -> PodName | GroupName:
-    """Return the pod or PodGroup to explain."""
     if bool(options.pod) == bool(options.file_pod):
         usage = "bayplan explain [-n NAMESPACE] POD, NAMESPACE/POD or podgroup/NAME, or --pod NAMESPACE/NAME"
         raise click.UsageError(f"specify one pod or PodGroup: {usage}")

@@ -269,7 +269,6 @@ async def _leaders_answer(
 async def _respond(
     session: aiohttp.ClientSession, server: str, path: str, params: Mapping[str, str]
 ) -> tuple[int, bytes]:
-    """Send a request to the server that the user specified."""
     urls = [server + path] if "://" in server else [f"{scheme}://{server}{path}" for scheme in ("https", "http")]
     for url in urls[:-1]:
         try:

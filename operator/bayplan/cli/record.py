@@ -95,7 +95,6 @@ def _entries(files: RecordFiles) -> Iterator[_Stamped]:
 
 
 def _length(files: RecordFiles, high: int, pod: str | None) -> int:
-    """Return the number of entries to export."""
     count = 0
     for number, (at, entry) in enumerate(_entries(files), 1):
         if at >= high:

@@ -42,7 +42,6 @@ class ClusterObjects:
         self.raw_pods = RawObjects(connection, PODS, pods)
 
     async def pod(self, pod: Pod) -> bytes | None:
-        """Return a pod's JSON; None if it is gone."""
         return (await self.pods([pod])).get(pod.metadata.uid)
 
     async def pods(self, pods: Sequence[Pod]) -> Mapping[str, bytes]:
@@ -56,7 +55,6 @@ class ClusterObjects:
         }
 
     async def nodes(self, names: Sequence[str]) -> Mapping[str, bytes]:
-        """Return the JSON of nodes by name, without those that are gone."""
         found = await self.raw_nodes.read(("", name, "") for name in names)
         return {key[1:]: json for key, json in found.items()}
 
@@ -71,7 +69,6 @@ class ClusterObjects:
         return None
 
     async def close(self) -> None:
-        """Cancel lists in progress."""
         await self.raw_nodes.close()
         await self.raw_pods.close()
 

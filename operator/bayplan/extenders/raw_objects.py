@@ -119,7 +119,6 @@ class RawObjects(Generic[T]):
                 self._forget(key)
 
     async def close(self) -> None:
-        """Cancel lists in progress."""
         listings = list(self._listings)
         for listing in listings:
             listing.cancel()

@@ -88,7 +88,6 @@ class Tally(Struct, frozen=True):
 
     @classmethod
     def of(cls, gang: Gang) -> Tally:
-        """Count the members of ``gang`` in one pass."""
         alive: dict[str, Pod] = {}
         members = gated = bound = running = failed = 0
         for uid, pod in gang.pods.items():

@@ -88,8 +88,6 @@ _RECONCILES_PER_YIELD = 16
 
 
 class _Record:
-    """State of one PodGroup object."""
-
     __slots__ = (
         "changed_since",
         "failures",

@@ -245,8 +245,6 @@ class ElectionOptions(Struct, frozen=True):
 
 
 class _Record(Struct, frozen=True):
-    """A Lease and when it was seen."""
-
     document: dict[str, Any]
     seen_at: float
 

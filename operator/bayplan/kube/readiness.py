@@ -86,7 +86,6 @@ class Readiness:
 
     @property
     def checks(self) -> list[Check]:
-        """All checks for readiness, passed or not."""
         if self._stopping:
             return [Check("shutdown", is_passed=False, why="the process is stopping")]
         if self._standby is not None:

@@ -24,7 +24,6 @@ class SystemClock:
     """Return monotonic seconds; the function itself for speed, since each cycle calls it often."""
 
     def wall(self) -> datetime:
-        """Return the date and time in UTC."""
         return datetime.now(UTC)
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:

@@ -32,7 +32,6 @@ class LoopLiveness:
         self._next: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Start to watch the running loop."""
         self._beat(asyncio.get_running_loop())
         self._postpone_last_resort()
         threading.Thread(target=self._listen, name="liveness of the loop", daemon=True).start()

@@ -268,8 +268,6 @@ class _Running:
 
 
 class ShadowRollout:
-    """Rolls out shadow profiles to a scheduler."""
-
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self._running: dict[str, _Running] = {}

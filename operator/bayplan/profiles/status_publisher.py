@@ -80,7 +80,6 @@ def plugin_config_events(meta: ObjectMeta, before: Mapping[str, Any], after: Map
 def _validity_events(
     factory: _EventFactory, validity: _Validity, before: Mapping[str, Any], after: Mapping[str, Any]
 ) -> Iterator[Event]:
-    """Yield the event about a validity condition that changed."""
     found = _changed_condition(validity.condition, before, after)
     if found is not None and found.status == "True":
         note = f"Generation {found.observed_generation} of the {validity.subject} is valid."

@@ -388,7 +388,6 @@ class MemoryClaims:
                 self._feed.deleted(current)
 
     async def write_extended_claim(self, pod: Pod, status: ExtendedResourceClaimStatus) -> None:
-        """Write a pod's ``status.extendedResourceClaimStatus``."""
         self._write_pod_status(pod, status)
 
     def _checked(self, claim: ResourceClaim) -> ResourceClaim:

@@ -61,7 +61,6 @@ class GangPlacement(Struct, frozen=True, rename="camel"):
 
 
 def gang_placements(gangs: Iterable[Gang]) -> tuple[GangPlacement, ...]:
-    """Return the results of gangs, by namespace and name."""
     found = [_gang_placement(gang) for gang in gangs]
     return tuple(sorted(found, key=lambda each: (each.namespace, each.name, each.api)))
 

@@ -45,7 +45,6 @@ class _Printable:
 
 
 def plain_table(*headings: str) -> Table:
-    """Make a table without borders."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for heading in headings:
         table.add_column(heading, overflow="fold")

@@ -330,8 +330,6 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 class KeepAliveRequests:
-    """Requests of one lane."""
-
     def __init__(self, access: ClusterAccess, clock: Clock, limit: int, connect_seconds: float) -> None:
         url = urlsplit(access.base_url)
         tls = None

@@ -213,7 +213,6 @@ class UndeliveredChanges(Generic[T]):
         self._failed(undelivered)
 
     def deliver_synced(self) -> None:
-        """Deliver the end of the first list."""
         self._synced_timer = None
         try:
             self._sink.on_synced()

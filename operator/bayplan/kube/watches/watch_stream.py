@@ -58,7 +58,6 @@ class WatchOutages:
         self._broken.add(path)
 
     def opened(self, path: str) -> None:
-        """Record that a watch is open."""
         self._reasons.pop(path, None)
         self._broken.discard(path)
         if self._affected and not self._broken:
@@ -202,8 +201,6 @@ class _RawEvent(Struct, frozen=True, gc=False):
 
 
 class LineSplitter:
-    """Splits chunks into lines."""
-
     __slots__ = ("_bytes", "_parts")
 
     def __init__(self) -> None:

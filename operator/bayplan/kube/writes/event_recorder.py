@@ -57,8 +57,6 @@ def _micro_time(moment: datetime) -> str:
 
 
 class _Reference(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
-    """A v1 ObjectReference in a request."""
-
     api_version: str = ""
     kind: str = ""
     namespace: str = ""
@@ -72,8 +70,6 @@ class _Name(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Body(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
-    """An ``events.k8s.io/v1`` event in a request."""
-
     api_version: str
     kind: str
     metadata: _Name
