@@ -36,6 +36,7 @@ log = logging.getLogger(__name__)
 UNSCHEDULABLE = "Unschedulable"
 SCHEDULER_ERROR = "SchedulerError"
 _PREEMPTS = "PreemptLowerPriority"
+_STEPS_OF_REPORT = 10
 _MAX_CLASSES = 16
 """Pod classes for which queueing hints are called; further classes of a gang are ignored."""
 
@@ -251,6 +252,8 @@ class FailedGangs:
         self.queue.failed(entry)
         self.queue.gangs.changed(gang)
         for queued in members:
+            # The gang is requeued, so the event loop may run between the reports of a large one.
+            self.nodes.steps.upkeep(_STEPS_OF_REPORT)
             self._report(queued, failure, entry.profile)
 
     def _report(self, queued: QueuedPod, failure: GangFailure, profile: str) -> None:

@@ -35,6 +35,7 @@ from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 
 log = logging.getLogger(__name__)
 _decisions = logging.getLogger("scheduler_core.decisions")
+_STEPS_OF_EVICTION = 10
 
 
 def to_be_evicted(candidate: PreemptionCandidate) -> tuple[PodInfo, ...]:
@@ -115,6 +116,8 @@ class Evictions:
             self._withdraw(info)
         *first, last = victims
         for victim in first:
+            # The event loop may run between two victims of a large gang; the last one waits for all of them.
+            self._handle.nodes.steps.upkeep(_STEPS_OF_EVICTION)
             self._evict(preemption, victim, partial(self._first_victim_done, preemption, last))
         if not first:
             self._evict_last(preemption, last)
