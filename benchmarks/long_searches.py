@@ -45,6 +45,7 @@ class Delays:
         seconds: Duration of the search.
         pods: Number of pods that were bound meanwhile.
         longest_turn: CPU time between two turns of the event loop.
+        longest_fork: Time of the longest fork so far.
     """
 
     case: str
@@ -55,6 +56,7 @@ class Delays:
     cpu_p50: float
     cpu_p99: float
     longest_turn: float
+    longest_fork: float
 
 
 @dataclass
@@ -85,7 +87,7 @@ class Run:
 
     def __init__(self, nodes: int, *, in_background: bool) -> None:
         self.world, clock = Measured(), SystemClock()
-        processes = ForkedSearches() if in_background else None
+        self.searches = processes = ForkedSearches() if in_background else None
         self.documents = ForkedSearches() if in_background else None
         ports = SchedulerPorts(storage=self.world.storage, claims=self.world.claims, processes=processes)
         self.scheduler = Scheduler(clock, self.world, SchedulerOptions(), ports=ports)
@@ -100,7 +102,7 @@ class Run:
         self._count = 0
         self.longest_turn = 0.0
 
-    def gang(self, name: str, members: int, priority: int, cpu_milli: Callable[[int], int]) -> GroupKey:
+    async def gang(self, name: str, members: int, priority: int, cpu_milli: Callable[[int], int]) -> GroupKey:
         """Create a gang."""
         key = GroupKey(GroupSource.BAYPLAN, "default", name)
         self.scheduler.group_feed.group_changed(PodGroup(key, f"uid-{name}", members, priority=priority))
@@ -112,6 +114,8 @@ class Run:
                 requests={"cpu": f"{cpu_milli(number)}m"},
             )
             self.world.add_pod(made)
+            # Pods of a gang do not arrive in one turn.
+            await asyncio.sleep(0)
         return key
 
     async def measure(self, case: str, search: Awaitable[None]) -> Delays:
@@ -133,9 +137,11 @@ class Run:
             return round(values[min(len(values) - 1, int(share * len(values)))], 1) if values else 0.0
 
         longest = round(1000 * self.longest_turn, 1)
+        forks = [each.longest_fork_seconds for each in (self.searches, self.documents) if each is not None]
+        fork = round(1000 * max(forks, default=0.0), 1)
         p50, p99 = 0.5, 0.99
         return Delays(
-            case, round(seconds, 2), len(wall), at(wall, p50), at(wall, p99), at(cpu, p50), at(cpu, p99), longest
+            case, round(seconds, 2), len(wall), at(wall, p50), at(wall, p99), at(cpu, p50), at(cpu, p99), longest, fork
         )
 
     async def _arrivals(self) -> None:
@@ -157,6 +163,11 @@ class Run:
         while not condition():  # noqa: ASYNC110 - the scheduler has no event for it
             await asyncio.sleep(0.005)
 
+    def is_bound(self, name: str) -> bool:
+        """Return whether a pod is bound."""
+        found = self.world.pod("default", name)
+        return found is not None and found.spec.node_name != ""
+
     def is_tried(self, key: GroupKey) -> bool:
         """Return whether a gang has an outcome, or is scheduled."""
         gang = self.scheduler.context.queue.gangs.get(key)
@@ -173,11 +184,12 @@ async def _run(nodes: int, members: int, explained: int, *, in_background: bool)
         found.append(await made.measure(f"quiet, {mode}", asyncio.sleep(_QUIET_SECONDS)))
 
         async def preempt() -> None:
-            key = made.gang("high", members, 10, lambda number: 600 + number % 400)
+            key = await made.gang("high", members, 10, lambda number: 600 + number % 400)
             await made.until(lambda: made.is_tried(key))
 
         found.append(await made.measure(f"gang of {members} preempts, {mode}", preempt()))
-        gang = made.gang("wide", explained, -1, lambda number: 700 + number)
+        await made.until(lambda: made.is_bound(f"high-{members - 1}"))
+        gang = await made.gang("wide", explained, -1, lambda number: 700 + number)
         await made.until(lambda: made.is_tried(gang))
         documents = BackgroundDocuments(made.scheduler.context, made.documents)
         asked = made.scheduler.context.queue.gangs.get(gang)
@@ -209,7 +221,7 @@ def main() -> None:
     if arguments.output == "json":
         print_json(found)
         return
-    columns = ["seconds", "pods", "wall p50", "wall p99", "CPU p50", "CPU p99", "longest turn (CPU)"]
+    columns = ["seconds", "pods", "wall p50", "wall p99", "CPU p50", "CPU p99", "longest turn (CPU)", "longest fork"]
     shown = table("Delays of other pods in milliseconds", ["case"], columns)
     for each in found:
         shown.add_row(*_row(each))
@@ -218,7 +230,7 @@ def main() -> None:
 
 def _row(each: Delays) -> tuple[str, ...]:
     fields = (each.case, each.seconds, each.pods, each.wall_p50, each.wall_p99, each.cpu_p50, each.cpu_p99)
-    return (*map(str, fields), str(each.longest_turn))
+    return (*map(str, fields), str(each.longest_turn), str(each.longest_fork))
 
 
 if __name__ == "__main__":

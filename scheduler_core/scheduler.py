@@ -350,8 +350,7 @@ class Scheduler:
             if columns.overlays:
                 log.error("a plugin awaited within a dry run, or has left one open; it is undone before the next cycle")
                 self.cycles.errors.undo()
-            ended = context.background.next_ended()
-            queued = context.background.next_waiting() if ended is None else ended.queued
+            ended, queued = context.background.next() if context.background.is_due else (None, None)
             if queued is None:
                 queued = context.queue.pop()
                 if queued is None:
@@ -414,7 +413,8 @@ class Scheduler:
             if background.is_copy:
                 # The cycle has ended in a way in which only this process can end it.
                 background.send(None)
-            background.end()
+            if steps.on_long_search is not None:
+                background.end()
             steps.limit = NO_LIMIT
             if self._slices.has_suspended:
                 try_twice(self._slices.cycle_ended)

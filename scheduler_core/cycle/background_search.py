@@ -102,13 +102,14 @@ class BackgroundSearches:
     Attributes:
         counts: Totals since the start.
         is_copy: Whether this process is a copy.
+        is_due: Whether :meth:`next` has something to return.
     """
 
     def __init__(
         self, processes: SearchProcesses | None, steps: StepCounter, journal: Journal, wake: Callable[[], None]
     ) -> None:
         self.counts = SearchCounts()
-        self.is_copy = False
+        self.is_copy = self.is_due = False
         self._processes = processes
         self._steps = steps
         self._journal = journal
@@ -188,15 +189,22 @@ class BackgroundSearches:
             self.counts.lost += 1
             self._searches[search.queued.uid] = MOST_SEARCHES
         self._ended.append(search)
+        self.is_due = True
         self._wake()
 
-    def next_ended(self) -> MovedSearch | None:
-        """Return the next search that has ended; its pod or gang may not be in flight any more."""
-        return self._ended.popleft() if self._ended else None
+    def next(self) -> tuple[MovedSearch | None, QueuedPod | None]:
+        """Return the next search that has ended, with its pod or gang, or one whose attempt starts again without one.
 
-    def next_waiting(self) -> QueuedPod | None:
-        """Return a pod or gang in flight whose attempt starts again now; None for none."""
-        return self._waiting.popleft() if self._waiting and self._live is None else None
+        The pod or gang may not be in flight any more; it is None if none is due.
+        """
+        ended = queued = None
+        if self._ended:
+            ended = self._ended.popleft()
+            queued = ended.queued
+        elif self._waiting and self._live is None:
+            queued = self._waiting.popleft()
+        self.is_due = bool(self._ended or (self._waiting and self._live is None))
+        return ended, queued
 
     def forget(self, queued: QueuedPod, ended: MovedSearch | None = None) -> None:
         """Drop what is stored for a pod or gang that is decided, or is not in flight any more."""
@@ -212,6 +220,7 @@ class BackgroundSearches:
         self._live = None
         self._ended.clear()
         self._waiting.clear()
+        self.is_due = False
         for search in searches:
             search.close()
         if self._processes is not None:

@@ -32,7 +32,7 @@ LONGEST_SECONDS = 120.0
 """CPU time after which a copy is ended: a search has a limit of steps, which takes less."""
 _WALL_PER_CPU = 5
 """Share of a CPU that a copy must get at its low priority: one in this many."""
-_NICENESS = 10
+_NICENESS = 5
 _LENGTH = struct.Struct("<Q")
 _CHUNK = 1 << 20
 _CONTROL_GROUP = Path("/sys/fs/cgroup")

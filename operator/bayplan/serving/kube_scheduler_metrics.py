@@ -119,10 +119,26 @@ def scheduler_metrics(context: CycleContext, binding_cycles: Callable[[], int]) 
     yield from _queue(context)
     yield from _cache(context, binding_cycles)
     yield from _cycles(metrics)
+    yield from _background_searches(context)
     yield from _groups(metrics)
     yield from _pods(metrics)
     yield from _preemption(metrics)
     yield from _devices(metrics.devices, context.cache.columns.devices.hardware.tally)
+
+
+def _background_searches(context: CycleContext) -> Iterator[Metric]:
+    searches = context.background.counts
+    yield counters(
+        "bayplan_background_searches",
+        "Number of searches that continued in a copy of the process, by what became of the result.",
+        ["result"],
+        (
+            (("used",), searches.used),
+            (("outdated",), searches.outdated),
+            (("lost",), searches.lost),
+            (("refused",), searches.refused),
+        ),
+    )
 
 
 def _queue(context: CycleContext) -> Iterator[Metric]:
