@@ -57,6 +57,7 @@ class Cycles:
         self.room = room = FreedCapacity(queue, reservations)
         nodes.devices.on_freed.append(room.devices_freed)
         self.report = report = CycleReport(context.recording, metrics, nodes, clock)
+        context.background.on_copy.append(report.cut)
         partial = PartialSearch(nodes, context.node_order, options.percentage_of_nodes_to_score)
         self.selection = NodeSelection(cache, nominator, reservations, partial, options.seed)
         bounds = options.reuse_bounds if options.reuses_results else None

@@ -103,6 +103,7 @@ class BackgroundSearches:
         counts: Totals since the start.
         is_copy: Whether this process is a copy.
         is_due: Whether :meth:`next` has something to return.
+        on_copy: Called in the copy before its search goes on: ends what writes outside of the process.
     """
 
     def __init__(
@@ -110,6 +111,7 @@ class BackgroundSearches:
     ) -> None:
         self.counts = SearchCounts()
         self.is_copy = self.is_due = False
+        self.on_copy: list[Callable[[], None]] = [journal.cut]
         self._processes = processes
         self._steps = steps
         self._journal = journal
@@ -172,7 +174,8 @@ class BackgroundSearches:
     def _become_copy(self, send: Callable[[bytes | None], NoReturn]) -> None:
         self.is_copy, self._send = True, send
         self._steps.on_long_search = self._steps.on_slice_end = None
-        self._journal.cut()
+        for cut in self.on_copy:
+            cut()
 
     def send(self, result: bytes | None) -> NoReturn:
         """End the copy with a result, None for none: the attempt then runs in the other process."""

@@ -48,6 +48,10 @@ class CycleReport:
         self._nodes = nodes
         self._clock = clock
 
+    def cut(self) -> None:
+        """Send nothing to the tracer any more: this process is a copy, whose cycles the other process reports."""
+        self._tracer = self._attempts = None
+
     def begin_attempt(self, queued: QueuedPod, instance: FrameworkInstance) -> Attempt:
         """Return a new attempt, whose scheduling cycle starts now."""
         recorder, metrics = self._recorders.take(), self._metrics

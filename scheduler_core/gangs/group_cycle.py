@@ -119,6 +119,7 @@ class GangScheduler:
         entry.tried_at = self.clock.now()
         gang, instance = queue.gangs.get(entry.gang_key), self.profiles.get(entry.profile)
         if gang is None or gang.group is None or instance is None or not gang.has_quorum:
+            self.background.forget(entry)
             queue.failed(entry)
             return []
         instance.begin()

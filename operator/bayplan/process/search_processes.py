@@ -95,7 +95,8 @@ def has_memory(group: Path = _CONTROL_GROUP) -> bool:
 
 def _become_copy(parent: int, longest_seconds: float, niceness: int) -> None:
     signal.set_wakeup_fd(-1)
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM):
+    # Not SIGALRM, which interrupts plugins that exceed their time budget, here as well.
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_PROF, longest_seconds)
