@@ -199,10 +199,11 @@ class GangBasis:
 def may_move(instance: FrameworkInstance, members: Sequence[PodInfo], nodes: NodeColumns) -> bool:
     """Return whether the search of a gang may continue in another process.
 
-    Not with extenders, which have connections. Plugins that help rejected gangs write to the cluster, unless no member
-    needs devices: another process must not write.
+    Not with extenders, which have connections, and not within a plugin that is not built in, because it could catch the
+    exception that ends the attempt. Plugins that help rejected gangs write to the cluster, unless no member needs
+    devices: another process must not write.
     """
-    if instance.extenders or not instance.may_fork:
+    if instance.extenders or not instance.may_fork or instance.is_in_plugin:
         return False
     for plugin in instance.post_filter:
         is_harmless = isinstance(plugin, DeviceChooser) and not any(

@@ -117,6 +117,7 @@ class FrameworkInstance:
         self.label_plugins = self._rejecting_with(NodeChange.LABELS)
         self.not_for_resizes = frozenset(name for name, plugin in plugins.items() if not plugin.handles_resizes)
         self.may_fork = all(plugin.may_fork for plugin in plugins.values())
+        self._budget = budget
         self.pod_classes: PodClasses | None = None
         self.continue_counts(Evaluations())
         self.extenders = extenders.runners
@@ -129,6 +130,11 @@ class FrameworkInstance:
 
     def _rejecting_with(self, change: NodeChange) -> frozenset[str]:
         return frozenset(name for name in self.registrations if change in self.plugins[name].hints_for)
+
+    @property
+    def is_in_plugin(self) -> bool:
+        """Whether a plugin that is not built in is being called."""
+        return self._budget.calls > 0
 
     @property
     def places_gangs(self) -> bool:

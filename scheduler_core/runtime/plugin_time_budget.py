@@ -87,9 +87,13 @@ class PluginTimeBudget:
 
     Args:
         watchdog: Interrupts calls that take too long; None for no limit.
+
+    Attributes:
+        calls: Number of calls in progress. A plugin may catch what ends a long search within its call, or stop midway.
     """
 
     def __init__(self, registry: Registry, watchdog: Watchdog | None) -> None:
+        self.calls = 0
         self._registry = registry
         self._watchdog = watchdog
 
@@ -131,12 +135,15 @@ class PluginTimeBudget:
 
         @functools.wraps(guarded)
         def called(*args: Any, **kwargs: Any) -> Any:
+            self.calls += 1
             try:
                 return guarded(*args, **kwargs)
             except (SchedulerCoreError, KeyboardInterrupt):
                 raise
             except BaseException as fault:
                 raise _plugin_error(plugin, point, fault) from fault
+            finally:
+                self.calls -= 1
 
         return called
 
@@ -177,6 +184,7 @@ class PluginTimeBudget:
         guarded = step if self._watchdog is None else self._watchdog.guarded(plugin, point, step)
 
         def called(resume: Callable[[Any], Any], value: Any) -> Any:
+            self.calls += 1
             try:
                 return guarded(resume, value)
             except (SchedulerCoreError, KeyboardInterrupt):
@@ -185,6 +193,8 @@ class PluginTimeBudget:
                 if isinstance(value, BaseException) and isinstance(fault, type(value)) and _ends_task(fault):
                     raise
                 raise _plugin_error(plugin, point, fault) from fault
+            finally:
+                self.calls -= 1
 
         return called
 

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
 import pytest
 from bayplan.process.search_processes import AwaitedSearches
 
+from scheduler_core.config.plugin_set_types import Plugin as PluginEntry
+from scheduler_core.config.plugin_set_types import Plugins, PluginSet
 from scheduler_core.cycle.journal import Journal
+from scheduler_core.framework.extension_points import Plugin
+from scheduler_core.framework.queued_pod import Place, QueuedGang
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod_group import GroupKey, GroupSource, GroupTopology, PodGroup
+from scheduler_core.plugins.default_preemption import DefaultPreemption
 from scheduler_core.scheduler import SchedulerOptions, SchedulerPorts
 from scheduler_core.step_counter import NO_LIMIT
 from tests.support.builders import node, pod
@@ -25,6 +30,7 @@ from tests.support.virtual_clock import VirtualClock
 
 SLICE = 60
 GANG = "high"
+EIGHT = {"cpu": "8", "pods": "110"}
 
 
 class Slices(Journal):
@@ -42,13 +48,22 @@ class Run:
     processes: AwaitedSearches | None
 
     @classmethod
-    def begun(cls, *, in_background: bool, kills: Callable[[int], bool] = lambda _: False) -> Run:
+    def begun(
+        cls,
+        *,
+        in_background: bool,
+        kills: Callable[[int], bool] = lambda _: False,
+        slice_steps: int = SLICE,
+        plugins: Iterable[type[Plugin]] = (),
+        defaults: Plugins | None = None,
+        reservation_seconds: float = 0.0,
+    ) -> Run:
         """Return a scheduler whose searches are not interrupted, or continue in copies after a few steps."""
         clock = VirtualClock()
         processes = AwaitedSearches(clock, 1.0, kills) if in_background else None
-        ports = SchedulerPorts(journal=Slices(SLICE if in_background else NO_LIMIT), processes=processes)
-        options = SchedulerOptions(gang_reservation_seconds=0.0, attempt_steps=NO_LIMIT >> 20)
-        made = rig(defaults=default_plugins(), options=options, ports=ports, clock=clock)
+        ports = SchedulerPorts(journal=Slices(slice_steps if in_background else NO_LIMIT), processes=processes)
+        options = SchedulerOptions(gang_reservation_seconds=reservation_seconds, attempt_steps=NO_LIMIT >> 20)
+        made = rig(plugins, defaults=defaults or default_plugins(), options=options, ports=ports, clock=clock)
         for source in GroupSource:
             made.scheduler.group_feed.serve(source)
         return cls(made, processes)
@@ -68,6 +83,24 @@ class Run:
                 if made.queue.readings.in_flight_count and not made.context.suspension.is_on:
                     made.clock.advance(1.0)
         raise AssertionError("the scheduler does not come to rest")
+
+    async def until_moved(self, copies: int = 1) -> None:
+        """Schedule until some searches have continued in copies, the last of which has not delivered its result."""
+        await self.made.until(lambda: self.processes is not None and self.processes.count >= copies)
+
+    async def step(self, count: int = 1) -> None:
+        """Deliver the results of copies, and schedule, some times."""
+        for _ in range(count):
+            self.made.clock.advance(1.0)
+            for _ in range(10):
+                await asyncio.sleep(0)
+
+    @property
+    def entry(self) -> QueuedGang:
+        """The entry of the gang in the queue."""
+        (gang,) = self.made.queue.gangs.units()
+        assert gang.entry is not None
+        return gang.entry
 
     @property
     def decisions(self) -> object:
@@ -222,3 +255,40 @@ async def test_results_that_do_not_hold_are_not_used(kind: str) -> None:
         outdated, used = outdated + counts.outdated, used + counts.used
     assert outdated
     assert used
+
+
+def _full_nodes(made: Rig, count: int = 30, pods: int = 8) -> None:
+    """Add nodes of 8 CPUs that running pods use."""
+    for number in range(count):
+        made.add(node(f"n{number}", labels={"kubernetes.io/hostname": f"n{number}"}, allocatable=EIGHT))
+        for each in range(pods):
+            made.add(running_pod(f"v{number}-{each}", f"n{number}"))
+
+
+def _add_gang(made: Rig, count: int = 20, milli: int = 500, topology: GroupTopology | None = None) -> None:
+    """Add a gang whose members are all of different classes."""
+    add_groups(made, group(GANG, count, priority=9, topology=topology))
+    for number in range(count):
+        made.add(member(f"m{number}", GANG, priority=9, requests={"cpu": f"{milli + number}m"}))
+
+
+class OwnPreemption(DefaultPreemption):
+    """Preemption that is not built in."""
+
+    name = "OwnPreemption"
+
+
+@pytest.mark.parametrize("slice_steps", [40, 150, 300, 600, 1000, 1500])
+async def test_a_search_does_not_move_within_a_plugin_that_is_not_built_in(slice_steps: int) -> None:
+    """The plugin could catch what ends the attempt; the gang preempts as with the built-in plugin."""
+    defaults, own = default_plugins(), PluginEntry(name="OwnPreemption")
+    entries = tuple(own if each.name == "DefaultPreemption" else each for each in defaults.multi_point.enabled)
+    replaced = defaults.model_copy(update={"multi_point": PluginSet(enabled=entries)})
+    run = Run.begun(in_background=True, slice_steps=slice_steps, plugins=[OwnPreemption], defaults=replaced)
+    _full_nodes(run.made)
+    _add_gang(run.made)
+    await run.settle()
+    (gang,) = run.made.queue.gangs.units()
+    assert gang.outcome is not None
+    assert "raised" not in gang.outcome.message
+    assert run.made.writer.deletions
