@@ -23,7 +23,7 @@ from __future__ import annotations
 import copy
 import itertools
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from msgspec import Struct
 
@@ -482,11 +482,16 @@ class _Swap(Struct):
 
 
 class GangRequeueing:
-    """Requeues gangs."""
+    """Requeues gangs.
 
-    def __init__(self, gangs: Gangs, entries: GangEntries) -> None:
+    Args:
+        note: Records that a pod or gang in flight is retried if its attempt fails.
+    """
+
+    def __init__(self, gangs: Gangs, entries: GangEntries, note: Callable[[QueuedPod], None]) -> None:
         self._gangs = gangs
         self._entries = entries
+        self._note = note
 
     def source_changed(self, source: GroupSource) -> None:
         """Call when the groups of a source become known, or are not known for another reason."""
@@ -508,6 +513,9 @@ class GangRequeueing:
         ]
         members = [pod for pod, gang in self._rejected_members() if not gang.domain_labels.isdisjoint(labels)]
         self._requeue_all((*entries, *members))
+        for pod, gang in self._in_flight():
+            if not gang.domain_labels.isdisjoint(labels):
+                self._note(pod)
 
     def _requeue_all(self, pods: Iterable[QueuedPod]) -> None:
         self._entries.moves.pending.start((self._requeue_aside, pod, 1) for pod in pods)
@@ -525,6 +533,19 @@ class GangRequeueing:
         if gang is None or not gang.unit.domain_labels:
             return
         self._requeue_all([pod for pod, unit in self._rejected_members() if unit is gang.unit])
+        for pod, unit in self._in_flight():
+            if unit is gang.unit and type(pod) is not QueuedGang:
+                self._note(pod)
+
+    def _in_flight(self) -> list[tuple[QueuedPod, Gang]]:
+        """Return members and entries in flight, each with its gang or tree; no queueing hint covers their domains."""
+        found = []
+        for pod in self._entries.moves.places.pods(_IN_FLIGHT):
+            key = pod.gang_key if isinstance(pod, QueuedGang) else pod.group
+            gang = None if key is None else self._gangs.get(key)
+            if gang is not None:
+                found.append((pod, gang.unit))
+        return found
 
     def _rejected_members(self) -> list[tuple[QueuedPod, Gang]]:
         """Return members that GangScheduling rejected as single pods, each with its gang or tree.

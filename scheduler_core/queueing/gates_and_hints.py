@@ -70,14 +70,16 @@ class Interest:
 
         Args:
             old: The object before the event, None if it was added.
-            new: The object after the event, None if it was deleted. A wildcard event with a pod concerns only that pod.
+            new: The object after the event, None if it was deleted. A wildcard event with a pod concerns only that pod,
+                or the gang whose entry has it.
             infos: Those of its members for which hints are called, if it is a gang; None for all. The verdict on a gang
                 is the furthest of those on its members.
         """
         if not pod.rejected_by:
             return Requeue.AFTER_BACKOFF
         if self.is_wildcard:
-            is_for_it = new is None or (isinstance(new, Pod) and new.metadata.uid == pod.uid)
+            # The entry of a gang has a UID of its own, and the pod of a member.
+            is_for_it = new is None or (isinstance(new, Pod) and new.metadata.uid == pod.info.uid)
             return Requeue.AFTER_BACKOFF if is_for_it else Requeue.STAY
         verdict = Requeue.STAY
         if self.plugins.isdisjoint(pod.rejected_by):

@@ -201,7 +201,7 @@ class SchedulingQueue:
         self._sequence = itertools.count()
         gangs = Gangs(clock, foreign_gangs)
         self._gang_entries = GangEntries(gangs, rules, clock, self._sequence)
-        self.gang_requeueing = GangRequeueing(gangs, self._gang_entries)
+        self.gang_requeueing = GangRequeueing(gangs, self._gang_entries, self._retry_if_failed)
         self._moves = self._gang_entries.moves
         self.gangs = gangs
         self._places, self.pending = self._moves.places, self._moves.pending
@@ -516,7 +516,7 @@ class SchedulingQueue:
             if pod is None:
                 continue
             if pod.uid in self._in_flight:
-                self._in_flight.note(FORCE_ACTIVATE, None, pod.info.pod)
+                self._retry_if_failed(pod)
             else:
                 moves.append((self._activate, pod, 1))
         self.pending.start(moves)
@@ -528,6 +528,11 @@ class SchedulingQueue:
             self._moves.enter(pod, FORCE_ACTIVATE.name)
         elif pod.place in _BACKING_OFF:
             self._moves.end_backoff(pod, FORCE_ACTIVATE.name)
+
+    def _retry_if_failed(self, pod: QueuedPod) -> None:
+        """Record that a pod or gang in flight is retried after backoff if its attempt fails."""
+        if pod.uid in self._in_flight:
+            self._in_flight.note(FORCE_ACTIVATE, None, pod.info.pod)
 
     def profile_changed(self, profile: str, on_nomination_ended: NominationListener | None = None) -> None:
         """Requeue the pods of a new or changed profile by its rules, or park those of a withdrawn one.

@@ -10,6 +10,7 @@ from functools import partial
 
 import pytest
 from bayplan.process.search_processes import AwaitedSearches
+from msgspec.structs import replace
 
 from scheduler_core.config.plugin_set_types import Plugin as PluginEntry
 from scheduler_core.config.plugin_set_types import Plugins, PluginSet
@@ -292,3 +293,40 @@ async def test_a_search_does_not_move_within_a_plugin_that_is_not_built_in(slice
     assert gang.outcome is not None
     assert "raised" not in gang.outcome.message
     assert run.made.writer.deletions
+
+
+def _relabeled(run: Run) -> None:
+    """Let the nodes with room be a domain."""
+    columns = run.made.context.cache.columns
+    for number in range(30):
+        old = columns.nodes[columns.row_of(f"n{number}")]
+        assert old is not None
+        labels = {**old.metadata.labels, "zone": "large"}
+        run.made.scheduler.feed.node_updated(old, replace(old, metadata=replace(old.metadata, labels=labels)))
+
+
+EVENTS: dict[str, tuple[Callable[[Run], None], int, GroupTopology | None]] = {
+    "activation": (lambda run: run.made.queue.activate([run.entry.uid]), 9000, None),
+    "activation of a member": (lambda run: run.made.queue.activate(["uid-of-default-m3"]), 9000, None),
+    "swapped profile": (lambda run: run.made.queue.profile_changed("default-scheduler"), 9000, None),
+    "changed label of domains": (_relabeled, 500, GroupTopology("zone", is_required=True)),
+}
+
+
+@pytest.mark.parametrize("event", EVENTS)
+async def test_a_gang_is_retried_after_what_happens_during_its_search(event: str) -> None:
+    """The result rejects the gang, and what queueing hints do not cover requeues it all the same."""
+    happens, milli, topology = EVENTS[event]
+    run = Run.begun(in_background=True)
+    _full_nodes(run.made, pods=0)
+    for number in range(6):
+        run.made.add(node(f"z{number}", labels={"zone": f"z{number % 2}"}, allocatable={"cpu": "1", "pods": "110"}))
+    _add_gang(run.made, milli=milli, topology=topology)
+    async with run.made.running():
+        await run.until_moved()
+        entry = run.entry
+        assert (entry.place, entry.attempts) == (Place.IN_FLIGHT, 1)
+        happens(run)
+        await run.step(2)
+        assert run.made.context.background.counts.outdated == 0
+        assert entry.attempts > 1
