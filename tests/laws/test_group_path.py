@@ -104,6 +104,7 @@ COUNTERPARTS: dict[str, str] = {
     "BindingOutcomes.cancelled": SAME,
     "BindingOutcomes.failed": SAME,
     "BindingOutcomes.interrupted": SAME,
+    "CycleReport.cut": "scheduler_core.cycle.background_search:BackgroundSearches",
     "CycleReport.begin_attempt": TRIALS,
     "CycleReport.scheduling_ended": REJECT,
     "CycleReport.release_recorder": REJECT,
