@@ -187,6 +187,6 @@ class Cycles:
             failed=failed,
             errors=self.errors,
             background=context.background,
-            check=ResultCheck(cache, world, search),
+            check=ResultCheck(cache, queue, world),
             order=context.node_order,
         )

@@ -138,7 +138,7 @@ class GangScheduler:
             self.errors.undo()
             self.order.next_start = start
             if moved.search is not None:
-                moved.search.hold(instance, GangBasis.of(gang, instance, nodes, start))
+                moved.search.hold(instance, GangBasis.of(gang, instance, nodes, queue.event_position, start))
             return []
         except BaseException:
             self.errors.undo()
@@ -189,7 +189,7 @@ class GangScheduler:
     ) -> list[Attempt] | None:
         """Commit or report a result; return None if it does not hold any more, with nothing assumed."""
         if isinstance(result, RejectedGang):
-            holds, eviction = self.check.eviction(request, result, basis)
+            holds, eviction = self.check.eviction(entry, request, result, basis)
             if not holds:
                 return None
             failure = self.rejection.reserving.reserve(request, result.failure(basis.members), result.reservation)

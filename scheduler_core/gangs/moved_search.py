@@ -1,8 +1,9 @@
 """Searches of gangs that continue in another process: what it sends, and how the result is checked.
 
-A placement is checked by a full Filter of each member on its node, a preemption by a dry run on the nodes that changed
-since the search began. A rejection is reported as it is, because events since then requeue the gang: they are recorded
-while it is in flight.
+A placement is checked by a full Filter of each member on its node. A preemption is used only if no event since the
+search began would requeue the gang, because it may fit without evictions then, and if the nodes of its members have the
+same pods. A rejection is reported as it is, because events since then requeue the gang: they are recorded while it is
+in flight.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from msgspec import Struct
 from scheduler_core.cycle.gang_constraints import Where, only
 from scheduler_core.framework.device_choices import DeviceChooser
 from scheduler_core.framework.gang_preemptor import GangEviction, GangPostFilter
+from scheduler_core.framework.queued_pod import QueuedGang
 from scheduler_core.gangs.failure_handler import GangFailure
 from scheduler_core.gangs.preemption import eviction_of
 from scheduler_core.gangs.reservation_cycle import ReservationSearch
@@ -24,12 +26,13 @@ from scheduler_core.model.node import Node
 from scheduler_core.model.pod_group import CompositePodGroup, GroupKey, PodGroup
 from scheduler_core.placement.engine import at_once
 from scheduler_core.placement.requests import Placement, PlacementRequest
-from scheduler_core.placement.worlds import CycleWorld, SearchWorld
+from scheduler_core.placement.worlds import CycleWorld
 from scheduler_core.queueing.gang_members import Gang
+from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.snapshot.cluster_cache import ClusterCache
+from scheduler_core.snapshot.indexes.selector_index import DisruptionBudget
 from scheduler_core.snapshot.node_columns import NodeColumns
-from scheduler_core.snapshot.overlay import ColumnsOverlay
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 
 _REASON = "node(s) were not planned for this member"
@@ -151,7 +154,9 @@ class GangBasis:
         members: The waiting members by UID.
         placed: UIDs of the members that had a node.
         nodes: The Node objects by row.
-        position: Position in the log of changed rows.
+        pods: The pods of each row by UID.
+        budgets: The PodDisruptionBudgets by namespace and name.
+        position: Number of the next event of those that are recorded for the gang.
         next_start: Where the next search of a percentage of the nodes started.
     """
 
@@ -160,16 +165,21 @@ class GangBasis:
     members: Mapping[str, PodInfo]
     placed: frozenset[str]
     nodes: Sequence[Node | None]
+    pods: Sequence[Mapping[str, PodInfo]]
+    budgets: Mapping[str, Mapping[str, DisruptionBudget]]
     position: int
     next_start: int
 
     @classmethod
-    def of(cls, gang: Gang, instance: FrameworkInstance, nodes: NodeColumns, next_start: int) -> GangBasis:
+    def of(
+        cls, gang: Gang, instance: FrameworkInstance, nodes: NodeColumns, position: int, next_start: int
+    ) -> GangBasis:
         """Return the basis of a search that begins now."""
         members = {uid: queued.info for uid, queued in gang.waiting.items()}
         groups = tuple(part.group for part in gang.parts)
         placed = frozenset(gang.placed)
-        return cls(instance, groups, members, placed, list(nodes.nodes), nodes.changes.position, next_start)
+        pods, budgets = [dict(each) for each in nodes.pods], nodes.disruption_budgets.by_namespace()
+        return cls(instance, groups, members, placed, list(nodes.nodes), pods, budgets, position, next_start)
 
     def still_holds(self, gang: Gang, instance: FrameworkInstance | None) -> bool:
         """Return whether the gang consists of the same members and groups, and has the same profile."""
@@ -182,11 +192,6 @@ class GangBasis:
         )
         return same and is_same_group and self.placed == frozenset(gang.placed)
 
-    def changed_rows(self, nodes: NodeColumns) -> set[int] | None:
-        """Return the rows that changed since the search began; None if that may be any."""
-        changed = nodes.changes.since(self.position)
-        return None if changed is None else set(changed)
-
     def has_same_labels(self, nodes: NodeColumns, row: int) -> bool:
         """Return whether the node of a row had the same labels when the search began."""
         before, now = self.nodes[row] if row < len(self.nodes) else None, nodes.nodes[row]
@@ -194,6 +199,25 @@ class GangBasis:
             return True
         is_same = before is not None and now is not None and before.metadata.name == now.metadata.name
         return is_same and before is not None and now is not None and before.metadata.labels == now.metadata.labels
+
+    def has_same_pods(self, nodes: NodeColumns, row: int) -> bool:
+        """Return whether a row had the same node, with the same pods, when the search began."""
+        if row >= len(self.pods) or self.nodes[row] is not nodes.nodes[row]:
+            return False
+        before, now = self.pods[row], nodes.pods[row]
+        return before.keys() == now.keys() and all(_is_same_pod(info, now[uid]) for uid, info in before.items())
+
+
+def _is_same_pod(before: PodInfo, now: PodInfo) -> bool:
+    """Return whether two versions of a pod are equal for preemption."""
+    if before is now:
+        return True
+    return (
+        before.priority == now.priority
+        and before.is_leaving == now.is_leaving
+        and before.pod.spec == now.pod.spec
+        and before.pod.metadata.labels == now.pod.metadata.labels
+    )
 
 
 def may_move(instance: FrameworkInstance, members: Sequence[PodInfo], nodes: NodeColumns) -> bool:
@@ -219,8 +243,8 @@ class ResultCheck:
     """Checks results on the live state."""
 
     cache: ClusterCache
+    queue: SchedulingQueue
     world: CycleWorld
-    search: SearchWorld
 
     def seat(self, request: PlacementRequest, result: SeatedGang, basis: GangBasis) -> Placement | None:
         """Assume all members on their nodes; return None, with none of them assumed, if one is infeasible there."""
@@ -246,48 +270,34 @@ class ResultCheck:
         return found
 
     def eviction(
-        self, request: PlacementRequest, result: RejectedGang, basis: GangBasis
+        self, entry: QueuedGang, request: PlacementRequest, result: RejectedGang, basis: GangBasis
     ) -> tuple[bool, GangEviction | None]:
-        """Return whether the preemption still helps, and the eviction of the victims that still run.
-
-        Members are tried again on the nodes that changed, without the victims and the pods that terminate there.
-        """
+        """Return whether the preemption is still the one to make, and the eviction of its victims."""
         planned = result.eviction
         if planned is None:
             return True, None
-        nodes, gang = self.cache.columns, request.gang
-        rows = {nodes.row_of(name) for name in planned.node_names}
-        changed = basis.changed_rows(nodes)
-        stale = rows if changed is None else rows & changed
-        if NO_ROW in rows:
+        nodes, victims = self.cache.columns, list[PodInfo]()
+        for uid in planned.victims:
+            placed = self.cache.get(uid)
+            if placed is None or placed.info.is_leaving:
+                return False, None
+            victims.append(placed.info)
+        rows = {nodes.row_of(name) for name in planned.node_names}.union(info.row for info in victims)
+        if NO_ROW in rows or not all(basis.has_same_pods(nodes, row) for row in rows):
             return False, None
-        running = [each.info for uid in planned.victims if (each := self.cache.get(uid)) is not None]
-        victims = [info for info in running if not info.is_leaving]
-        if stale and not self._fit_without(request, result.nominations, victims, stale):
+        namespaces = {info.pod.metadata.namespace for info in victims}
+        if not all(nodes.disruption_budgets.is_same(namespace, basis.budgets) for namespace in namespaces):
             return False, None
-        if not victims:
-            return True, None
-        return True, eviction_of(gang, request.instance, victims, planned.node_names)
+        if self._is_woken(entry, result, basis):
+            return False, None
+        return True, eviction_of(request.gang, request.instance, victims, planned.node_names)
 
-    def _fit_without(
-        self, request: PlacementRequest, nominations: Mapping[str, str], victims: Sequence[PodInfo], rows: set[int]
-    ) -> bool:
-        """Return whether the members that are nominated to some rows fit there when the victims are gone."""
-        nodes, priority = self.cache.columns, request.gang.priority
-        gone = {info.uid: info for info in victims if info.row in rows}
-        for row in rows:
-            leaving = (info for info in nodes.pods[row].values() if info.is_leaving and info.priority < priority)
-            gone.update((info.uid, info) for info in leaving)
-        by_uid = {queued.uid: queued for queued in request.members}
-        with ColumnsOverlay(nodes) as overlay, self.search.assumed.undone():
-            overlay.remove(tuple(gone.values()))
-            for uid, node_name in nominations.items():
-                if nodes.row_of(node_name) not in rows:
-                    continue
-                queued = by_uid.get(uid)
-                if queued is None:
-                    return False
-                attempt = self.search.begin(request.instance, queued, Where(only(nodes, node_name), _REASON))
-                if self.search.seat_at_once(attempt) is not None:
-                    return False
-        return True
+    def _is_woken(self, entry: QueuedGang, result: RejectedGang, basis: GangBasis) -> bool:
+        """Return whether an event since the search began would requeue the gang after its rejection."""
+        before = entry.rejected_by, entry.pending_on, entry.rejected_members
+        entry.rejected_by, entry.pending_on = frozenset(result.rejected_by), frozenset(result.pending_on)
+        entry.rejected_members = tuple(basis.members[uid] for uid in result.rejected_members if uid in basis.members)
+        try:
+            return self.queue.would_retry(entry, basis.position)
+        finally:
+            entry.rejected_by, entry.pending_on, entry.rejected_members = before

@@ -88,10 +88,19 @@ class InFlightEvents:
         if len(self._events) > self._max_events:
             self._drop_older_half()
 
-    def events_of(self, uid: str) -> list[SeenEvent] | None:
-        """Return the events since the attempt of a pod began; None if they were not recorded completely."""
+    @property
+    def position(self) -> int:
+        """Number of the next event."""
+        return self._first + len(self._events)
+
+    def events_of(self, uid: str, position: int = 0) -> list[SeenEvent] | None:
+        """Return the events since the attempt of a pod began; None if they were not recorded completely.
+
+        Args:
+            position: Number of the first event to return, if the attempt began before it.
+        """
         start = self.starts.get(uid)
-        return None if start is None else self._events[start - self._first :]
+        return None if start is None else self._events[max(start, position) - self._first :]
 
     def end(self, uid: str) -> None:
         """Stop recording for an attempt, and drop the events that no other attempt needs."""

@@ -435,6 +435,18 @@ class SchedulingQueue:
         if isinstance(pod, QueuedGang):
             self._gang_entries.attempted(pod)
 
+    @property
+    def event_position(self) -> int:
+        """Number of the next event that is recorded for pods in flight."""
+        return self._in_flight.position
+
+    def would_retry(self, entry: QueuedGang, since: int) -> bool:
+        """Return whether the events from a number on requeue a gang in flight, whose rejection its entry contains."""
+        rules, events = self._rules(entry.profile), self._in_flight.events_of(entry.uid, since)
+        if rules is None or events is None:
+            return True
+        return bool(events) and self.wakeups.verdict_of_attempt(entry, rules, events) is not Requeue.STAY
+
     def _set_given_up(self, pod: QueuedPod, steps: int) -> None:
         self._given_up.pop(pod.uid, None)
         pod.was_given_up = bool(steps)

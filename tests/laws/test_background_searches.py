@@ -26,6 +26,7 @@ from tests.support.builders import node, pod
 from tests.support.cluster_state import cluster_state
 from tests.support.gang_preemption import running_pod
 from tests.support.gangs import add_groups, composite_group, group, leaf_group, member
+from tests.support.preemption import budget
 from tests.support.scheduling import Rig, rig
 from tests.support.virtual_clock import VirtualClock
 
@@ -330,3 +331,60 @@ async def test_a_gang_is_retried_after_what_happens_during_its_search(event: str
         await run.step(2)
         assert run.made.context.background.counts.outdated == 0
         assert entry.attempts > 1
+
+
+def _delete(run: Run, name: str) -> None:
+    columns = run.made.context.cache.columns
+    (info,) = (each for pods in columns.pods for each in pods.values() if each.pod.metadata.name == name)
+    run.made.scheduler.feed.pod_deleted(info.pod)
+
+
+def _add_room(run: Run) -> None:
+    for number in range(5):
+        run.made.add(node(f"new{number}", allocatable={"cpu": "64", "pods": "110"}))
+
+
+def _grow(run: Run) -> None:
+    columns = run.made.context.cache.columns
+    old = columns.nodes[columns.row_of("n29")]
+    assert old is not None
+    status = replace(old.status, allocatable={**old.status.allocatable, "cpu": "64"})
+    run.made.scheduler.feed.node_updated(old, replace(old, status=status))
+
+
+def _end_pods(run: Run) -> None:
+    for each in range(8):
+        _delete(run, f"v29-{each}")
+
+
+def _protect(run: Run) -> None:
+    run.made.scheduler.workload_feed.added(budget("guard", {"app": "web"}, allowed=0))
+
+
+ELSEWHERE = {
+    "a disruption budget is added": _protect,
+    "nodes are added": _add_room,
+    "a node grows": _grow,
+    "pods elsewhere end": _end_pods,
+}
+
+
+@pytest.mark.parametrize("event", ELSEWHERE)
+async def test_a_preemption_is_planned_again_after_a_change_elsewhere(event: str) -> None:
+    """Room that appears during the search saves the victims that it saves before the search."""
+    happens, victims = ELSEWHERE[event], list[int]()
+    for in_background in (False, True):
+        run = Run.begun(in_background=in_background)
+        _full_nodes(run.made)
+        _add_gang(run.made)
+        if not in_background:
+            happens(run)
+        async with run.made.running():
+            if in_background:
+                await run.until_moved()
+                happens(run)
+            await run.step(12)
+            victims.append(len(run.made.writer.deletions))
+            if in_background:
+                assert run.made.context.background.counts.outdated == 1
+    assert victims[1] <= victims[0]

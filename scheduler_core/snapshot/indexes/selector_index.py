@@ -348,6 +348,14 @@ class DisruptionBudgets:
             known = stored[info] = labels, tuple(found)
         return known[1]
 
+    def by_namespace(self) -> dict[str, dict[str, DisruptionBudget]]:
+        """Return all budgets by namespace and name, as they are now."""
+        return {namespace: dict(budgets) for namespace, budgets in self._by_namespace.items()}
+
+    def is_same(self, namespace: str, before: Mapping[str, Mapping[str, DisruptionBudget]]) -> bool:
+        """Return whether the budgets of a namespace are those of :meth:`by_namespace` before."""
+        return self._by_namespace.get(namespace, {}) == before.get(namespace, {})
+
     def assign(self, budget: PodDisruptionBudget) -> None:
         meta, status = budget.metadata, budget.status
         compiled = DisruptionBudget(
