@@ -387,6 +387,38 @@ class Gang:
         tree: The tree of groups that it is a part of; None if its PodGroup is no child of a CompositePodGroup.
     """
 
+    __slots__ = (
+        "aside",
+        "binding",
+        "binding_steps",
+        "entry",
+        "first_attempt",
+        "first_failure",
+        "gates",
+        "group",
+        "group_uid",
+        "has_lost_member",
+        "is_first",
+        "is_reported",
+        "key",
+        "last_attempt",
+        "member_left",
+        "nearest",
+        "outcome",
+        "placed",
+        "pods",
+        "refusal",
+        "reservation",
+        "run",
+        "since",
+        "tree",
+        "victims",
+        "waiting",
+        "was_known",
+        "was_rejected",
+        "was_whole",
+    )
+
     def __init__(self, key: GroupKey, now: float) -> None:
         self.key = key
         self.group: PodGroup | None = None
