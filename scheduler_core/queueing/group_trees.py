@@ -203,6 +203,11 @@ class GangTree(Gang):
         leaves: The gangs, by key.
     """
 
+    __slots__ = (
+        "_changed", "_children", "_gated", "_is_stale", "_labels", "_of_uid", "_settled", "_states", "_to_review",
+        "_waiting", "forest", "leaves",
+    )  # fmt: skip
+
     def __init__(
         self, root: CompositePodGroup, forest: GroupForest, now: float, of_uid: Callable[[str], Gang | None]
     ) -> None:
