@@ -200,7 +200,9 @@ class TaintToleration(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin
 
 def _resized(table: NDArray[_Number], length: int) -> NDArray[_Number]:
     grown = np.zeros(length, dtype=table.dtype)
-    grown[: len(table)] = table
+    # There are fewer taint lists than before if the node columns were computed again.
+    kept = min(len(table), length)
+    grown[:kept] = table[:kept]
     return grown
 
 

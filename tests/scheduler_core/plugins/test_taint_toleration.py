@@ -128,6 +128,17 @@ def test_tables_follow_new_taint_lists() -> None:
     assert plugin.score(CycleState(), info, filled, ALL_ROWS).tolist() == [0, 0, 1]
 
 
+def test_tables_follow_columns_that_are_computed_again() -> None:
+    """The columns have fewer taint lists then, if a node has lost its taints."""
+    filled = columns([node("a"), node("b", taints=["x:NoSchedule"])])
+    plugin = TaintToleration(None, FakeHandle(nodes=filled))
+    info = filled.compile_pod(pod())
+    assert plugin.filter(CycleState(), info, filled, ALL_ROWS) is not None
+    filled.update_node(node("b"))
+    filled.rebuild()
+    assert plugin.filter(CycleState(), info, filled, ALL_ROWS) is None
+
+
 def test_tables_are_not_shared_between_columns() -> None:
     """A cached table is not used for other columns, because they number taint lists differently."""
     first, second = columns([node("a", taints=["x:NoSchedule"])]), columns([node("a", taints=["y:PreferNoSchedule"])])
