@@ -414,7 +414,8 @@ class Scheduler:
                 # The cycle has ended in a way in which only this process can end it.
                 background.send(None)
             if steps.on_long_search is not None:
-                background.end()
+                # The pod may be assumed or requeued already, so its cycle must not count as interrupted.
+                try_twice(background.end)
             steps.limit = NO_LIMIT
             if self._slices.has_suspended:
                 try_twice(self._slices.cycle_ended)
