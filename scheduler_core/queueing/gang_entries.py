@@ -474,11 +474,16 @@ DOMAINS_CHANGED = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_LABEL).name
 
 
 class _Swap(Struct):
-    """A swap of the profile of a gang's members, with those that are not moved yet, the last one first."""
+    """A swap of the profile of a gang's members, with those that are not moved yet, the last one first.
+
+    Attributes:
+        is_begun: Whether the gang was reviewed without the members.
+    """
 
     gang: Gang
     profile: str
     members: list[QueuedPod] | None = None
+    is_begun: bool = False
 
 
 class GangRequeueing:
@@ -572,13 +577,19 @@ class GangRequeueing:
         members, gang = swap.members, swap.gang
         if members is None:
             members = swap.members = [pod for pod in gang.waiting.values() if pod.profile == swap.profile][::-1]
+        if not swap.is_begun:
+            # Once more if it raises: members of no gang would wait for ever.
+            for pod in members:
+                gang.waiting.pop(pod.uid, None)
             if members:
-                for pod in members:
-                    del gang.waiting[pod.uid]
                 self._entries.review(gang)
-        elif (pod := members.pop()).place is _GROUPED:
-            try:
-                self._entries.moves.enter(pod, PROFILE_SWAPPED.name)
-            except Exception as fault:
-                self._entries.moves.delay_faulty(pod, fault)
+            swap.is_begun = True
+        else:
+            pod = members[-1]
+            if pod.place is _GROUPED:
+                try:
+                    self._entries.moves.enter(pod, PROFILE_SWAPPED.name)
+                except Exception as fault:
+                    self._entries.moves.delay_faulty(pod, fault)
+            members.pop()
         return bool(members)

@@ -9,9 +9,12 @@ profile of its pod when it is made.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
+
+log = logging.getLogger(__name__)
 
 MOVES = 800
 """Moves of pods between two pops: about 10 ms."""
@@ -62,7 +65,12 @@ class PendingMoves:
                 self.left -= cost
                 again: object = False
                 try:
-                    again = move(subject)
+                    try:
+                        again = move(subject)
+                    except Exception:
+                        # Pods whose move is lost would wait for ever.
+                        log.exception("a move in the queue failed in the scheduler itself; it is repeated")
+                        again = move(subject)
                 finally:
                     if not again:
                         moves.popleft()

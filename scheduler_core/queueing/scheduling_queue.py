@@ -310,7 +310,9 @@ class SchedulingQueue:
         Returns:
             The pod; None if none is ready, or if moves are pending, after a slice of them.
         """
-        if self.pending.left < self.pending.budget and not self.pending.advance():
+        pending = self.pending
+        # Moves may be pending although nothing of the budget is used, if an exception interrupted their start.
+        if (pending.moves or pending.left < pending.budget) and not pending.advance():
             return None
         if self.wakeups.left < self.wakeups.budget:
             self.wakeups.advance()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+import random
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -18,6 +21,7 @@ from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod_group import GroupSource
 from tests.support.builders import node, pod
 from tests.support.gangs import add_groups, group, member
+from tests.support.injected_errors import InjectedErrors, at
 from tests.support.queue_world import NAME, QueueWorld
 from tests.support.scheduling import DEFAULT_NAME, Rig, profile, rig
 
@@ -216,13 +220,14 @@ def test_slices_change_no_order(ops: list[tuple[str, int]], budget: int) -> None
 
 
 def test_a_move_that_raises_ends_no_other_move() -> None:
-    """The moves behind it are made by the next pops, and moves that it started follow."""
+    """It is made twice; the moves behind it are made by the next pops, and moves that it started follow."""
     world = QueueWorld()
-    made: list[int] = []
+    made, tried = list[int](), list[int]()
     pending = world.queue.pending
 
     def move(number: int) -> None:
         if number == 1:
+            tried.append(number)
             raise MemoryError
         made.append(number)
         if number == 2:
@@ -230,8 +235,80 @@ def test_a_move_that_raises_ends_no_other_move() -> None:
 
     with pytest.raises(MemoryError):
         pending.start((move, number, 1) for number in range(4))
-    assert made == [0]
+    assert (made, tried) == ([0], [1, 1])
     assert world.queue.readings.is_behind
     assert world.queue.pop() is None
     assert made == [0, 2, 3, 9]
     assert not world.queue.readings.is_behind
+
+
+def test_moves_whose_start_is_interrupted_are_made_by_the_next_pop() -> None:
+    """Nothing of the budget is used then."""
+    world = QueueWorld()
+    made: list[int] = []
+    run = "queueing/pending_moves.py:PendingMoves._run"
+    errors = InjectedErrors(lambda _number, site: MemoryError if site[0] == run else None, frozenset((run,)))
+    with pytest.raises(MemoryError), errors.active():
+        world.queue.pending.start([(made.append, 1, 1)])
+    assert made == []
+    assert world.queue.pop() is None
+    assert made == [1]
+
+
+_SAMPLE = 30
+
+
+def _settle(made: Rig) -> None:
+    """Make all moves, and what the scheduler does periodically."""
+    for _ in range(4):
+        while made.queue.pending.moves:
+            with suppress(Exception):
+                made.queue.pending.advance()
+        made.clock.advance(60.0)
+        with suppress(Exception):
+            made.queue.flush()
+
+
+def _small() -> Rig:
+    made = _made()
+    made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
+    add_groups(made, group("g", min_member=3))
+    made.add(*(member(f"m{number}", of="g") for number in range(3)), *(pod(f"p{number}") for number in range(2)))
+    return made
+
+
+def _places_after(happen: Callable[[Rig], None], errors: InjectedErrors, budget: int) -> dict[str, str]:
+    made = _small()
+    made.queue.pending.budget = made.queue.pending.left = budget
+    with errors.active():
+        with suppress(Exception):
+            happen(made)
+        _settle(made)
+    _settle(made)
+    made.queue.close()
+    return {queued.uid: place for place, queued in made.queue.readings.places()}
+
+
+def _withdraw_and_serve(made: Rig) -> None:
+    made.scheduler.withdraw(DEFAULT_NAME)
+    made.serve(profile())
+
+
+@pytest.mark.parametrize("happen", [_swap, _withdraw, _withdraw_and_serve, _resort])
+@pytest.mark.parametrize("budget", [2, 1 << 30])
+def test_an_exception_in_a_move_loses_no_pod(happen: Callable[[Rig], None], budget: int) -> None:
+    """One exception at a sample of the calls of the moves: all pods end where they would without it."""
+    roots, rng = frozenset(("queueing/pending_moves.py:PendingMoves._run",)), random.Random(budget)
+    counted = InjectedErrors(lambda _number, _site: None, roots)
+    expected = _places_after(happen, counted, budget)
+    found = {}
+    logging.disable(logging.CRITICAL)
+    try:
+        for number in rng.sample(range(1, counted.calls + 1), min(_SAMPLE, counted.calls)):
+            errors = InjectedErrors(at(number, MemoryError), roots, is_single=True)
+            places = _places_after(happen, errors, budget)
+            if places != expected:
+                found[str(errors.injected)] = places
+    finally:
+        logging.disable(logging.NOTSET)
+    assert found == {}
