@@ -192,12 +192,12 @@ async def _run(nodes: int, members: int, explained: int, *, in_background: bool)
         gang = await made.gang("wide", explained, -1, lambda number: 700 + number)
         await made.until(lambda: made.is_tried(gang))
         documents = BackgroundDocuments(made.scheduler.context, made.documents)
-        asked = made.scheduler.context.queue.gangs.get(gang)
-        assert asked is not None
+        explained_gang = made.scheduler.context.queue.gangs.get(gang)
+        assert explained_gang is not None
 
         async def explain() -> None:
             def make() -> Document:
-                return Document(200, msgspec.json.encode(explain_gang(made.scheduler, asked)))
+                return Document(200, msgspec.json.encode(explain_gang(made.scheduler, explained_gang)))
 
             for _ in range(5):
                 await documents.build(make)

@@ -170,7 +170,7 @@ class Scheduler:
             metrics=metrics,
             steps=steps,
             idle_binds=IdleBinds(clock),
-            background=BackgroundSearches(ports.processes, steps, ports.journal, queue.wake),
+            background=BackgroundSearches(ports.processes, steps, ports.journal, queue.resume),
         )
         self._slices = CycleSlices(steps, suspension, clock, ports.journal)
         self.cycles = Cycles(self.context, self.reservations)

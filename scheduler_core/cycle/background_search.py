@@ -97,7 +97,7 @@ class BackgroundSearches:
 
     Args:
         processes: Starts copies of this process; None if every search ends where it began.
-        wake: Lets the scheduling loop continue if it waits for a pod.
+        resume: Lets the scheduling loop continue if it waits for a pod.
 
     Attributes:
         counts: Totals since the start.
@@ -107,7 +107,7 @@ class BackgroundSearches:
     """
 
     def __init__(
-        self, processes: SearchProcesses | None, steps: StepCounter, journal: Journal, wake: Callable[[], None]
+        self, processes: SearchProcesses | None, steps: StepCounter, journal: Journal, resume: Callable[[], None]
     ) -> None:
         self.counts = SearchCounts()
         self.is_copy = self.is_due = False
@@ -115,7 +115,7 @@ class BackgroundSearches:
         self._processes = processes
         self._steps = steps
         self._journal = journal
-        self._wake = wake
+        self._resume = resume
         self._attempt: QueuedPod | None = None
         self._may_move: Callable[[], bool] = lambda: True
         self._live: MovedSearch | None = None
@@ -193,7 +193,7 @@ class BackgroundSearches:
             self._searches[search.queued.uid] = MOST_SEARCHES
         self._ended.append(search)
         self.is_due = True
-        self._wake()
+        self._resume()
 
     def next(self) -> tuple[MovedSearch | None, QueuedPod | None]:
         """Return the next search that has ended, with its pod or gang, or one whose attempt starts again without one.

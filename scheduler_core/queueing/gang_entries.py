@@ -578,7 +578,7 @@ class GangRequeueing:
         if members is None:
             members = swap.members = [pod for pod in gang.waiting.values() if pod.profile == swap.profile][::-1]
         if not swap.is_begun:
-            # Once more if it raises: members of no gang would wait for ever.
+            # Once more if it raises: members of no gang would wait permanently.
             for pod in members:
                 gang.waiting.pop(pod.uid, None)
             if members:

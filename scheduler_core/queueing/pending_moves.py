@@ -68,7 +68,7 @@ class PendingMoves:
                     try:
                         again = move(subject)
                     except Exception:
-                        # Pods whose move is lost would wait for ever.
+                        # Pods whose move is lost would wait permanently.
                         log.exception("a move in the queue failed in the scheduler itself; it is repeated")
                         again = move(subject)
                 finally:

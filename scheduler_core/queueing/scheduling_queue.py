@@ -346,7 +346,7 @@ class SchedulingQueue:
         """Wait until :meth:`pop` may return a pod."""
         await self._ready.wait()
 
-    def wake(self) -> None:
+    def resume(self) -> None:
         """Let :meth:`wait` return, because there is work besides the pods of the queue."""
         self._ready.set()
 

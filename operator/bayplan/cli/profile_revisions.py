@@ -40,7 +40,7 @@ _FIRST = "oldest stored revision"
 _UNREADABLE = "not supported by this version"
 
 
-class RevisionName(click.ParamType[str]):
+class RevisionName(click.ParamType):  # type: ignore[type-arg]  # at runtime not generic before click 8.4
     """A revision by its number or its hash."""
 
     name = "revision"
