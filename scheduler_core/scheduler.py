@@ -356,14 +356,17 @@ class Scheduler:
                 if queued is None:
                     break
             elif context.queue.find(queued.uid) is not queued or not context.queue.is_in_flight(queued.uid):
-                # It was deleted or bound meanwhile.
+                # It was deleted or bound meanwhile; a pod or gang of its UID may be in the queue again.
                 context.background.forget(queued, ended)
+                if context.queue.find(queued.uid) is None:
+                    context.queue.done(queued.uid)
                 continue
             try:
                 if decided.profiles:
                     decided.begin(queued)
                 await self._cycle(queued, ended)
             except Exception as fault:
+                context.background.forget(queued, ended)
                 self.cycles.errors.interrupted(queued, None, fault)
             if context.clock.now() >= deadline or self._binds_under_way >= self.options.max_binding:
                 break

@@ -19,6 +19,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import NoReturn
 
 from scheduler_core.cycle.journal import Journal
@@ -158,6 +159,8 @@ class BackgroundSearches:
             send = processes.fork(lambda result: self._end(search, result))
         except OSError as error:
             self.counts.refused += 1
+            # One process is tried for an attempt.
+            self.end()
             log.warning("no process can be started for a long search, which delays other pods: %s", error)
             return
         if send is not None:
@@ -205,9 +208,22 @@ class BackgroundSearches:
             ended = self._ended.popleft()
             queued = ended.queued
         elif self._waiting and self._live is None:
-            queued = self._waiting.popleft()
+            queued = self._first_waiting()
         self.is_due = bool(self._ended or (self._waiting and self._live is None))
         return ended, queued
+
+    def _first_waiting(self) -> QueuedPod:
+        """Remove the first waiting pod or gang in the order of QueueSort, and return it."""
+        try:
+            first = min(self._waiting, key=attrgetter("sort_key"))
+        except Exception:
+            first = self._waiting[0]
+        self._waiting.remove(first)
+        return first
+
+    def freeze(self, queued: QueuedPod) -> None:
+        """Let the next attempt of a pod or gang run with the state frozen: another search would end as the last one."""
+        self._searches[queued.uid] = MOST_SEARCHES
 
     def forget(self, queued: QueuedPod, ended: MovedSearch | None = None) -> None:
         """Drop what is stored for a pod or gang that is decided, or is not in flight any more."""

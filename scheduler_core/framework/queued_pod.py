@@ -158,9 +158,10 @@ class QueuedGang(QueuedPod):
         members: Members that wait, by UID; the gang adds and removes them.
         rejected_members: Rejected members, one per pod class; queueing hints are called for them.
         tried_at: When its last attempt began, in the clock's seconds.
+        busy_since: When this process began or continued its last attempt, whose search was in another process before.
     """
 
-    __slots__ = ("_sort_entry", "gang_key", "members", "rejected_members", "tried_at")
+    __slots__ = ("_sort_entry", "busy_since", "gang_key", "members", "rejected_members", "tried_at")
 
     entity = "podgroup"
 
@@ -172,7 +173,7 @@ class QueuedGang(QueuedPod):
         self.uid = f"gang {key.source}/{key}"
         self.gang_key = key
         self.rejected_members: tuple[PodInfo, ...] = ()
-        self.tried_at = now
+        self.tried_at = self.busy_since = now
         self._sort_entry = QueuedPod(info, now, sequence)
 
     @property

@@ -109,6 +109,7 @@ class GangScheduler:
             is cancelled, the gang is released and requeued.
         """
         queue = self.queue
+        entry.busy_since = self.clock.now()
         if ended is not None:
             attempts = self._finish(entry, ended)
             if attempts is not None:
@@ -142,6 +143,7 @@ class GangScheduler:
             return []
         except BaseException:
             self.errors.undo()
+            self.background.forget(entry)
             if queue.find(entry.uid) is entry:
                 queue.failed(entry)
             raise
@@ -152,12 +154,13 @@ class GangScheduler:
 
     def _finish(self, entry: QueuedGang, ended: MovedSearch) -> list[Attempt] | None:
         """End the cycle with a result from another process; return None to search again."""
-        gang, basis, result = self.queue.gangs.get(entry.gang_key), ended.basis, decode(ended.result)
+        gang, basis = self.queue.gangs.get(entry.gang_key), ended.basis
         try:
-            instance = self.profiles.get(entry.profile)
+            result, instance = decode(ended.result), self.profiles.get(entry.profile)
             if gang is None or result is None or instance is None or not isinstance(basis, GangBasis):
                 return None
-            if not gang.has_quorum or not basis.still_holds(gang, instance):
+            # A gang that was deleted and created again has another entry.
+            if gang.entry is not entry or not gang.has_quorum or not basis.still_holds(gang, instance):
                 self.background.counts.outdated += 1
                 return None
             request = PlacementRequest.of(gang, instance)
@@ -192,6 +195,8 @@ class GangScheduler:
             holds, eviction = self.check.eviction(entry, request, result, basis)
             if not holds:
                 return None
+            if result.reservation.is_requested:
+                self.rejection.reservations.note_requested(request.gang)
             failure = self.rejection.reserving.reserve(request, result.failure(basis.members), result.reservation)
             ended = self.rejection.report(entry, request, failure, eviction)
             self._count(entry, ended, entry.tried_at, self.clock.now())
@@ -204,6 +209,7 @@ class GangScheduler:
             needed = len(result.seats) if request.gang.is_tree else request.needed
             if found is not None and self._permit(found, needed) is not Verdict.TAKEN:
                 self.assumed.undo()
+                self.background.freeze(entry)
                 found = None
         self.order.next_start = start
         if found is None:

@@ -93,11 +93,15 @@ class ReservationSearch(Struct, frozen=True):
     Attributes:
         nodes: The plan of the step PLANNED; None for no plan.
         given_up: The limit of steps at which the search ended; "" for none.
+        version: Number of changes of Node objects before the search.
+        is_requested: Whether the gang has failed for so long that capacity must be reserved.
     """
 
     step: ReservationStep = ReservationStep.NONE
     nodes: ReservedNodes | None = None
     given_up: str = ""
+    version: int = 0
+    is_requested: bool = False
 
 
 class Reserving:
@@ -111,21 +115,22 @@ class Reserving:
     def search(self, request: PlacementRequest, failure: GangFailure) -> ReservationSearch:
         """Search capacity for a gang that has failed for too long, or check its reservation."""
         gang = request.gang
-        if not self._reservations.is_due(gang) or failure.is_error or failure.victims:
+        is_due = self._reservations.is_due(gang)
+        if not is_due or failure.is_error or failure.victims:
             # A gang that preempts has nominated nodes already.
-            return ReservationSearch()
+            return ReservationSearch(is_requested=is_due)
+        version = self._nodes.real_version
         try:
             held = self._reservations.of(gang.key)
-            if held is not None:
-                held.priority = gang.priority
-                if self._is_still_good(request, held):
-                    return ReservationSearch(ReservationStep.STAYS)
+            if held is not None and self._is_still_good(request, held):
+                return ReservationSearch(ReservationStep.STAYS, version=version, is_requested=True)
             if self._reservations.is_hopeless(gang):
-                return ReservationSearch(ReservationStep.HOPELESS)
+                return ReservationSearch(ReservationStep.HOPELESS, version=version, is_requested=True)
             plan = self._plan(request)
         except AttemptLimitError as limit:
-            return ReservationSearch(ReservationStep.PLANNED, given_up=str(limit))
-        return ReservationSearch(ReservationStep.PLANNED, None if plan is None else ReservedNodes.of(plan))
+            return ReservationSearch(ReservationStep.PLANNED, given_up=str(limit), version=version, is_requested=True)
+        nodes = None if plan is None else ReservedNodes.of(plan)
+        return ReservationSearch(ReservationStep.PLANNED, nodes, version=version, is_requested=True)
 
     def reserve(self, request: PlacementRequest, failure: GangFailure, found: ReservationSearch) -> GangFailure:
         """Reserve what was found.
@@ -136,16 +141,22 @@ class Reserving:
         gang = request.gang
         if found.step is ReservationStep.NONE:
             return failure
+        held = self._reservations.of(gang.key)
+        if held is not None:
+            held.priority = gang.priority
         if found.given_up:
             return _with(failure, f"the search for nodes to reserve was {found.given_up}")
         if found.step is ReservationStep.STAYS:
-            held = self._reservations.of(gang.key)
+            if held is not None and found.version == self._nodes.real_version:
+                held.confirm()
             return failure if held is None else _with(failure, _reserved(held.plan))
         if found.step is ReservationStep.HOPELESS:
             return _with(failure, _HOPELESS)
         plan = None if found.nodes is None else found.nodes.plan(self._nodes, request)
-        if found.nodes is not None and plan is None:
-            # A node or a member was deleted during the search; the next cycle of the gang searches again.
+        if found.nodes is not None and (plan is None or not self._may_use(request, plan)):
+            # A node or a member was deleted during the search, or a node reserved for another gang; the next cycle of
+            # the gang searches again.
+            self._reservations.forget_plan(gang)
             return failure
         if plan is not None:
             self._reservations.begin(gang, plan)
@@ -155,7 +166,7 @@ class Reserving:
         if holders:
             self._reservations.await_turn(gang)
             return _with(failure, _IN_TURN.format(" and ".join(holders[:2])))
-        self._reservations.plan_failed(gang)
+        self._reservations.plan_failed(gang, found.version)
         return _with(failure, _HOPELESS)
 
     def _is_still_good(self, request: PlacementRequest, held: Reservation) -> bool:
@@ -163,10 +174,13 @@ class Reserving:
         if not held.waited_for() or not held.fits_then() or assignment(self._nodes, held, request) is None:
             return False
         if held.is_doubtful:
-            if not is_still_valid(self._search, request, held):
-                return False
-            held.confirm()
+            return is_still_valid(self._search, request, held)
         return True
+
+    def _may_use(self, request: PlacementRequest, plan: Plan) -> bool:
+        """Return whether no node of a plan is reserved for a gang of the same or a higher priority."""
+        usable = self._reservations.usable_rows(request.gang, lower_too=True)
+        return all(usable[self._nodes.row_of(name)] for name in plan.node_names)
 
     def _plan(self, request: PlacementRequest) -> Plan | None:
         """Return a plan beside all other reservations, or else one on nodes reserved for gangs of lower priority."""

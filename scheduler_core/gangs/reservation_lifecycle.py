@@ -133,6 +133,14 @@ class GangReservations:
         self._planned_after[gang.key] = since
         return True
 
+    def note_requested(self, gang: Gang) -> None:
+        """Record that another process has searched a plan in the series of failures in which the gang is."""
+        self._planned_after[gang.key] = self._clock.now() if gang.first_failure is None else gang.first_failure
+
+    def forget_plan(self, gang: Gang) -> None:
+        """Let a timer request another plan."""
+        self._planned_after.pop(gang.key, None)
+
     def is_hopeless(self, gang: Gang) -> bool:
         """Return whether planning for this gang failed recently and no node has changed since."""
         version, again = self._hopeless.get(gang.key, (-1, 0.0))
@@ -172,9 +180,13 @@ class GangReservations:
         """Register a gang that needs nodes reserved for others; it is activated when one of those reservations ends."""
         self._awaiting_turn[gang.key] = None
 
-    def plan_failed(self, gang: Gang) -> None:
-        """Record that no plan exists for a gang; the next is made after nodes have changed or ``after_seconds``."""
-        self._hopeless[gang.key] = (self._nodes.real_version, self._clock.now() + self.after_seconds)
+    def plan_failed(self, gang: Gang, version: int) -> None:
+        """Record that no plan exists for a gang; the next is made after nodes have changed or ``after_seconds``.
+
+        Args:
+            version: Number of changes of Node objects before the search.
+        """
+        self._hopeless[gang.key] = (version, self._clock.now() + self.after_seconds)
 
     def holders(self) -> list[str]:
         """Return the gangs with a reservation, as ``namespace/name``."""

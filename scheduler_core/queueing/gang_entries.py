@@ -426,7 +426,7 @@ class GangEntries:
         gang = self._gangs.get(entry.gang_key)
         if gang is not None:
             gang.was_rejected = True
-        self._failing[entry.uid] = now - entry.tried_at
+        self._failing[entry.uid] = now - entry.busy_since
         entry.minimum_backoff = _BACKOFF_FACTOR * sum(self._failing.values())
 
     def attempted(self, entry: QueuedGang) -> None:

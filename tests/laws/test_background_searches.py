@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -15,8 +16,9 @@ from msgspec.structs import replace
 from scheduler_core.config.plugin_set_types import Plugin as PluginEntry
 from scheduler_core.config.plugin_set_types import Plugins, PluginSet
 from scheduler_core.cycle.journal import Journal
-from scheduler_core.framework.extension_points import Plugin
+from scheduler_core.framework.extension_points import PermitPlugin, PermitResult, Plugin
 from scheduler_core.framework.queued_pod import Place, QueuedGang
+from scheduler_core.framework.status import Code, Status
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod_group import GroupKey, GroupSource, GroupTopology, PodGroup
 from scheduler_core.plugins.default_preemption import DefaultPreemption
@@ -388,3 +390,83 @@ async def test_a_preemption_is_planned_again_after_a_change_elsewhere(event: str
             if in_background:
                 assert run.made.context.background.counts.outdated == 1
     assert victims[1] <= victims[0]
+
+
+class NoQuota(PermitPlugin):
+    """Permit plugin that refuses all pods."""
+
+    name = "NoQuota"
+
+    def permit(self, state: object, pod: object, node_name: str) -> PermitResult:
+        """Refuse the pod."""
+        return PermitResult(Status(Code.UNSCHEDULABLE, ("no quota",)))
+
+
+async def test_a_gang_that_permit_refuses_is_searched_once_elsewhere() -> None:
+    """The attempt then runs with the state frozen, as a second copy would find the same nodes."""
+    entries = (*default_plugins().multi_point.enabled, PluginEntry(name="NoQuota"))
+    refusing = Plugins(multi_point=PluginSet(enabled=entries))
+    run = Run.begun(in_background=True, plugins=[NoQuota], defaults=refusing)
+    _full_nodes(run.made, pods=0)
+    _add_gang(run.made)
+    async with run.made.running():
+        await run.until_moved()
+        await run.made.until(lambda: run.entry.attempts == 1)
+        run.made.clock.advance(1.0)
+        await run.made.until(lambda: run.entry.attempts > 1 or run.entry.place is not Place.IN_FLIGHT)
+        assert run.processes is not None
+        assert run.processes.count == 1
+
+
+class NoProcesses:
+    """Processes that cannot be started."""
+
+    count = 0
+
+    def fork(self, done: object) -> None:
+        """Raise the error of a system without memory."""
+        self.count += 1
+        raise OSError(errno.ENOMEM, "no memory")
+
+    def stop(self) -> None:
+        """Do nothing."""
+
+
+async def test_one_process_is_tried_in_an_attempt() -> None:
+    """If it cannot be started, the attempt runs with the state frozen, without a try and a warning in each slice."""
+    processes = NoProcesses()
+    ports = SchedulerPorts(journal=Slices(SLICE), processes=processes)
+    options = SchedulerOptions(attempt_steps=NO_LIMIT >> 20)
+    made = rig(defaults=default_plugins(), options=options, ports=ports, groups=GroupSource)
+    _full_nodes(made, pods=0)
+    _add_gang(made)
+    async with made.running():
+        await made.until(lambda: len(made.bound) == 20)
+    assert processes.count == 1
+
+
+def _add_infeasible_gang(made: Rig, name: str, priority: int) -> None:
+    add_groups(made, group(name, 12, priority=priority))
+    for number in range(12):
+        made.add(member(f"{name}{number}", name, priority=priority, requests={"cpu": f"{9000 + number}m"}))
+
+
+def _has_in_flight(made: Rig, count: int) -> bool:
+    return made.queue.readings.in_flight_count == count
+
+
+async def test_searches_that_wait_begin_in_the_order_of_the_queue() -> None:
+    """Among gangs whose searches wait for another one, the priority decides, not the arrival."""
+    run = Run.begun(in_background=True)
+    made, begun = run.made, run.made.context.background.counts
+    _full_nodes(made, pods=0)
+    async with made.running():
+        for count, (name, priority) in enumerate((("first", 30), ("low", 1), ("middle", 5)), 1):
+            _add_infeasible_gang(made, name, priority)
+            await made.until(partial(_has_in_flight, made, count))
+        assert begun.started == 1
+        searched = [gang for gang in made.queue.gangs.units() if gang.key.name != "first"]
+        before = {gang.key.name: gang.last_attempt for gang in searched}
+        made.clock.advance(1.0)
+        await made.until(lambda: begun.started == 2)
+        assert next(gang.key.name for gang in searched if gang.last_attempt != before[gang.key.name]) == "middle"

@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
+from scheduler_core.gangs.failure_handler import GangFailure
+from scheduler_core.gangs.reservation_cycle import ReservationSearch, ReservationStep, ReservedNodes
 from scheduler_core.model.affinity import LabelSelector
 from scheduler_core.model.pod import TopologySpreadConstraint
+from scheduler_core.placement.requests import PlacementRequest
 from tests.support.affinities import anti_affinity_to, app, term
 from tests.support.gang_traffic import PATIENCE, Traffic, full_traffic
 from tests.support.gangs import group, key
@@ -186,6 +189,22 @@ async def test_reservations_beside_each_other() -> None:
     traffic.gang("second", 2, 2)
     await traffic.reserve("first")
     assert {traffic.gang_named("first").reservation, traffic.gang_named("second").reservation} == {"a", "b"}
+
+
+@pytest.mark.parametrize(("priority", "takes_over"), [(0, False), (9, True)])
+async def test_a_plan_of_another_process_ends_only_reservations_of_lower_priority(
+    priority: int, *, takes_over: bool
+) -> None:
+    """A node may have been reserved for another gang while another process searched the plan."""
+    traffic = await full_traffic()
+    late = traffic.gang("late", 2, 2, priority=priority, member={"preemption_policy": "Never"})
+    await traffic.settle()
+    gang, rig = traffic.gang_named("late"), traffic.rig
+    request = PlacementRequest.of(gang, rig.context.profiles.live["default-scheduler"])
+    slots = tuple((each.metadata.uid, "a") for each in late)
+    found = ReservationSearch(ReservationStep.PLANNED, ReservedNodes(slots, (), 0, ""), is_requested=True)
+    rig.scheduler.cycles.gangs.rejection.reserving.reserve(request, GangFailure("late"), found)
+    assert (gang.reservation, traffic.gang_named("big").reservation) == (("a", "") if takes_over else ("", "a, b"))
 
 
 async def test_a_gang_of_higher_priority_takes_over() -> None:
