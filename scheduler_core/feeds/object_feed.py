@@ -248,6 +248,14 @@ class DeviceFeed(ObjectFeed[DeviceObject]):
         self._devices = index
         self._held: set[str] = set()
 
+    def _assigned(self, shown: DeviceObject) -> bool:
+        try:
+            return super()._assigned(shown)
+        except Exception:
+            # A claim may allocate devices that would otherwise be used again until the change is repeated.
+            self._hold(shown, "")
+            raise
+
     def _hold(self, shown: DeviceObject, reason: str) -> None:
         self._held.add(_source(shown))
         self._devices.hold(_source(shown), shown)

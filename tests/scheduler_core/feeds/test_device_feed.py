@@ -10,6 +10,7 @@ import pytest
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.devices import ResourceClaim
 from scheduler_core.model.pod import Pod
+from tests.support import devices as device_objects
 from tests.support.builders import DEFAULT_ALLOCATABLE, node
 from tests.support.scheduling import rig
 
@@ -96,3 +97,26 @@ def test_a_new_node_with_the_resource_ends_the_wait() -> None:
     assert made.queue.pop() is None
     made.add(node("m", allocatable={**DEFAULT_ALLOCATABLE, RESOURCE: "1"}))
     assert made.queue.pop() is not None
+
+
+def test_devices_of_a_claim_whose_change_is_interrupted_are_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The claim counts as one that cannot be decoded until the change is repeated."""
+    made = rig(defaults=default_plugins())
+    devices, feed = made.context.cache.columns.devices, made.scheduler.device_feed
+    claim = device_objects.allocated_claim({"device": "d0", "pool": "a"})
+    errors = [MemoryError]
+    is_outdated = devices.claims.is_outdated
+
+    def raise_once(_self: object, of: ResourceClaim) -> bool:
+        if errors:
+            raise errors.pop()
+        return is_outdated(of)
+
+    monkeypatch.setattr(type(devices.claims), "is_outdated", raise_once)
+    with pytest.raises(MemoryError):
+        feed.added(claim)
+    assert devices.claims.get(claim.key) is not None
+    assert devices.unreadable_claims == {claim.key}
+    feed.added(claim)
+    assert devices.claims.get(claim.key) == claim
+    assert not devices.unreadable_claims
