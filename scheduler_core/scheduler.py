@@ -339,8 +339,8 @@ class Scheduler:
 
     async def _slice(self) -> None:
         """Run cycles for about two milliseconds, then the other tasks."""
-        context, decided = self.context, self.cycles.decided
-        await context.queue.wait()
+        context, decided, queue = self.context, self.cycles.decided, self.context.queue
+        await queue.wait()
         await self._until_binds_drain()
         columns = context.cache.columns
         if columns.is_broken:
@@ -351,26 +351,27 @@ class Scheduler:
                 log.error("a plugin awaited within a dry run, or has left one open; it is undone before the next cycle")
                 self.cycles.errors.undo()
             ended, queued = context.background.next() if context.background.is_due else (None, None)
+            is_popped = queued is None
             if queued is None:
-                queued = context.queue.pop()
+                queued = queue.pop()
                 if queued is None:
                     break
-            elif context.queue.find(queued.uid) is not queued or not context.queue.is_in_flight(queued.uid):
-                # It was deleted or bound meanwhile; a pod or gang of its UID may be in the queue again.
-                context.background.forget(queued, ended)
-                if context.queue.find(queued.uid) is None:
-                    context.queue.done(queued.uid)
-                continue
             try:
+                if not is_popped and (queue.find(queued.uid) is not queued or not queue.is_in_flight(queued.uid)):
+                    # It was deleted or bound meanwhile; a pod or gang of its UID may be in the queue again.
+                    context.background.forget(queued, ended)
+                    if queue.find(queued.uid) is None:
+                        queue.done(queued.uid)
+                    continue
                 if decided.profiles:
                     decided.begin(queued)
                 await self._cycle(queued, ended)
             except Exception as fault:
-                context.background.forget(queued, ended)
+                try_twice(context.background.forget, queued, ended)
                 self.cycles.errors.interrupted(queued, None, fault)
             if context.clock.now() >= deadline or self._binds_under_way >= self.options.max_binding:
                 break
-            if context.queue.pending.moves or context.queue.wakeups.has_pending:
+            if queue.pending.moves or queue.wakeups.has_pending:
                 # The next pop continues, after a turn of the event loop.
                 break
             if context.suspension.waiting_tasks:

@@ -23,7 +23,7 @@ from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod_group import GroupKey, GroupSource, GroupTopology, PodGroup
 from scheduler_core.plugins.default_preemption import DefaultPreemption
 from scheduler_core.scheduler import SchedulerOptions, SchedulerPorts
-from scheduler_core.step_counter import NO_LIMIT
+from scheduler_core.step_counter import NO_LIMIT, StepCounter
 from tests.support.builders import node, pod
 from tests.support.cluster_state import cluster_state
 from tests.support.gang_preemption import running_pod
@@ -470,3 +470,25 @@ async def test_searches_that_wait_begin_in_the_order_of_the_queue() -> None:
         made.clock.advance(1.0)
         await made.until(lambda: begun.started == 2)
         assert next(gang.key.name for gang in searched if gang.last_attempt != before[gang.key.name]) == "middle"
+
+
+async def test_a_result_whose_cycle_raises_before_it_begins_ends_its_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No attempt stays in flight for the revision of the profile, and the gang is tried again."""
+    run, draw = Run.begun(in_background=True), random.Random(1)
+    _nodes(run.made, draw)
+    _gang(run.made, draw)
+    errors = [MemoryError]
+    begin_attempt = StepCounter.begin_attempt
+
+    def raise_once(self: StepCounter, pods: int = 1) -> None:
+        if errors:
+            raise errors.pop()
+        begin_attempt(self, pods)
+
+    async with run.made.running():
+        await run.until_moved()
+        monkeypatch.setattr(StepCounter, "begin_attempt", raise_once)
+        await run.step(8)
+    assert not errors
+    assert [instance.in_flight for instance in run.made.context.profiles] == [0]
+    assert run.made.bound
