@@ -406,6 +406,9 @@ class SchedulingQueue:
             self._requeue_failed(pod, events, given_up_steps)
         except Exception as fault:
             self._moves.delay_faulty(pod, fault)
+            if isinstance(pod, QueuedGang):
+                # The gang may have changed during the attempt, and have no quorum any more.
+                self._gang_entries.attempted(pod)
 
     def _requeue_failed(self, pod: QueuedPod, events: Sequence[SeenEvent] | None, given_up_steps: int) -> None:
         pod.rejected_by |= pod.pending_on
@@ -516,6 +519,8 @@ class SchedulingQueue:
         if pod.place is _IN_FLIGHT:
             self._places.take(pod)
         self._moves.delay_faulty(pod, fault)
+        if isinstance(pod, QueuedGang):
+            self._gang_entries.attempted(pod)
 
     def activate(self, uids: Iterable[str]) -> None:
         """Move pods to the active queue, whichever plugin rejected them, if their gates are open.

@@ -93,3 +93,25 @@ async def test_an_assumed_pod_has_no_nomination(cluster: Rig) -> None:
     assert cluster.decide() is not None
     columns = cluster.context.cache.columns
     assert member.uid in columns.pods[columns.row_of("a")]
+
+
+def test_a_gang_that_lost_its_quorum_leaves_the_queue_although_its_requeueing_raises(
+    cluster: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A member is deleted during an attempt whose end raises."""
+    cluster.scheduler.group_feed.group_changed(group(min_member=2))
+    pods = members(2)
+    cluster.add(*pods)
+    entry = cluster.queue.pop()
+    assert isinstance(entry, QueuedGang)
+    cluster.scheduler.feed.pod_deleted(pods[1])
+
+    def broken(*_: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cluster.queue, "_requeue_failed", broken)
+        cluster.queue.failed(entry)
+    assert entry.place is Place.NOWHERE
+    cluster.add(pods[1])
+    assert cluster.queue.find(entry.uid) is not None
