@@ -164,7 +164,7 @@ class BackgroundSearches:
             log.warning("no process can be started for a long search, which delays other pods: %s", error)
             return
         if send is not None:
-            self._become_copy(send)
+            self.become_copy(send)
             return
         self.counts.started += 1
         self._searches[queued.uid] = self._searches.get(queued.uid, 0) + 1
@@ -174,7 +174,8 @@ class BackgroundSearches:
 
     # -- in the copy --------------------------------------------------------------------------------------------
 
-    def _become_copy(self, send: Callable[[bytes | None], NoReturn]) -> None:
+    def become_copy(self, send: Callable[[bytes | None], NoReturn]) -> None:
+        """Let this process be a copy: it writes nothing outside of itself but its result."""
         self.is_copy, self._send = True, send
         self._steps.on_long_search = self._steps.on_slice_end = None
         for cut in self.on_copy:

@@ -75,6 +75,7 @@ class BackgroundDocuments:
                 return make()
             if send is not None:
                 try:
+                    context.background.become_copy(send)
                     context.steps.dry_run_steps = context.steps.attempt_steps
                     result = msgspec.msgpack.encode(make())
                 except BaseException:  # noqa: BLE001 - the copy must not continue as the process that it copies

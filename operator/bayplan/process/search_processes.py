@@ -4,7 +4,8 @@ A copy has no event loop and no other threads. It shares sockets and files with 
 computes, writes its result to a pipe, and ends by ``_exit``, so that nothing is flushed, closed or reported twice.
 
 Memory is shared until either process writes to it. Reference counts are writes, so a copy that runs for seconds takes a
-large part of the memory that this process takes. No copy is made if the control group has too little room for that.
+large part of the memory that this process takes. No copy is made if the control group has too little room for that, and
+a copy ends without a result if memory gets scarce: at its limit, the kernel may kill the whole container.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ import logging
 import os
 import signal
 import struct
+import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
@@ -37,6 +39,19 @@ _LENGTH = struct.Struct("<Q")
 _CHUNK = 1 << 20
 _CONTROL_GROUP = Path("/sys/fs/cgroup")
 _NO_LIMIT = "max"
+_HEADROOM = 4
+"""Room beyond the memory of this process for a copy, as its part of that memory: both processes allocate meanwhile."""
+_SCARCE = 8
+"""Room below which a copy ends, as its part of the memory of this process."""
+_CHECK_SECONDS = 0.1
+"""CPU time between two checks of the memory in a copy."""
+STALL_SECONDS = 15.0
+"""Time without any CPU time after which a copy is ended: it waits for what only the other process has."""
+_DIES_WITH_PARENT = 1
+"""``PR_SET_PDEATHSIG`` of ``prctl``."""
+_STANDARD_ERROR = 2
+_running: set[int] = set()
+"""Process IDs of the copies of this process, of all kinds."""
 
 Done = Callable[[bytes | None], None]
 Send = Callable[[bytes | None], NoReturn]
@@ -56,8 +71,10 @@ def fork(longest_seconds: float = LONGEST_SECONDS, niceness: int = _NICENESS) ->
     Raises:
         OSError: No process or pipe can be created.
     """
-    if not has_memory():
+    own = _resident_bytes()
+    if not has_memory((own + own // _HEADROOM) * (1 + len(_running))):
         raise OSError(errno.ENOMEM, "the memory limit of the container leaves no room for a copy of the process")
+    set_parent_death = _parent_death()
     reader, writer = os.pipe()
     parent = os.getpid()
     try:
@@ -71,42 +88,74 @@ def fork(longest_seconds: float = LONGEST_SECONDS, niceness: int = _NICENESS) ->
         raise
     if pid:
         os.close(writer)
+        _running.add(pid)
         return pid, reader, None
     try:
-        _become_copy(parent, longest_seconds, niceness)
+        set_parent_death()
+        if os.getppid() != parent:
+            os._exit(1)
+        _close_all_but(writer)
+        _become_copy(longest_seconds, niceness, own // _SCARCE)
     except BaseException:  # noqa: BLE001 - nothing but _exit may end a copy
         os._exit(1)
     return 0, reader, partial(_send, writer)
 
 
-def has_memory(group: Path = _CONTROL_GROUP) -> bool:
-    """Return whether the memory limit of a control group, if any, has room for a copy of this process."""
+def _resident_bytes() -> int:
+    """Return the memory of this process in bytes; 0 if it cannot be read."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError):
+        return 0
+
+
+def has_memory(more: int, group: Path = _CONTROL_GROUP) -> bool:
+    """Return whether the memory limit of a control group, if any, has room for some more bytes."""
     try:
         limit = (group / "memory.max").read_text().strip()
         if limit == _NO_LIMIT:
             return True
-        used = int((group / "memory.current").read_text())
-        own = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-        return used + own <= int(limit)
+        return int((group / "memory.current").read_text()) + more <= int(limit)
     except (OSError, ValueError):
         # The limit cannot be read: version 1 of control groups, or another system.
         return True
 
 
-def _become_copy(parent: int, longest_seconds: float, niceness: int) -> None:
+def _parent_death() -> Callable[[], object]:
+    """Return a function after whose call the kernel ends this process with its parent; without effect elsewhere."""
+    if sys.platform != "linux":
+        return lambda: None
+    import ctypes  # noqa: PLC0415 - most processes never make a copy
+
+    return partial(ctypes.CDLL(None).prctl, _DIES_WITH_PARENT, signal.SIGKILL)
+
+
+def _close_all_but(writer: int) -> None:
+    """Close the descriptors of sockets and files, so that connections end when the other process closes them."""
+    try:
+        numbers: Iterable[int] = [int(name) for name in os.listdir("/proc/self/fd")]  # noqa: PTH208 - no paths
+    except OSError:
+        numbers = range(os.sysconf("SC_OPEN_MAX"))
+    for number in numbers:
+        if number > _STANDARD_ERROR and number != writer:
+            with contextlib.suppress(OSError):
+                os.close(number)
+
+
+def _become_copy(longest_seconds: float, niceness: int, scarce_bytes: int) -> None:
     signal.set_wakeup_fd(-1)
     # Not SIGALRM, which interrupts plugins that exceed their time budget, here as well.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_PROF, longest_seconds)
-    if os.getppid() != parent:
-        os._exit(1)
+    signal.signal(signal.SIGVTALRM, lambda *_: None if has_memory(scarce_bytes) else os._exit(1))
+    signal.setitimer(signal.ITIMER_VIRTUAL, _CHECK_SECONDS, _CHECK_SECONDS)
     gc.disable()
     logging.disable(logging.CRITICAL)
     with contextlib.suppress(OSError):
         os.nice(niceness)
-        # If memory gets scarce all the same, the copy is killed first.
+        # If the node gets out of memory, the copy is killed first.
         Path("/proc/self/oom_score_adj").write_text("1000")
 
 
@@ -131,6 +180,7 @@ def _result(received: bytes | bytearray) -> bytes | None:
 
 
 def _reap(pid: int) -> None:
+    _running.discard(pid)
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, 0)
 
@@ -140,21 +190,33 @@ def _kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
+def _cpu_ticks(pid: int) -> str:
+    """Return the CPU time of a process, as the kernel writes it; "" if it cannot be read."""
+    try:
+        # The name of the process, in parentheses, may contain spaces.
+        return " ".join(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13])
+    except OSError:
+        return ""
+
+
 class ForkedSearches:
     """Copies of this process, one at a time; implements :class:`scheduler_core.ports.SearchProcesses`.
 
     Attributes:
         longest_seconds: CPU time after which a copy is ended without a result; by the clock it may take five times as
             long.
+        stall_seconds: Time without any CPU time after which a copy is ended without a result.
         longest_fork_seconds: The longest time that a fork has taken, during which the event loop did not run.
     """
 
-    def __init__(self, longest_seconds: float = LONGEST_SECONDS) -> None:
+    def __init__(self, longest_seconds: float = LONGEST_SECONDS, stall_seconds: float = STALL_SECONDS) -> None:
         self.longest_seconds = longest_seconds
+        self.stall_seconds = stall_seconds
         self.longest_fork_seconds = 0.0
         self._pid = self._reader = -1
         self._received = bytearray()
         self._done: Done = lambda _: None
+        self._ends_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -174,8 +236,18 @@ class ForkedSearches:
         self._pid, self._reader, self._done = pid, reader, done
         self._received.clear()
         loop.add_reader(reader, self._read)
-        self._timer = loop.call_later(_WALL_PER_CPU * self.longest_seconds, partial(_kill, pid))
+        self._ends_at = loop.time() + _WALL_PER_CPU * self.longest_seconds
+        self._watch(pid, "")
         return None
+
+    def _watch(self, pid: int, before: str) -> None:
+        """End a copy that is late, or has taken no CPU time since the last call; otherwise check it later."""
+        loop, ticks = asyncio.get_running_loop(), _cpu_ticks(pid)
+        left = self._ends_at - loop.time()
+        if left <= 0 or (ticks and ticks == before):
+            _kill(pid)
+        else:
+            self._timer = loop.call_later(min(left, self.stall_seconds), self._watch, pid, ticks)
 
     def stop(self) -> None:
         """End the copy, whose result is dropped."""
