@@ -242,8 +242,9 @@ class ReservationLedger:
     def _pods_on(self, node_name: str) -> Iterator[Pod]:
         """Yield the pods that the scheduler must count on a node."""
         assert self._received is not None
+        leaving = self._received.leaving
         for pod in self._received.pods.values():
-            is_gone = pod.is_terminal or pod.metadata.uid in self._received.leaving
+            is_gone = pod.is_terminal or pod.metadata.uid in leaving
             if pod.spec.node_name == node_name and not is_gone:
                 yield pod
         for uid, reservation in list(self.reservations.items()):
@@ -251,12 +252,12 @@ class ReservationLedger:
                 if reservation.bound_at is not None:
                     del self.reservations[uid]
                 continue
-            if reservation.node_name == node_name:
+            if reservation.node_name == node_name and uid not in leaving:
                 yield reservation.pod
         for uid, reservation in list(self.bound_elsewhere.items()):
             if not self._is_unconfirmed(reservation.pod):
                 del self.bound_elsewhere[uid]
-            elif reservation.node_name == node_name:
+            elif reservation.node_name == node_name and uid not in leaving:
                 yield reservation.pod
 
     def _is_unconfirmed(self, pod: Pod) -> bool:
