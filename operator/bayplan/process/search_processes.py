@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import errno
 import gc
 import logging
@@ -125,8 +126,6 @@ def _parent_death() -> Callable[[], object]:
     """Return a function after whose call the kernel ends this process with its parent; without effect elsewhere."""
     if sys.platform != "linux":
         return lambda: None
-    import ctypes  # noqa: PLC0415 - most processes never make a copy
-
     return partial(ctypes.CDLL(None).prctl, _DIES_WITH_PARENT, signal.SIGKILL)
 
 
