@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import perf_counter
 
 import msgspec
 from msgspec import Struct
@@ -52,14 +54,18 @@ class BackgroundDocuments:
         self._fewest_nodes = fewest_nodes
         self._turn = asyncio.Lock()
 
-    async def build(self, make: Callable[[], Document]) -> Document:
+    async def build(self, make: Callable[[], Document], charge: Callable[[float], None] = lambda _: None) -> Document:
         """Return what a function returns that reads the scheduler's state.
 
         If the copy ends without a document, the function is called in this process, with the limits of dry runs there.
+
+        Args:
+            charge: Called with the seconds in which the event loop did not run: those of a fork, or of the function.
         """
         processes, context = self._processes, self._context
         if processes is None or context.cache.columns.count < self._fewest_nodes:
-            return make()
+            with _charged(charge):
+                return make()
         async with self._turn:
             await context.suspension.over()
             done: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
@@ -69,10 +75,12 @@ class BackgroundDocuments:
                     done.set_result(result)
 
             try:
-                send = processes.fork(ended)
+                with _charged(charge):
+                    send = processes.fork(ended)
             except OSError as error:
                 log.warning("no process can be started for a document: %s", error)
-                return make()
+                with _charged(charge):
+                    return make()
             if send is not None:
                 try:
                     context.background.become_copy(send)
@@ -88,6 +96,16 @@ class BackgroundDocuments:
                 raise
         if found is None:
             await context.suspension.over()
-            return make()
+            with _charged(charge):
+                return make()
         self.count += 1
         return _decode(found)
+
+
+@contextmanager
+def _charged(charge: Callable[[float], None]) -> Iterator[None]:
+    began = perf_counter()
+    try:
+        yield
+    finally:
+        charge(perf_counter() - began)

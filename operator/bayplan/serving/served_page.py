@@ -232,14 +232,24 @@ class PageEndpoints:
                 return Document(HTTPStatus.NOT_FOUND, f"{what} not found; check the namespace and the name".encode())
             return Document(HTTPStatus.OK, msgspec.json.encode(found))
 
-        began = monotonic()
-        try:
-            built = make() if self._background is None else await self._background.build(make)
-        finally:
-            self._budget.charge(monotonic() - began, 1)
+        built = await self._built(make)
         if built.status != HTTPStatus.OK:
             return _error(HTTPStatus(built.status), built.body.decode())
         return _json(built.body)
+
+    async def _built(self, make: Callable[[], Document]) -> Document:
+        """Build a document, and charge the viewers for the time in which nothing else ran because of it."""
+
+        def charge(seconds: float) -> None:
+            self._budget.charge(seconds, 1)
+
+        if self._background is not None:
+            return await self._background.build(make, charge)
+        began = monotonic()
+        try:
+            return make()
+        finally:
+            charge(monotonic() - began)
 
     async def _room(self, request: web.Request) -> web.Response:
         try:

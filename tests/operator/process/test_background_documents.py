@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import msgspec
 import pytest
@@ -91,3 +92,21 @@ async def test_a_small_cluster_needs_no_copy() -> None:
     documents = BackgroundDocuments(made.context, ForkedSearches())
     assert (await documents.build(lambda: Document(200, b"at once"))).body == b"at once"
     assert documents.count == 0
+
+
+async def test_only_the_time_of_this_process_is_charged() -> None:
+    """A document that takes seconds in a copy costs the time of the fork, and not the time that its request waits."""
+    made, charged = _cluster(1_000_000), list[float]()
+    documents = BackgroundDocuments(made.context, ForkedSearches(), fewest_nodes=1)
+
+    def make() -> Document:
+        time.sleep(1.0)
+        return Document(200, b"late")
+
+    assert [each.body for each in await asyncio.gather(*(documents.build(make, charged.append) for _ in range(2)))] == [
+        b"late"
+    ] * 2
+    assert (len(charged), sum(charged) < 1.0) == (2, True)
+    at_once = list[float]()
+    await BackgroundDocuments(made.context, None).build(make, at_once.append)
+    assert [each >= 1.0 for each in at_once] == [True]
