@@ -70,7 +70,7 @@ class Profile:
 
     def run(self, command: str, *args: str, code: int = 0) -> Result:
         kubeconfig = f"--kubeconfig={self.plane.kubeconfig}"
-        result = CliRunner().invoke(bayplan, [command, *args, kubeconfig, f"--namespace={self.namespace}"])
+        result = CliRunner().invoke(bayplan, [command, *args, kubeconfig, f"--revision-namespace={self.namespace}"])
         assert result.exit_code == code, result.output
         return result
 
@@ -273,7 +273,7 @@ def test_a_revision_of_an_earlier_version(profile: Profile) -> None:
 
 REFUSALS = [
     pytest.param(["history", "{name}-none"], 'there is no SchedulerProfile "{name}-none"', id="no-profile"),
-    pytest.param(["rollback", "{name}", "--to-revision=7"], "has no revision 7; existing: 1; see", id="no-revision"),
+    pytest.param(["rollback", "{name}", "--to-revision=7"], "has no revision 7; existing: 1 (", id="no-revision"),
     pytest.param(["rollback", "{name}"], "has no earlier revision to go back to", id="nothing-earlier"),
     pytest.param(["rollback", "{name}", "--to-revision=1"], "has the spec of revision 1 already", id="the-same"),
 ]
