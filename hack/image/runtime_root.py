@@ -34,8 +34,18 @@ FIXED_TIME = 1
 _LEFT_OUT_OF_STDLIB = frozenset(
     {"__pycache__", "ensurepip", "idlelib", "lib2to3", "pydoc_data", "site-packages", "test", "tkinter", "turtledemo"}
 )
+# A plugin of kubectl is for workstations.
 _LEFT_OUT_OF_ENVIRONMENT = frozenset(
-    {".gitignore", ".lock", "CACHEDIR.TAG", "__pycache__", "direct_url.json", "tests", "uv_cache.json"}
+    {
+        ".gitignore",
+        ".lock",
+        "CACHEDIR.TAG",
+        "__pycache__",
+        "direct_url.json",
+        "kubectl-bayplan",
+        "tests",
+        "uv_cache.json",
+    }
 )
 # Typed API classes, over a thousand modules that Bayplan does not import. A plugin that imports them compiles them.
 _NOT_COMPILED = re.compile(r"/kubernetes/(aio/)?client/(models|api)/")

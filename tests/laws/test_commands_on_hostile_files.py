@@ -213,6 +213,7 @@ READERS = {
     "explain files": Reader((*_EXPLAIN, "-f", "FILE"), manifests),
     "explain files, allowed": Reader((*_EXPLAIN, "-f", "FILE", "--allow-invalid", "--others-placed"), manifests),
     "explain kubeconfig": Reader((*_EXPLAIN, "--offline", "--kubeconfig", "FILE"), _of(_KUBECONFIG)),
+    "status kubeconfig": Reader(("status", "--kubeconfig", "FILE"), _of(_KUBECONFIG)),
     "diff files": Reader(("diff", "batch", "batch", "--cluster", "FILE"), manifests),
     "diff before": Reader(("diff", "FILE", "FILE", "--cluster", "FILE", "--allow-invalid"), manifests),
     "diff kubeconfig": Reader(("diff", "a", "b", "--kubeconfig", "FILE"), _of(_KUBECONFIG)),
