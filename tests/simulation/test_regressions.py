@@ -49,7 +49,6 @@ from tests.simulation.simulation import run_seed
         pytest.param(1600461, id="claim-is-allocated-by-another-pod-before-the-bind"),
         pytest.param(2001741, id="deallocation-of-a-claim-ends-between-decision-and-prebind"),
         pytest.param(1602681, id="late-member-of-a-gang-whose-domain-another-scheduler-changed"),
-        pytest.param(1702125, id="late-member-of-a-gang-with-a-member-that-another-scheduler-bound-elsewhere"),
         pytest.param(2000475, id="edited-profile-gates-a-member-while-its-tree-is-scheduled"),
         pytest.param(1600041, id="rejected-member-of-a-gang-is-bound-by-another-scheduler"),
         pytest.param(529, id="another-scheduler-binds-a-member-while-the-binds-of-its-gang-are-sent"),

@@ -14,28 +14,31 @@ from bayplan.process.search_processes import AwaitedSearches, ForkedSearches, ha
 from tests.support.virtual_clock import VirtualClock
 
 
-def _check_no_child() -> None:
+def _check_reaped(pid: int) -> None:
+    # Not any child: this process may have started a control plane for other tests.
     with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
+        os.waitpid(pid, os.WNOHANG)
 
 
-async def _result(processes: ForkedSearches, result: bytes | None) -> bytes | None:
-    """Return what arrives of a result that a copy sends."""
+async def _result(processes: ForkedSearches, result: bytes | None, pids: list[int] | None = None) -> bytes | None:
+    """Return what arrives of a result that a copy sends; add its process ID to a list."""
     done: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
     send = processes.fork(done.set_result)
     if send is not None:
         logging.getLogger("copy").critical("a copy must not log")
         send(result)
+    if pids is not None:
+        pids.append(processes.pid)
     return await done
 
 
 @pytest.mark.parametrize("size", [0, 1, 100_000, 3_000_000])
 async def test_a_result_of_any_size_arrives(size: int, capfd: pytest.CaptureFixture[str]) -> None:
     """A result larger than the buffer of a pipe arrives, and the copy is reaped."""
-    processes = ForkedSearches()
-    assert await _result(processes, b"x" * size) == b"x" * size
+    processes, pids = ForkedSearches(), list[int]()
+    assert await _result(processes, b"x" * size, pids) == b"x" * size
     assert processes.pid == -1
-    _check_no_child()
+    _check_reaped(*pids)
     assert "must not log" not in capfd.readouterr().err
 
 
@@ -98,10 +101,11 @@ async def test_stop_ends_the_copy() -> None:
     if processes.fork(seen.append) is not None:
         signal.pause()
         os._exit(0)
+    pid = processes.pid
     processes.stop()
     await asyncio.sleep(0)
     assert (seen, processes.pid) == ([], -1)
-    _check_no_child()
+    _check_reaped(pid)
 
 
 def test_awaited_results_arrive_in_virtual_time() -> None:
