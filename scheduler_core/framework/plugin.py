@@ -124,7 +124,7 @@ class Plugin(ABC):
     events: ClassVar[Sequence[EventRegistration]] = (EventRegistration(EVERY_EVENT),)
     hints_for: ClassVar[NodeChange] = NodeChange.NOTHING
     handles_resizes: ClassVar[bool] = True
-    may_fork: ClassVar[bool] = True
+    may_fork: ClassVar[bool] = False
 
     def __init__(self, args: Any, handle: Handle) -> None:
         """Store the args and the handle.

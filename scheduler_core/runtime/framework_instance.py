@@ -116,7 +116,7 @@ class FrameworkInstance:
         self.capacity_plugins = self._rejecting_with(NodeChange.CAPACITY)
         self.label_plugins = self._rejecting_with(NodeChange.LABELS)
         self.not_for_resizes = frozenset(name for name, plugin in plugins.items() if not plugin.handles_resizes)
-        self.may_fork = all(plugin.may_fork for plugin in plugins.values())
+        self.may_fork = all(plugin.may_fork or name in self.built_in for name, plugin in plugins.items())
         self._budget = budget
         self.pod_classes: PodClasses | None = None
         self.continue_counts(Evaluations())

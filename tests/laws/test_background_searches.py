@@ -280,6 +280,7 @@ class OwnPreemption(DefaultPreemption):
     """Preemption that is not built in."""
 
     name = "OwnPreemption"
+    may_fork = True
 
 
 @pytest.mark.parametrize("slice_steps", [40, 150, 300, 600, 1000, 1500])
@@ -396,6 +397,7 @@ class NoQuota(PermitPlugin):
     """Permit plugin that refuses all pods."""
 
     name = "NoQuota"
+    may_fork = True
 
     def permit(self, state: object, pod: object, node_name: str) -> PermitResult:
         """Refuse the pod."""
@@ -492,3 +494,13 @@ async def test_a_result_whose_cycle_raises_before_it_begins_ends_its_attempt(mon
     assert not errors
     assert [instance.in_flight for instance in run.made.context.profiles] == [0]
     assert run.made.bound
+
+
+@pytest.mark.parametrize("may_fork", [pytest.param(True, id="allowed"), pytest.param(False, id="by default not")])
+def test_a_profile_with_another_plugin_moves_no_search_by_default(
+    monkeypatch: pytest.MonkeyPatch, may_fork: bool
+) -> None:
+    """What a plugin that is not built in stores or activates in a copy would be lost, so it must allow copies."""
+    monkeypatch.setattr(NoQuota, "may_fork", may_fork)
+    made = rig(plugins=[NoQuota])
+    assert next(iter(made.scheduler.context.profiles)).may_fork is may_fork

@@ -6,6 +6,7 @@ pod, so that every pod can be bound in the end.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -56,6 +57,7 @@ class ReservationRecorder(ReservePlugin, PostBindPlugin):
     """Records each pod that is reserved, released or bound."""
 
     name = "ReservationRecorder"
+    may_fork = True
     ledger: ClassVar[ReservationLedger]
 
     def events_to_register(self) -> Sequence[EventRegistration]:
@@ -83,11 +85,13 @@ class FaultInjector(ReservePlugin, PermitPlugin, PreBindPlugin, PostBindPlugin):
     """Fails, rejects or delays the first attempts of a pod, by the pod's label :data:`FAULT_LABEL`."""
 
     name = "FaultInjector"
+    may_fork = True
     ledger: ClassVar[ReservationLedger]
 
     def __init__(self, args: Any, handle: Handle) -> None:
         super().__init__(args, handle)
         self._handle = handle
+        self._process = os.getpid()
         self._reserved: dict[str, str] = {}
 
     def events_to_register(self) -> Sequence[EventRegistration]:
@@ -100,6 +104,9 @@ class FaultInjector(ReservePlugin, PermitPlugin, PreBindPlugin, PostBindPlugin):
         if pod.uid in self._reserved:
             self.ledger.report_problem(f"FaultInjector: a second Reserve for {pod.key} before Unreserve")
         self._reserved[pod.uid] = node_name
+        if os.getpid() != self._process:
+            # In a copy of the process the activation would be lost; the fault is injected where the member is checked.
+            return SUCCESS
         if self._injects(pod, "reject at reserve"):
             self.ledger.count("reserve rejected")
             self._activate_later(pod)
@@ -187,6 +194,7 @@ class LabelGate(PreEnqueuePlugin):
     """Gates pods while their label :data:`GATE_LABEL` is ``closed``."""
 
     name = "LabelGate"
+    may_fork = True
 
     def events_to_register(self) -> Sequence[EventRegistration]:
         """Return the event of a label change of the pod itself."""
