@@ -163,6 +163,7 @@ class Cycles:
         )
         failed = FailedGangs(nodes=cache.columns, queue=queue, writer=context.writer, metrics=metrics, clock=clock)
         rejection = GangRejection(
+            nodes=cache.columns,
             preemption=self.preemption,
             reserving=Reserving(search, reservations),
             reservations=reservations,

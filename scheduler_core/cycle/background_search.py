@@ -218,6 +218,7 @@ class BackgroundSearches:
         try:
             first = min(self._waiting, key=attrgetter("sort_key"))
         except Exception:
+            # Keys of a QueueSort plugin that is not built in may not compare, or raise: first come, first served.
             first = self._waiting[0]
         self._waiting.remove(first)
         return first

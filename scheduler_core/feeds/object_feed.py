@@ -252,7 +252,7 @@ class DeviceFeed(ObjectFeed[DeviceObject]):
         try:
             return super()._assigned(shown)
         except Exception:
-            # A claim may allocate devices that would otherwise be used again until the change is repeated.
+            # Raised again, and delivered again; until then, the devices that a claim allocates must not be used again.
             self._hold(shown, "")
             raise
 

@@ -311,6 +311,7 @@ class PodAndNodeFeed:
                 return
             self._take_version(take, pod, self._deletions.completed(pod) if self._deletions.by_uid else pod)
         except Exception:
+            # Raised again, and delivered again; until then nothing may be decided on the old version.
             try_twice(self._fail_closed, pod)
             raise
 
@@ -510,7 +511,7 @@ class PodAndNodeFeed:
             self._reject_invalid_node(node, error)
             return
         except Exception:
-            # Perhaps only some of the pods that were added before it are counted.
+            # Raised again; perhaps only some of the pods that were added before it are counted.
             try_twice(self._holds.hold, node.metadata.name, _change_of_node(node), _UNREAD_NODE)
             raise
         self._holds.release(_source_of_node(node))
@@ -546,7 +547,7 @@ class PodAndNodeFeed:
             if not is_unchanged(old, node):
                 self._take_node_version(old, node)
         except Exception:
-            # Its last version may have more room.
+            # Raised again, and delivered again; its last version may have more room.
             try_twice(self._holds.hold, node.metadata.name, _change_of_node(node), _UNREAD_NODE)
             raise
         if not self._cache.columns.held.is_empty:

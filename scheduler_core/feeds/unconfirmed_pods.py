@@ -84,6 +84,7 @@ class UnconfirmedPods:
             self._room.report(info.pod, node_name)
             feed.pod_added(pod)
         except Exception:
+            # Whatever raised is raised again; the pod must be in the cache or in the queue meanwhile.
             try_twice(self._assume_again, feed, info, node_name, bound_at)
             raise
 

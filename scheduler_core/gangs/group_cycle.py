@@ -47,6 +47,7 @@ from scheduler_core.gangs.failure_handler import (
     of_strangers,
 )
 from scheduler_core.gangs.moved_search import (
+    Evicted,
     GangBasis,
     RejectedGang,
     ResultCheck,
@@ -72,6 +73,7 @@ from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.framework_instance import FrameworkInstance, ProfileTable
 from scheduler_core.runtime.post_filtering import run_gang_post_filters
 from scheduler_core.snapshot.cluster_cache import ClusterCache
+from scheduler_core.snapshot.node_columns import NodeColumns
 
 log = logging.getLogger(__name__)
 
@@ -126,10 +128,9 @@ class GangScheduler:
         instance.begin()
         attempts = []
         nodes, start = self.cache.columns, self.order.next_start
-        members = [queued.info for queued in gang.waiting.values()]
         try:
             if not self.placing.searches_devices:
-                self.background.begin(entry, lambda: may_move(instance, members, nodes))
+                self.background.begin(entry, lambda: may_move(instance, gang, nodes))
             if not instance.extenders:
                 attempts = await self._run(entry, gang, instance)
             else:
@@ -297,6 +298,7 @@ class GangScheduler:
 class GangRejection:
     """Handles gangs that are not scheduled: preemption, reservation, report, and the way back into the queue."""
 
+    nodes: NodeColumns
     preemption: GangPreemption
     reserving: Reserving
     reservations: GangReservations
@@ -319,7 +321,8 @@ class GangRejection:
         if not failure.is_given_up:
             reservation = self.reserving.search(request, failure)
         if self.background.is_copy:
-            self.background.send(encode(RejectedGang.of(failure, eviction, reservation, self.order.next_start)))
+            planned = None if eviction is None else Evicted.of(eviction, self.nodes)
+            self.background.send(encode(RejectedGang.of(failure, planned, reservation, self.order.next_start)))
         failure = self.reserving.reserve(request, failure, reservation)
         return self.report(entry, request, failure, eviction)
 

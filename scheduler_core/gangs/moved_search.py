@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
+from operator import is_
 from typing import TypeAlias
 
 import msgspec
@@ -55,10 +57,32 @@ class SeatedGang(Struct, frozen=True, tag="seated"):
 
 
 class Evicted(Struct, frozen=True):
-    """A preemption that was planned: UIDs of the victims, and the nodes of the members."""
+    """A preemption that was planned.
+
+    Attributes:
+        victims: UIDs of the victims.
+        node_names: Nodes of the members.
+        digests: Of each node of a member or victim, what preemption reads of its pods.
+    """
 
     victims: tuple[str, ...]
     node_names: tuple[str, ...]
+    digests: dict[str, bytes]
+
+    @classmethod
+    def of(cls, eviction: GangEviction, nodes: NodeColumns) -> Evicted:
+        """Return a preemption that is not made yet."""
+        rows = {nodes.row_of(name) for name in eviction.node_names}.union(info.row for info in eviction.victims)
+        digests = {nodes.node_name(row): _digest_of_pods(nodes, row) for row in rows}
+        return cls(tuple(info.uid for info in eviction.victims), eviction.node_names, digests)
+
+
+def _digest_of_pods(nodes: NodeColumns, row: int) -> bytes:
+    pods = [
+        (uid, info.priority, info.is_leaving, info.pod.metadata.labels, info.pod.spec)
+        for uid, info in sorted(nodes.pods[row].items())
+    ]
+    return blake2b(_encode_in_order(pods), digest_size=16).digest()
 
 
 class RejectedGang(Struct, frozen=True, tag="rejected"):
@@ -89,7 +113,7 @@ class RejectedGang(Struct, frozen=True, tag="rejected"):
 
     @classmethod
     def of(
-        cls, failure: GangFailure, eviction: GangEviction | None, reservation: ReservationSearch, next_start: int
+        cls, failure: GangFailure, eviction: Evicted | None, reservation: ReservationSearch, next_start: int
     ) -> RejectedGang:
         """Return the rejection with a failure that is not reported yet."""
         return cls(
@@ -107,9 +131,7 @@ class RejectedGang(Struct, frozen=True, tag="rejected"):
             preemption=failure.preemption,
             lacks=tuple(failure.lacks.items()),
             is_given_up=failure.is_given_up,
-            eviction=None
-            if eviction is None
-            else Evicted(tuple(info.uid for info in eviction.victims), eviction.node_names),
+            eviction=eviction,
             reservation=reservation,
             next_start=next_start,
         )
@@ -137,6 +159,7 @@ class RejectedGang(Struct, frozen=True, tag="rejected"):
 GangResult: TypeAlias = SeatedGang | RejectedGang
 _decode = msgspec.msgpack.Decoder(GangResult).decode
 encode = msgspec.msgpack.Encoder().encode
+_encode_in_order = msgspec.msgpack.Encoder(order="deterministic").encode
 
 
 def decode(result: bytes | None) -> GangResult | None:
@@ -154,9 +177,9 @@ class GangBasis:
         members: The waiting members by UID.
         placed: UIDs of the members that had a node.
         nodes: The Node objects by row.
-        pods: The pods of each row by UID.
         budgets: The PodDisruptionBudgets by namespace and name.
         position: Number of the next event of those that are recorded for the gang.
+        rows_position: Position in the log of changed rows.
         next_start: Where the next search of a percentage of the nodes started.
     """
 
@@ -165,9 +188,9 @@ class GangBasis:
     members: Mapping[str, PodInfo]
     placed: frozenset[str]
     nodes: Sequence[Node | None]
-    pods: Sequence[Mapping[str, PodInfo]]
     budgets: Mapping[str, Mapping[str, DisruptionBudget]]
     position: int
+    rows_position: int
     next_start: int
 
     @classmethod
@@ -178,8 +201,8 @@ class GangBasis:
         members = {uid: queued.info for uid, queued in gang.waiting.items()}
         groups = tuple(part.group for part in gang.parts)
         placed = frozenset(gang.placed)
-        pods, budgets = [dict(each) for each in nodes.pods], nodes.disruption_budgets.by_namespace()
-        return cls(instance, groups, members, placed, list(nodes.nodes), pods, budgets, position, next_start)
+        budgets, rows_position = nodes.disruption_budgets.by_namespace(), nodes.changes.position
+        return cls(instance, groups, members, placed, list(nodes.nodes), budgets, position, rows_position, next_start)
 
     def still_holds(self, gang: Gang, instance: FrameworkInstance | None) -> bool:
         """Return whether the gang consists of the same members and groups, and has the same profile."""
@@ -187,9 +210,7 @@ class GangBasis:
             return False
         same = all(self.members.get(uid) is queued.info for uid, queued in gang.waiting.items())
         groups = tuple(part.group for part in gang.parts)
-        is_same_group = len(groups) == len(self.groups) and all(
-            now is before for now, before in zip(groups, self.groups, strict=True)
-        )
+        is_same_group = len(groups) == len(self.groups) and all(map(is_, groups, self.groups))
         return same and is_same_group and self.placed == frozenset(gang.placed)
 
     def has_same_labels(self, nodes: NodeColumns, row: int) -> bool:
@@ -200,27 +221,21 @@ class GangBasis:
         is_same = before is not None and now is not None and before.metadata.name == now.metadata.name
         return is_same and before is not None and now is not None and before.metadata.labels == now.metadata.labels
 
-    def has_same_pods(self, nodes: NodeColumns, row: int) -> bool:
-        """Return whether a row had the same node, with the same pods, when the search began."""
-        if row >= len(self.pods) or self.nodes[row] is not nodes.nodes[row]:
-            return False
-        before, now = self.pods[row], nodes.pods[row]
-        return before.keys() == now.keys() and all(_is_same_pod(info, now[uid]) for uid, info in before.items())
-
-
-def _is_same_pod(before: PodInfo, now: PodInfo) -> bool:
-    """Return whether two versions of a pod are equal for preemption."""
-    if before is now:
+    def has_same_pods(self, nodes: NodeColumns, digests: Mapping[str, bytes]) -> bool:
+        """Return whether some nodes are the same, with the same pods; the digests are those of the search."""
+        changed = nodes.changes.since(self.rows_position)
+        may_differ = None if changed is None else set(changed)
+        for name, digest in digests.items():
+            row = nodes.row_of(name)
+            if row == NO_ROW or row >= len(self.nodes) or self.nodes[row] is not nodes.nodes[row]:
+                return False
+            # Dry runs are in the log, too; they leave a row as it was.
+            if (may_differ is None or row in may_differ) and _digest_of_pods(nodes, row) != digest:
+                return False
         return True
-    return (
-        before.priority == now.priority
-        and before.is_leaving == now.is_leaving
-        and before.pod.spec == now.pod.spec
-        and before.pod.metadata.labels == now.pod.metadata.labels
-    )
 
 
-def may_move(instance: FrameworkInstance, members: Sequence[PodInfo], nodes: NodeColumns) -> bool:
+def may_move(instance: FrameworkInstance, gang: Gang, nodes: NodeColumns) -> bool:
     """Return whether the search of a gang may continue in another process.
 
     Not with extenders, which have connections, and not within a plugin that is not built in, because it could catch the
@@ -231,7 +246,7 @@ def may_move(instance: FrameworkInstance, members: Sequence[PodInfo], nodes: Nod
         return False
     for plugin in instance.post_filter:
         is_harmless = isinstance(plugin, DeviceChooser) and not any(
-            plugin.needs_devices(info, nodes) for info in members
+            plugin.needs_devices(queued.info, nodes) for queued in gang.waiting.values()
         )
         if isinstance(plugin, GangPostFilter) and not is_harmless:
             return False
@@ -282,8 +297,7 @@ class ResultCheck:
             if placed is None or placed.info.is_leaving:
                 return False, None
             victims.append(placed.info)
-        rows = {nodes.row_of(name) for name in planned.node_names}.union(info.row for info in victims)
-        if NO_ROW in rows or not all(basis.has_same_pods(nodes, row) for row in rows):
+        if not basis.has_same_pods(nodes, planned.digests):
             return False, None
         namespaces = {info.pod.metadata.namespace for info in victims}
         if not all(nodes.disruption_budgets.is_same(namespace, basis.budgets) for namespace in namespaces):

@@ -306,6 +306,7 @@ class GangEntries:
                 for leaf in leaves:
                     self._review_members(leaf, label)
             except Exception:
+                # Raised again to the caller, which reviews the tree once more.
                 gang.review_again(leaves)
                 raise
             self._review_entry(gang, label)

@@ -552,6 +552,7 @@ class NodeColumns:
             self.pod_index.count(info, row, 1)
             self.changes.append(row)
         except Exception:
+            # Raised again with the pod on no row: some of the sums may have counted it.
             del self.pods[row][info.uid]
             info.row = NO_ROW
             self._recount()

@@ -39,16 +39,19 @@ class Pace:
 
     Attributes:
         quiet_seconds: A step ends when no object has changed for this time.
+        final_quiet_seconds: The same for the last step, whose state is compared. Schedulers look once a second for pods
+            whose backoff has ended, so that pods rejected together may be tried a second apart.
         careful: Whether to create a pod only after the previous pod was bound or rejected and after the scheduler has
             received the objects that the pod needs, and to record requests that the API server rejects. Used for
             random scenarios.
     """
 
     quiet_seconds: float = 0.4
+    final_quiet_seconds: float = 1.3
     careful: bool = False
 
 
-CAREFUL = Pace(1.3, careful=True)
+CAREFUL = Pace(quiet_seconds=1.3, careful=True)
 """The quiet time is longer than the interval of one second at which volumes are polled."""
 
 
@@ -156,12 +159,13 @@ class ScenarioRunner:
         readings = []
         self._rejected_requests = []
         self.api.create({"kind": "Namespace", "metadata": {"name": scenario.name}})
-        self._quiet(scenario.name)
+        self._quiet(scenario.name, self._pace.quiet_seconds)
         try:
             for step in scenario.steps:
                 self._do(step, scenario.name, names)
                 late += self._wait(step, scenario.name)
-                self._quiet(scenario.name)
+                is_last = step is scenario.steps[-1]
+                self._quiet(scenario.name, self._pace.final_quiet_seconds if is_last else self._pace.quiet_seconds)
                 readings.append(self._read(scenario.name, names, late))
             return readings
         finally:
@@ -235,12 +239,12 @@ class ScenarioRunner:
                 yield f"{name} is not nominated"
         yield from (f"{name} is not gone" for name in step.waits.get("gone", ()) if name in pods)
 
-    def _quiet(self, namespace: str) -> None:
-        """Wait until no pod, event or volume has changed for the quiet time."""
+    def _quiet(self, namespace: str, seconds: float) -> None:
+        """Wait until no pod, event or volume has changed for a time."""
         seen: Any = None
         since = time.monotonic()
         deadline = since + _WAIT_SECONDS
-        while (now := time.monotonic()) - since < self._pace.quiet_seconds and now < deadline:
+        while (now := time.monotonic()) - since < seconds and now < deadline:
             objects = [*self._pods(namespace), *self.api.items("/api/v1/persistentvolumes")]
             state = ([one["metadata"]["resourceVersion"] for one in objects], len(self._events(namespace)))
             if state != seen:

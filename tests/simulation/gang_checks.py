@@ -97,7 +97,10 @@ class GangChecks:
         if outcome is None or gang.group is None or self._checked_outcomes.get(gang.key) is outcome:
             return
         self._checked_outcomes[gang.key] = outcome
-        wanted = gang.group.min_resources.get("cpu", 0)
+        wanted, entry = gang.group.min_resources.get("cpu", 0), gang.unit.entry
+        if entry is not None and entry.busy_since > entry.tried_at:
+            # A copy of the process searched; events since then requeue the gang.
+            return
         if "minResources are not free" in outcome.message and not self.ledger.is_closed:
             free = self.ledger.free_cpu()
             if free >= wanted:

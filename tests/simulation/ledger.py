@@ -7,7 +7,7 @@ reserved. The core's cache is not read, because it is under test.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from scheduler_core.model.pod import Pod
@@ -60,6 +60,7 @@ class RunState:
         has_devices: Whether the server has resource claims.
         records: Receives the record of each process; None for no records.
         shadow: Revision of the shadow of the default profile; "" for none.
+        false_successes: UID and node of each bind that was acknowledged but not performed.
     """
 
     server: ApiServer
@@ -75,6 +76,12 @@ class RunState:
     has_devices: bool = False
     records: Records | None = None
     shadow: str = ""
+    false_successes: set[tuple[str, str]] = field(default_factory=set)
+
+    def acknowledge(self, uid: str, node_name: str) -> None:
+        """Record a bind that is acknowledged but not performed: its binder has no reason to assume otherwise."""
+        self.bound[uid] = node_name
+        self.false_successes.add((uid, node_name))
 
 
 class ReservationLedger:
@@ -195,7 +202,8 @@ class ReservationLedger:
             return
         self._run_state.log(f"bound {info.uid} to {node_name}")
         reservation = self.reservations.get(info.uid)
-        if self._run_state.bound.get(info.uid) != node_name:
+        is_acknowledged = (info.uid, node_name) in self._run_state.false_successes
+        if self._run_state.bound.get(info.uid) != node_name and not is_acknowledged:
             self.report_problem(f"{info.uid} is recorded as bound to {node_name}, but is not bound there")
         if reservation is None or reservation.node_name != node_name:
             self.report_problem(f"{info.uid} is bound to {node_name}, which was not reserved for it")

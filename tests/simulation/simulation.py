@@ -176,7 +176,7 @@ class Simulation:
         self.supervisor = OperatorSupervisor(
             loop, self._counts, seed, lambda options: OperatorProcess(loop, self.network, self._run_state, options)
         )
-        self.network.on_false_success = self._run_state.bound.__setitem__
+        self.network.on_false_success = self._run_state.acknowledge
         context = StepContext(seed, self.server, self.network, self._controllers, self.supervisor, self._counts)
         self.cluster_steps = ClusterSteps(context, self.groups)
         self._device_api = DeviceApi(self.server)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from bayplan.cli.cluster_connection import ClusterChoice
 from bayplan.kube.http.api_request import path_part
 from bayplan.kube.http.connection import ApiConnection, ApiRequest, Lane
 from bayplan.kube.http.deep_json import ObjectJsonDecoder
+from bayplan.kube.http.paged_lists import ListPage
 from scheduler_core.errors import SchedulerCoreError
 
 _VARIABLE = "_BAYPLAN_COMPLETE"
@@ -54,11 +55,7 @@ class _Named(msgspec.Struct):
     metadata: _Metadata
 
 
-class _List(msgspec.Struct):
-    items: list[_Named] | None = None
-
-
-_LISTS = ObjectJsonDecoder(_List)
+_LISTS = ObjectJsonDecoder(ListPage[_Named])
 
 
 def complete_profiles(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -107,8 +104,5 @@ def _listed(context: click.Context, read: Callable[[ApiConnection], Awaitable[li
 
 async def _names(connection: ApiConnection, path: str) -> list[str]:
     request = ApiRequest("GET", path, params=(("limit", _LIMIT),), lane=Lane.READS, accept=_NAMES_ONLY)
-    return list(_sorted_names(_LISTS.decode(await connection.request(request))))
-
-
-def _sorted_names(found: _List) -> Iterator[str]:
-    yield from sorted(each.metadata.name for each in found.items or ())
+    found = _LISTS.decode(await connection.request(request))
+    return sorted(each.metadata.name for each in found.items or ())

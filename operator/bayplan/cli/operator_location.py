@@ -10,15 +10,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-import msgspec
-
 from bayplan.cli.cluster_connection import ClusterChoice
 from bayplan.kube.http.api_request import path_part
-from bayplan.kube.http.connection import ApiConnection, ApiRequest, Lane
+from bayplan.kube.http.connection import ApiConnection
 from bayplan.kube.http.deep_json import ObjectJsonDecoder
+from bayplan.kube.http.paged_lists import ListPage, list_pages
 from bayplan.kube.http.port_forward import PortForward, port_forward
 from bayplan.kube.leader_election import LeaderState
 from scheduler_core.errors import ConfigError, ForbiddenError, Problem, ServerUnavailableError
+from scheduler_core.model.pod import Pod
 
 PORT_LABEL = "bayplan.dev/local-port"
 """Label of the operator's pods; its value is the port of ``localAddress``."""
@@ -26,70 +26,32 @@ PORT_LABEL = "bayplan.dev/local-port"
 _INSTANCE_LABEL = "app.kubernetes.io/instance"
 _NAME_LENGTH = 63
 """Length to which the kernel's host name, with which an identity starts, is cut."""
+_SECONDS = 10.0
+_PODS = ObjectJsonDecoder(ListPage[Pod])
 
 
-class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
-    name: str
-    namespace: str
-    labels: dict[str, str] | None = None
-    deletion_timestamp: str | None = None
+def _instance(pod: Pod) -> str:
+    """Return the installation of a pod, as ``namespace/release``; the pod itself if it is of no release."""
+    release = pod.metadata.labels.get(_INSTANCE_LABEL, pod.metadata.name)
+    return f"{pod.metadata.namespace}/{release}"
 
 
-class _Spec(msgspec.Struct, frozen=True, rename="camel"):
-    node_name: str = ""
+def _is_running(pod: Pod) -> bool:
+    return pod.status.phase == "Running" and pod.metadata.deletion_timestamp is None
 
 
-class _Condition(msgspec.Struct, frozen=True):
-    type: str
-    status: str
+def _is_ready(pod: Pod) -> bool:
+    return any(each.type == "Ready" and each.status == "True" for each in pod.status.conditions)
 
 
-class _Status(msgspec.Struct, frozen=True):
-    phase: str = ""
-    conditions: tuple[_Condition, ...] | None = None
-
-
-class _Pod(msgspec.Struct, frozen=True):
-    """A pod of an operator, as far as it is read."""
-
-    metadata: _Metadata
-    spec: _Spec = _Spec()
-    status: _Status = _Status()
-
-    @property
-    def key(self) -> str:
-        return f"{self.metadata.namespace}/{self.metadata.name}"
-
-    @property
-    def instance(self) -> str:
-        """The installation, as ``namespace/release``; the pod itself if it is of no release."""
-        release = (self.metadata.labels or {}).get(_INSTANCE_LABEL, self.metadata.name)
-        return f"{self.metadata.namespace}/{release}"
-
-    @property
-    def is_running(self) -> bool:
-        return self.status.phase == "Running" and self.metadata.deletion_timestamp is None
-
-    @property
-    def is_ready(self) -> bool:
-        return any(each.type == "Ready" and each.status == "True" for each in self.status.conditions or ())
-
-    @property
-    def port(self) -> int:
-        text = (self.metadata.labels or {}).get(PORT_LABEL, "")
-        if not text.isdecimal() or not 0 < int(text) < 1 << 16:
-            raise ServerUnavailableError(
-                f'pod {self.key} has the label {PORT_LABEL}: "{text}", which is no port: the operator has no '
-                "localAddress; run the command in the pod with kubectl exec"
-            )
-        return int(text)
-
-
-class _Pods(msgspec.Struct, frozen=True):
-    items: tuple[_Pod, ...] | None = None
-
-
-_PODS = ObjectJsonDecoder(_Pods)
+def _port(pod: Pod) -> int:
+    text = pod.metadata.labels.get(PORT_LABEL, "")
+    if not text.isdecimal() or not 0 < int(text) < 1 << 16:
+        raise ServerUnavailableError(
+            f'pod {pod.key} has the label {PORT_LABEL}: "{text}", which is no port: the operator has no '
+            "localAddress; run the command in the pod with kubectl exec"
+        )
+    return int(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +86,8 @@ async def connected_to_leader(
         ConfigError: There are several operators.
     """
     pods = _chosen(await _list(connection, choice), choice)
-    first = next((pod for pod in pods if pod.is_ready), pods[0])
-    async with port_forward(connection, first.metadata.namespace, first.metadata.name, first.port) as forward:
+    first = next((pod for pod in pods if _is_ready(pod)), pods[0])
+    async with port_forward(connection, first.metadata.namespace, first.metadata.name, _port(first)) as forward:
         state = None if leader_of is None or choice.operator == first.key else await leader_of(forward)
         if state is None:
             yield forward
@@ -137,14 +99,14 @@ async def connected_to_leader(
     leader = _holder(pods, state.holder)
     if leader is None:
         raise ServerUnavailableError(
-            f"{state.holder} holds Lease {state.lease}, and no running pod of {first.instance} has that host name; "
+            f"{state.holder} holds Lease {state.lease}, and no running pod of {_instance(first)} has that host name; "
             "retry in a few seconds, or name the pod with --operator NAMESPACE/POD"
         )
-    async with port_forward(connection, leader.metadata.namespace, leader.metadata.name, leader.port) as forward:
+    async with port_forward(connection, leader.metadata.namespace, leader.metadata.name, _port(leader)) as forward:
         yield forward
 
 
-async def _list(connection: ApiConnection, choice: OperatorChoice) -> Sequence[_Pod]:
+async def _list(connection: ApiConnection, choice: OperatorChoice) -> Sequence[Pod]:
     namespace = choice.operator.partition("/")[0]
     if namespace:
         return await _list_in(connection, namespace)
@@ -155,7 +117,7 @@ async def _list(connection: ApiConnection, choice: OperatorChoice) -> Sequence[_
         try:
             found = await _list_in(connection, own)
         except ForbiddenError:
-            found = ()
+            found = []
         if found:
             return found
         raise ForbiddenError(
@@ -164,35 +126,35 @@ async def _list(connection: ApiConnection, choice: OperatorChoice) -> Sequence[_
         ) from error
 
 
-async def _list_in(connection: ApiConnection, namespace: str) -> Sequence[_Pod]:
+async def _list_in(connection: ApiConnection, namespace: str) -> Sequence[Pod]:
     path = f"/api/v1/namespaces/{path_part(namespace)}/pods" if namespace else "/api/v1/pods"
     params = (("labelSelector", PORT_LABEL),)
-    answer = await connection.request(ApiRequest("GET", path, params=params, lane=Lane.READS))
-    return _PODS.decode(answer).items or ()
+    pages = list_pages(connection, path, _PODS, params=params, seconds=_SECONDS)
+    return [pod async for page in pages for pod in page.items or ()]
 
 
-def _chosen(pods: Sequence[_Pod], choice: OperatorChoice) -> Sequence[_Pod]:
+def _chosen(pods: Sequence[Pod], choice: OperatorChoice) -> Sequence[Pod]:
     """Return the running pods of the one operator that is meant."""
     namespace, _, name = choice.operator.partition("/")
     where = f"in namespace {namespace}" if namespace else "in this cluster"
     remedy = "install it with Helm, choose another cluster with --context, or set --server"
     if name:
-        pods = [pod for pod in pods if choice.operator in (pod.key, pod.instance)]
+        pods = [pod for pod in pods if choice.operator in (pod.key, _instance(pod))]
         where = f"{where} with the name {name}"
     if not pods:
         raise ServerUnavailableError(f"no Bayplan operator {where}: no pod has the label {PORT_LABEL}; {remedy}")
-    instances = sorted({pod.instance for pod in pods})
+    instances = sorted({_instance(pod) for pod in pods})
     if len(instances) > 1:
         problem = f"{len(instances)} Bayplan operators are in this cluster: {', '.join(instances)}"
         raise ConfigError([Problem("--operator", f"{problem}; name one of them")])
-    running = [pod for pod in pods if pod.is_running]
+    running = [pod for pod in pods if _is_running(pod)]
     if not running:
-        states = ", ".join(f"{pod.key} ({pod.status.phase or 'no phase'})" for pod in pods)
+        states = ", ".join(f"{pod.key} ({pod.status.phase})" for pod in pods)
         raise ServerUnavailableError(f"no pod of the operator runs: {states}; see kubectl describe pod")
     return running
 
 
-def _holder(pods: Sequence[_Pod], identity: str) -> _Pod | None:
+def _holder(pods: Sequence[Pod], identity: str) -> Pod | None:
     """Return the pod of an identity, which starts with the host name: the pod's name, or its node's on hostNetwork."""
     host = identity.partition("_")[0]
     for pod in pods:

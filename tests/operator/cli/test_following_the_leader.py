@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import socket
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -273,3 +274,24 @@ def test_redirects_are_not_followed(token_file: Path) -> None:
         result = run(server, "status")
     assert result.exit_code == 1
     assert "HTTP 302" in result.stderr
+
+
+def test_the_state_is_printed_again_until_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With -w the operator is queried again after each pause, also after one in which it did not answer."""
+    own = Replica("the leader")
+    with serve_in_thread(Readiness(()), own.routes()) as server:
+        pauses, address = list[float](), f"http://127.0.0.1:{server.port}"
+
+        def pause(seconds: float) -> None:
+            pauses.append(seconds)
+            # Not reachable in the second round.
+            monkeypatch.setattr(operator_requests, "_TIMEOUT_SECONDS", 0.000_001 if len(pauses) == 1 else 30.0)
+            if len(pauses) == 3:
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(time, "sleep", pause)
+        result = run(address, "status", "-w")
+    assert (own.requests, len(pauses)) == (["status"] * 2, 3)
+    assert "cannot connect to" in result.stderr
+    refused = run(address, "status", "-w", "-o", "json")
+    assert (refused.exit_code, "leave out -o and --check-cache" in refused.stderr) == (2, True)

@@ -234,9 +234,7 @@ class ApiConnection:
             if found.status < 300:
                 return found.status, None, found.body
             return found.status, _retry_after(found.status, found.headers.get("retry-after")), found.body
-        headers = {"Accept": request.accept}
-        if self._authorization is not None:
-            headers["Authorization"] = self._authorization
+        headers = {"Accept": request.accept, **self._authorized()}
         body: bytes | FencedBody | None = request.body
         if request.body is not None:
             headers["Content-Type"] = request.content_type
@@ -276,9 +274,7 @@ class ApiConnection:
         """
         await self._renew()
         renewals = self._renewals
-        headers = {"Accept": JSON}
-        if self._authorization is not None:
-            headers["Authorization"] = self._authorization
+        headers = {"Accept": JSON, **self._authorized()}
         self.requests += 1
         try:
             async with (
@@ -312,7 +308,7 @@ class ApiConnection:
             ClusterWriteError: As of :meth:`request`; the server's message is not known, only its status.
         """
         await self._renew()
-        headers = {} if self._authorization is None else {"Authorization": self._authorization}
+        headers = self._authorized()
         self.requests += 1
         try:
             async with (
@@ -331,6 +327,9 @@ class ApiConnection:
             raise api_error(f"GET {path}", error.status, b"") from error
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise _transport_error(f"GET {path}", error) from error
+
+    def _authorized(self) -> dict[str, str]:
+        return {} if self._authorization is None else {"Authorization": self._authorization}
 
     def _keep_alive(self, lane: Lane) -> KeepAliveRequests:
         keep_alive = self._keep_alive_lanes.get(lane)
