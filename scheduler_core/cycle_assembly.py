@@ -40,7 +40,7 @@ class Cycles:
         pods: Scheduling cycles of profiles without extenders.
         extended: Scheduling cycles of profiles with extenders.
         gangs: Group cycles.
-        room: Reports freed room.
+        freed: Reports freed room.
         decided: Decisions that shadow profiles make again.
         selection: Searches and selects nodes.
         assumed: Assumes and releases pods.
@@ -54,8 +54,8 @@ class Cycles:
     def __init__(self, context: CycleContext, reservations: GangReservations) -> None:
         cache, queue, clock, options = context.cache, context.queue, context.clock, context.options
         nodes, nominator, writer, metrics = cache.columns, queue.nominator, context.writer, context.metrics
-        self.room = room = FreedCapacity(queue, reservations)
-        nodes.devices.on_freed.append(room.devices_freed)
+        self.freed = freed = FreedCapacity(queue, reservations)
+        nodes.devices.on_freed.append(freed.devices_freed)
         self.report = report = CycleReport(context.recording, metrics, nodes, clock)
         context.background.on_copy.append(report.cut)
         partial = PartialSearch(nodes, context.node_order, options.percentage_of_nodes_to_score)
@@ -63,8 +63,8 @@ class Cycles:
         bounds = options.reuse_bounds if options.reuses_results else None
         choice = NodeChoice(self.selection, nominator, reservations, metrics, bounds, rejections=reservations)
         extended_choice = ExtendedChoice(self.selection, rejections=reservations)
-        self.assumed = assumed = AssumedPods(cache, queue, context.waiting, room)
-        self.failed = failed = FailedAttempts(queue, writer, report, room)
+        self.assumed = assumed = AssumedPods(cache, queue, context.waiting, freed)
+        self.failed = failed = FailedAttempts(queue, writer, report, freed)
         self.decided = DecidedPods(
             nodes=nodes,
             nominator=nominator,
@@ -127,7 +127,7 @@ class Cycles:
             report=report,
             assumed=self.assumed,
             failures=self.failed,
-            room=self.room,
+            freed=self.freed,
             errors=self.errors,
         )
         return BindingCycle(

@@ -49,7 +49,7 @@ class Explainers:
         selection = NodeSelection(cache, nominator, reservations, partial, options.seed)
         bounds = options.reuse_bounds if options.reuses_results else None
         choice = NodeChoice(selection, nominator, reservations, metrics, bounds)
-        assumed = AssumedPods(cache, queue, WaitingPods(clock), cycles.room)
+        assumed = AssumedPods(cache, queue, WaitingPods(clock), cycles.freed)
         report = CycleReport(CycleRecording(RecorderPool(float), SlowCycles(math.inf)), metrics, nodes, clock)
         world = CycleWorld(
             cache,

@@ -51,13 +51,8 @@ from scheduler_core.placement.subsets import GangDomains
 from scheduler_core.ports import Clock, ClusterWriter
 from scheduler_core.queueing.scheduling_queue import FLUSH_INTERVAL_SECONDS, SchedulingQueue
 from scheduler_core.runtime.extenders import ExtenderClients
-from scheduler_core.runtime.framework_instance import (
-    FrameworkInstance,
-    ProfilePlan,
-    ProfileTable,
-    build_planned,
-    plan_profile,
-)
+from scheduler_core.runtime.framework_instance import FrameworkInstance, ProfilePlan, build_planned, plan_profile
+from scheduler_core.runtime.profile_table import ProfileTable
 from scheduler_core.scheduler_options import SchedulerOptions, SchedulerPorts
 from scheduler_core.snapshot.cluster_cache import ClusterCache
 from scheduler_core.snapshot.indexes.device_index import DeviceIndex
@@ -133,7 +128,7 @@ class Scheduler:
             moves=self.options.moves,
         )
         self.reservations = GangReservations(
-            cache.columns, queue, clock, suspension.report, self.options.gang_reservation_seconds
+            cache.columns, queue, clock, suspension.run_or_defer, self.options.gang_reservation_seconds
         )
         services = PluginServices(
             cache.columns,
@@ -174,26 +169,26 @@ class Scheduler:
         )
         self._slices = CycleSlices(steps, suspension, clock, ports.journal)
         self.cycles = Cycles(self.context, self.reservations)
-        profiles, room = self.context.profiles, self.cycles.room
-        holds = NodeHolds(cache.columns, queue, room)
+        profiles, freed = self.context.profiles, self.cycles.freed
+        holds = NodeHolds(cache.columns, queue, freed)
         self.feed = PodAndNodeFeed(
             cache=cache,
             queue=queue,
             waiting=waiting,
             profiles=profiles,
             invalid_pods=InvalidPods(profiles, writer),
-            room=room,
+            freed=freed,
             holds=holds,
             handling=EventHandling(suspension, timing, metrics),
             queues_resizes=self.options.deferred_resizes,
         )
         self.unconfirmed_pods = UnconfirmedPods(
-            cache=cache, gangs=queue.gangs, writer=writer, clock=clock, suspension=suspension, room=room
+            cache=cache, gangs=queue.gangs, writer=writer, clock=clock, suspension=suspension, freed=freed
         )
         self.storage_feed = StorageFeed(cache.columns, queue, suspension, holds)
         self.device_feed = DeviceFeed(cache.columns.devices, queue, suspension)
         self.workload_feed = WorkloadFeed(cache.columns, suspension)
-        self.group_feed = GroupFeed(queue, suspension, room)
+        self.group_feed = GroupFeed(queue, suspension, freed)
         self._gated_members = GatedMembers(queue, clock, writer)
         self.decoded: DecodedTypes = self.registry.decoded_types(reads_marks=self.options.foreign_gangs != "Ignore")
         self.declared_feeds = {
@@ -273,7 +268,7 @@ class Scheduler:
         queue = self.context.queue
         if self._rules.update(name, self.context.profiles):
             queue.resort()
-        queue.profile_changed(name, self.cycles.room.nomination_ended)
+        queue.profile_changed(name, self.cycles.freed.nomination_ended)
         self.feed.invalid_pods.profile_changed(name)
 
     # -- running ------------------------------------------------------------------------------------------------

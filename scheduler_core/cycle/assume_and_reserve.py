@@ -25,12 +25,12 @@ _RESERVE, _PERMIT, _UNRESERVE = CycleStage.RESERVE, CycleStage.PERMIT, CycleStag
 class AssumedPods:
     """Assumes and releases the pods of attempts."""
 
-    def __init__(self, cache: ClusterCache, queue: SchedulingQueue, waiting: WaitingPods, room: FreedCapacity) -> None:
+    def __init__(self, cache: ClusterCache, queue: SchedulingQueue, waiting: WaitingPods, freed: FreedCapacity) -> None:
         self._cache = cache
         self._gangs = queue.gangs
         self._nominator = queue.nominator
         self._waiting = waiting
-        self._room = room
+        self._freed = freed
         self._open: dict[str, Attempt] = {}
         """By UID of the pod, attempts that are assumed and that no binding cycle has taken over, in this order."""
 
@@ -115,7 +115,7 @@ class AssumedPods:
         if nominated is not None:
             node_name = self._nominator.node_of(uid)
             self._nominator.withdraw(uid)
-            self._room.nomination_unused(nominated, node_name, attempt.node_name)
+            self._freed.nomination_unused(nominated, node_name, attempt.node_name)
 
     def permit(self, attempt: Attempt) -> Failure | None:
         """Run Permit for a pod that is assumed and reserved."""

@@ -35,7 +35,7 @@ class BindingOutcomes:
         report: Report of cycles.
         assumed: Releases pods.
         failures: Reports and requeues failed attempts.
-        room: Reports freed room.
+        freed: Reports freed room.
         errors: Requeues and reports pods after an exception.
     """
 
@@ -49,7 +49,7 @@ class BindingOutcomes:
         report: CycleReport,
         assumed: AssumedPods,
         failures: FailedAttempts,
-        room: FreedCapacity,
+        freed: FreedCapacity,
         errors: InternalErrors,
     ) -> None:
         self._cache = cache
@@ -59,7 +59,7 @@ class BindingOutcomes:
         self._report = report
         self._assumed = assumed
         self._failed = failures
-        self._room = room
+        self._freed = freed
         self._errors = errors
 
     def bound(self, attempt: Attempt) -> None:
@@ -130,11 +130,11 @@ class BindingOutcomes:
         self._assumed.release_unbound(attempt)
         self._report.binding_ended(attempt, ERROR if failure.is_error else UNSCHEDULABLE)
         if failure.is_error:
-            self._room.report(pod, node_name)
+            self._freed.report(pod, node_name)
             self._failed.handle(attempt, failure)
         else:
             self._failed.handle(attempt, failure)
-            self._room.report(pod, node_name, exclude=attempt.info.uid)
+            self._freed.report(pod, node_name, exclude=attempt.info.uid)
 
     def _bound_elsewhere(self, attempt: Attempt, rival_node_name: str) -> None:
         """Count a pod on the node to which another scheduler bound it, release it here and end its attempt.
@@ -158,10 +158,10 @@ class BindingOutcomes:
             (log.warning, text, info.key, attempt.instance.name, rival_node_name, node_name),
             (attempt.end,),
             (self._leave_queue, attempt),
-            (self._room.report, info.pod, node_name),
+            (self._freed.report, info.pod, node_name),
         )
         if nominated is not None:
-            try_twice(self._room.nomination_unused, nominated, nominated_node, rival_node_name)
+            try_twice(self._freed.nomination_unused, nominated, nominated_node, rival_node_name)
 
     def _leave_queue(self, attempt: Attempt) -> None:
         uid = attempt.info.uid

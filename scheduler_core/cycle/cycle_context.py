@@ -18,7 +18,7 @@ from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics
 from scheduler_core.ports import Clock, ClusterWriter
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.equivalence import DEFAULT_REUSE_BOUNDS, ReuseBounds
-from scheduler_core.runtime.framework_instance import ProfileTable
+from scheduler_core.runtime.profile_table import ProfileTable
 from scheduler_core.snapshot.cluster_cache import ClusterCache
 from scheduler_core.step_counter import StepCounter
 

@@ -144,11 +144,13 @@ def patch_status(
 class FailedAttempts:
     """Reports failed attempts and requeues their pods."""
 
-    def __init__(self, queue: SchedulingQueue, writer: ClusterWriter, report: CycleReport, room: FreedCapacity) -> None:
+    def __init__(
+        self, queue: SchedulingQueue, writer: ClusterWriter, report: CycleReport, freed: FreedCapacity
+    ) -> None:
         self._queue = queue
         self._writer = writer
         self._report = report
-        self._room = room
+        self._freed = freed
 
     def drop(self, attempt: Attempt) -> None:
         """Drop the released pod of a cancelled attempt from the queue."""
@@ -181,7 +183,7 @@ class FailedAttempts:
         node_name, nominated = nominator.node_of(queued.uid), nominator.nomination_of(queued.uid)
         self._queue.failed(queued, failure.given_up_steps)
         if nominated is not None and not nominator.node_of(queued.uid):
-            self._room.nomination_ended(nominated, node_name)
+            self._freed.nomination_ended(nominated, node_name)
         if pod.has_deferred_resize:
             return
         self._writer.record(failed_scheduling(pod, failure.message, profile))

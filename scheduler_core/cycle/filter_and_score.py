@@ -97,14 +97,14 @@ class NodeSelection:
         self._reservations = reservations
         self._seed = seed
 
-    def search(self, attempt: Attempt) -> Search:
+    def search(self, attempt: Attempt) -> FilterRun:
         """Run PreFilter, and return the search, which has evaluated no node yet.
 
         Raises:
             NoNodesError: The cluster has no nodes.
             PluginError: A plugin raised, or returned what its point does not allow.
         """
-        return Search(attempt, self._cache, self._nominator, self._reservations, self.partial)
+        return FilterRun(attempt, self._cache, self._nominator, self._reservations, self.partial)
 
     def find_feasible(self, attempt: Attempt, *, everywhere: bool = False) -> Feasible:
         """Run PreFilter and Filter, without extenders.
@@ -117,7 +117,7 @@ class NodeSelection:
             NoNodesError: The cluster has no nodes.
             PluginError: A plugin raised, or returned what its point does not allow.
         """
-        search = Search(attempt, self._cache, self._nominator, self._reservations, self.partial)
+        search = FilterRun(attempt, self._cache, self._nominator, self._reservations, self.partial)
         if search.is_rejected:
             return search.ended(_NO_ROWS)
         nominated = search.nominated()
@@ -132,7 +132,7 @@ class NodeSelection:
             NoNodesError: The cluster has no nodes.
             PluginError: A plugin raised, or returned what its point does not allow.
         """
-        search = Search(attempt, self._cache, self._nominator, self._reservations, self.partial)
+        search = FilterRun(attempt, self._cache, self._nominator, self._reservations, self.partial)
         rows = _NO_ROWS if search.is_rejected else search.rows(everywhere=True)
         return Feasible(rows, search.ended(_NO_ROWS).diagnosis)
 
@@ -165,7 +165,7 @@ class NodeSelection:
         return int(tied[int(mixed.argmax())])
 
 
-class Search:
+class FilterRun:
     """Search for the feasible nodes of one pod in steps, so that extenders can be called between them.
 
     Args:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from scheduler_core.metrics.scheduler_metrics import QueueMetrics, SchedulerMetrics
 from scheduler_core.ports import Clock
-from scheduler_core.queueing.gates_and_hints import QueueingRules
-from scheduler_core.runtime.framework_instance import FrameworkInstance, ProfileTable, queue_sort_of
+from scheduler_core.queueing.queueing_rules import QueueingRules
+from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.runtime.profile_table import ProfileTable, queue_sort_of
 
 
 class ProfileQueueingRules:

@@ -136,7 +136,7 @@ class NodeChoice:
         """
         is_turn = classes.untimed % _SAMPLED == 0
         classes.untimed += 1
-        attempt.is_sampled = is_turn or known.every_time.reads_anything
+        attempt.is_sampled = is_turn or known.rerun.reads_anything
         return attempt.is_sampled
 
     def _classes(self, attempt: Attempt) -> PodClasses | None:

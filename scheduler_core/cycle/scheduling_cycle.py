@@ -25,8 +25,8 @@ from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.pod import Pod
 from scheduler_core.ports import ClusterWriter
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
-from scheduler_core.runtime.framework_instance import ProfileTable
 from scheduler_core.runtime.post_filtering import run_post_filters
+from scheduler_core.runtime.profile_table import ProfileTable
 from scheduler_core.snapshot.cluster_cache import ClusterCache
 
 log = logging.getLogger(__name__)

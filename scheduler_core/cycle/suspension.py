@@ -44,7 +44,7 @@ class Suspension:
         self._over = asyncio.Event()
         self.waiting_tasks = 0
 
-    def report(self, take: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+    def run_or_defer(self, take: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
         """Call a function at once, or after the suspended cycle and all calls buffered before."""
         if self.is_on:
             self._deferred.append((partial(take, *args, **kwargs), self.on_error))

@@ -28,7 +28,7 @@ from scheduler_core.devices.inventory import DeviceInventory
 from scheduler_core.devices.pools import AllocatedDevices, PooledSlice, PoolUsage, PoolView
 from scheduler_core.devices.records import DeviceFeatures
 from scheduler_core.devices.requests import ClaimPlan, RequestTerms, plan_claims, search_key
-from scheduler_core.devices.search import BestFit, Search, SearchLimits, Size, Solution, lacks_devices
+from scheduler_core.devices.search import BestFit, DeviceSearch, SearchLimits, Size, Solution, lacks_devices
 from scheduler_core.devices.selector_cache import Expressions
 from scheduler_core.errors import AllocationError, AllocationTimeoutError, InvalidPoolsError
 from scheduler_core.model.affinity import NodeSelector, NodeSelectorTerm, Requirement
@@ -342,7 +342,7 @@ class Allocator:
         limits = SearchLimits(self._limits.clock, on_step=on_step)
         everything = self._prepare(devices)
         values = self._table.attributes
-        search = Search(
+        search = DeviceSearch(
             devices,
             self._plans,
             values,
@@ -406,7 +406,7 @@ class Allocator:
         if not all_devices and lacks_devices(node, self._plans, self._table.attributes):
             return None
         values = self._table.attributes
-        search = Search(
+        search = DeviceSearch(
             node, self._plans, values, all_devices, self._limits, counter=self._counter, best_fit=self._best_fit
         )
         try:

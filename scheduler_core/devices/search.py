@@ -224,7 +224,7 @@ _DEVICE = "device"
 _END = "end"
 
 
-class Search:
+class DeviceSearch:
     """A search on one node.
 
     Args:

@@ -27,7 +27,7 @@ from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import SUCCESS, Status
 from scheduler_core.ports import Clock
 from scheduler_core.queueing.gang_registry import Gangs
-from scheduler_core.queueing.gates_and_hints import QueueingRules
+from scheduler_core.queueing.queueing_rules import QueueingRules
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.runtime.post_filtering import PostFilterOutcome, preview_post_filters
 from scheduler_core.runtime.scoring import PluginScores

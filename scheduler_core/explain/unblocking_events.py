@@ -31,7 +31,7 @@ from scheduler_core.explain.pod_dry_run import Examination, Examiner
 from scheduler_core.framework.cluster_events import ClusterEvent, Hint, Resource
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
-from scheduler_core.queueing.gates_and_hints import QueueingRules
+from scheduler_core.queueing.queueing_rules import QueueingRules
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.snapshot.cluster_cache import ClusterCache
 from scheduler_core.snapshot.indexes.device_index import DeviceObject
@@ -88,7 +88,7 @@ class UnblockingEvents:
         """
         if found.feasible or found.error:
             return []
-        search = _Search(self._cache, self._selection, self._examiner, instance, found)
+        search = _EventProbe(self._cache, self._selection, self._examiner, instance, found)
         columns, info = self._cache.columns, found.pod
         gang_context = found.gang_context
         running = [placed.info for placed in self._cache.placed_pods() if placed.info.uid not in gang_context.uids]
@@ -109,7 +109,7 @@ class UnblockingEvents:
         return (sufficient or sorted(named, key=lambda one: one[0].event.resource is Resource.NODE))[:_MAX_NAMED]
 
 
-class _Search:
+class _EventProbe:
     """Events found so far, by event type."""
 
     def __init__(

@@ -49,18 +49,18 @@ class NodeHolds:
     """Holds and releases nodes, and reports both to the pods and gangs that wait.
 
     Args:
-        room: Reports changed nodes to the gangs for which they are reserved.
+        freed: Reports changed nodes to the gangs for which they are reserved.
     """
 
-    def __init__(self, columns: NodeColumns, queue: SchedulingQueue, room: FreedCapacity) -> None:
+    def __init__(self, columns: NodeColumns, queue: SchedulingQueue, freed: FreedCapacity) -> None:
         self._columns = columns
         self._queue = queue
-        self._room = room
+        self._freed = freed
 
     def hold(self, node_name: str, source: str, reason: str) -> None:
         """Let a node accept no pods for a source, which holds at most one."""
         self._columns.hold_node(node_name, source, reason)
-        self._room.node_changed(node_name)
+        self._freed.node_changed(node_name)
 
     def release(self, source: str) -> None:
         """End what a source holds; a node that is held no longer is like a new one for the pods that it rejected."""
@@ -71,7 +71,7 @@ class NodeHolds:
         row = columns.row_of(node_name) if node_name else NO_ROW
         if row != NO_ROW:
             self._queue.on_event(NODE_ADD, None, columns.nodes[row])
-            self._room.node_changed(node_name)
+            self._freed.node_changed(node_name)
         # Last: a release that an exception interrupted is repeated.
         columns.release_node(source)
 
@@ -112,17 +112,17 @@ class Feed(ABC, Generic[T]):
     """Event handlers for objects; while a cycle is suspended, changes are buffered and then applied in order."""
 
     def __init__(self, suspension: Suspension) -> None:
-        self._report = suspension.report
+        self._run_or_defer = suspension.run_or_defer
 
     def added(self, shown: T) -> None:
         """Handle an object that was created or is seen for the first time."""
-        self._report(self._added, shown)
+        self._run_or_defer(self._added, shown)
 
     def updated(self, old: T, shown: T) -> None:
-        self._report(self._updated, old, shown)
+        self._run_or_defer(self._updated, old, shown)
 
     def deleted(self, gone: T) -> None:
-        self._report(self._deleted, gone)
+        self._run_or_defer(self._deleted, gone)
 
     def unreadable(self, shown: T, reason: str) -> None:
         """Handle a version of an object that cannot be decoded.
@@ -131,7 +131,7 @@ class Feed(ABC, Generic[T]):
             shown: The fields of it that can be read; the whole object if ``reason`` is empty.
             reason: Why it cannot be decoded; "" if it can be again, before :meth:`updated` or :meth:`added`.
         """
-        self._report(self._unreadable, shown, reason)
+        self._run_or_defer(self._unreadable, shown, reason)
 
     @abstractmethod
     def _added(self, shown: T) -> None: ...
@@ -268,14 +268,14 @@ class DeviceFeed(ObjectFeed[DeviceObject]):
 
     def withhold(self, reason: str) -> None:
         """Gate the pods with resource claims, because which devices are in use is not known; "" ends that."""
-        self._report(self._withhold, reason, are_lists_expected=False)
+        self._run_or_defer(self._withhold, reason, are_lists_expected=False)
 
     def expect_lists(self, reason: str) -> None:
         """Gate pods as :meth:`withhold` does, until its next call, while the first lists are read.
 
         Pods are gated too if they request extended resources that no node offers: only devices can provide these.
         """
-        self._report(self._withhold, reason, are_lists_expected=True)
+        self._run_or_defer(self._withhold, reason, are_lists_expected=True)
 
     def _on_event(self, event: ClusterEvent, old: DeviceObject | None, new: DeviceObject | None) -> None:
         if not self._devices.withheld or event.resource is Resource.DEVICE_CLASS:

@@ -41,7 +41,7 @@ from scheduler_core.model.pod import TERMINAL_PHASES, Pod, Quantities
 from scheduler_core.model.pod_requests import accounted_milli, nano, same_granted_resources
 from scheduler_core.ports import Clock, PodDeletion
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
-from scheduler_core.runtime.framework_instance import ProfileTable
+from scheduler_core.runtime.profile_table import ProfileTable
 from scheduler_core.snapshot.cluster_cache import ClusterCache, PlacedPod, Placement
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 
@@ -155,11 +155,11 @@ class EventHandling:
     """Handles changes at once or after the suspended cycle, and records the durations for the metrics.
 
     Attributes:
-        report: Handles a change of the scheduler itself, which the metrics do not count.
+        run_or_defer: Handles a change of the scheduler itself, which the metrics do not count.
     """
 
     def __init__(self, suspension: Suspension, clock: Clock, metrics: SchedulerMetrics) -> None:
-        self.report = suspension.report
+        self.run_or_defer = suspension.run_or_defer
         self._suspension = suspension
         self._now = clock.now
         self._observe = {event: metrics.events_backlog.of(event).observe for event in _EVENTS}
@@ -167,7 +167,7 @@ class EventHandling:
     def take(self, event: str, handle: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
         started = self._now()
         if self._suspension.is_on:
-            self.report(handle, *args, **kwargs)
+            self.run_or_defer(handle, *args, **kwargs)
         else:
             self._suspension.reported += 1
             handle(*args, **kwargs)
@@ -189,7 +189,7 @@ class PodAndNodeFeed:
         waiting: WaitingPods,
         profiles: ProfileTable,
         invalid_pods: InvalidPods,
-        room: FreedCapacity,
+        freed: FreedCapacity,
         holds: NodeHolds,
         handling: EventHandling,
         queues_resizes: bool = False,
@@ -200,10 +200,10 @@ class PodAndNodeFeed:
         self._queue = queue
         self._waiting = waiting
         self._profiles = profiles
-        self._room = room
+        self._freed = freed
         self._holds = holds
         self._take = handling.take
-        self._defer = handling.report
+        self._defer = handling.run_or_defer
         self._deletions = AcceptedDeletions()
         self._queues_resizes = queues_resizes
 
@@ -301,7 +301,7 @@ class PodAndNodeFeed:
         self._queue.remove(uid)
         self._waiting.reject(uid)
         if placed is not None or pod.spec.node_name:
-            self._room.report(pod, "" if placed is None else placed.node_name)
+            self._freed.report(pod, "" if placed is None else placed.node_name)
         else:
             self._report_ended_nomination(pod, nominated)
 
@@ -405,7 +405,7 @@ class PodAndNodeFeed:
             waits.reject("", "bound by another client")
         queue.on_event(ASSIGNED_POD_ADD, None, pod)
         if nominated is not None:
-            self._room.nomination_unused(nominated, nominated_node, node_name)
+            self._freed.nomination_unused(nominated, nominated_node, node_name)
         if counted is not None:
             self._report_difference(counted, pod)
         if is_new_there:
@@ -430,7 +430,7 @@ class PodAndNodeFeed:
         An assumed pod counts as it was when its attempt began; later changes count once it is bound.
         """
         if counted.spec.node_name != pod.spec.node_name:
-            self._room.report(counted, counted.spec.node_name)
+            self._freed.report(counted, counted.spec.node_name)
             return
         for event in pod_events(labelled_by_bind(counted, pod), pod):
             self._queue.on_event(event, counted, pod)
@@ -486,7 +486,7 @@ class PodAndNodeFeed:
         node_name = placed.info.node_name
         if not self._waiting.reject(uid):
             self._cache.forget(placed.info)
-        self._room.report(pod, node_name)
+        self._freed.report(pod, node_name)
 
     def _report_ended_nomination(self, pod: Pod, nominated: PodInfo | None) -> None:
         """Report the nominated node of a waiting pod, if any, as if the pod had been deleted from it.
@@ -565,7 +565,7 @@ class PodAndNodeFeed:
         self._queue.gang_requeueing.domains_changed(
             dict(old.metadata.labels.items() ^ node.metadata.labels.items()).keys()
         )
-        self._room.node_changed(node.metadata.name)
+        self._freed.node_changed(node.metadata.name)
 
     def node_deleted(self, node: Node) -> None:
         self._take("NodeDelete", self._node_deleted, node)
@@ -575,7 +575,7 @@ class PodAndNodeFeed:
         self._cache.columns.release_node(_source_of_node(node))
         self._cache.columns.release_node(_change_of_node(node))
         self._queue.on_event(NODE_DELETE, node, None)
-        self._room.node_changed(node.metadata.name)
+        self._freed.node_changed(node.metadata.name)
 
 
 def _source_of_node(node: Node) -> str:

@@ -20,16 +20,16 @@ from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 class GroupFeed:
     """Event handlers for PodGroups."""
 
-    def __init__(self, queue: SchedulingQueue, suspension: Suspension, room: FreedCapacity) -> None:
-        self._room = room
+    def __init__(self, queue: SchedulingQueue, suspension: Suspension, freed: FreedCapacity) -> None:
+        self._freed = freed
         self._queue = queue
         self._unfinished = set[GroupKey | GroupSource]()
         """What an exception interrupted: it is delivered again, and must not be skipped then because it is known."""
-        self._report = suspension.report
+        self._run_or_defer = suspension.run_or_defer
 
     def serve(self, source: GroupSource) -> None:
         """Mark the PodGroups of a source as completely reported: a group that was not reported does not exist."""
-        self._report(self._serve, source)
+        self._run_or_defer(self._serve, source)
 
     def _serve(self, source: GroupSource) -> None:
         queue = self._queue
@@ -44,7 +44,7 @@ class GroupFeed:
 
         Every source is in this state before its first call.
         """
-        self._report(self._withhold, source, reason)
+        self._run_or_defer(self._withhold, source, reason)
 
     def _withhold(self, source: GroupSource, reason: str) -> None:
         queue = self._queue
@@ -62,9 +62,9 @@ class GroupFeed:
 
     def group_changed(self, group: PodGroup | CompositePodGroup) -> None:
         if isinstance(group, CompositePodGroup):
-            self._report(self._composite_changed, group)
+            self._run_or_defer(self._composite_changed, group)
         else:
-            self._report(self._group_changed, group)
+            self._run_or_defer(self._group_changed, group)
 
     def _composite_changed(self, composite: CompositePodGroup) -> None:
         gangs = self._queue.gangs
@@ -102,7 +102,7 @@ class GroupFeed:
 
     def group_deleted(self, key: GroupKey) -> None:
         """Handle a deleted group; its members are gated until it is created again."""
-        self._report(self._group_deleted, key)
+        self._run_or_defer(self._group_deleted, key)
 
     def _group_deleted(self, key: GroupKey) -> None:
         queue, was_interrupted = self._queue, key in self._unfinished
@@ -119,7 +119,7 @@ class GroupFeed:
 
     def group_refused(self, key: GroupKey, problems: Iterable[Problem]) -> None:
         """Handle an object whose spec is invalid and never was valid: its members are gated with the reason."""
-        self._report(self._group_refused, key, "; ".join(map(str, problems)))
+        self._run_or_defer(self._group_refused, key, "; ".join(map(str, problems)))
 
     def _group_refused(self, key: GroupKey, reason: str) -> None:
         for gang in self._queue.gangs.group_refused(key, reason):
@@ -136,7 +136,7 @@ class GroupFeed:
             queue.nominator.nominate(queued.info, node_name)
             after = queue.nominator.nomination_of(uid)
             if after is not None and after.priority < before.priority:
-                self._room.nomination_ended(before, node_name)
+                self._freed.nomination_ended(before, node_name)
 
     def _end_nominations(self, gang: Gang) -> None:
         for uid in list(gang.pods):
@@ -148,4 +148,4 @@ class GroupFeed:
         queued, node_name, nominated = queue.find(uid), queue.nominator.node_of(uid), queue.nominator.nomination_of(uid)
         if queued is not None and nominated is not None and queued.place is Place.GATED:
             queue.nominator.withdraw(uid)
-            self._room.nomination_ended(nominated, node_name)
+            self._freed.nomination_ended(nominated, node_name)

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from scheduler_core.cycle.failure_handler import Failure, failed_scheduling, patch_status
 from scheduler_core.model.pod import Pod, PodCondition
 from scheduler_core.ports import ClusterWriter, PodDeletion
-from scheduler_core.runtime.framework_instance import ProfileTable
+from scheduler_core.runtime.profile_table import ProfileTable
 
 
 class _Deletion(Struct, frozen=True):

@@ -35,14 +35,14 @@ class UnconfirmedPods:
         writer: ClusterWriter,
         clock: Clock,
         suspension: Suspension,
-        room: FreedCapacity,
+        freed: FreedCapacity,
     ) -> None:
         self._cache = cache
         self._gangs = gangs
         self._writer = writer
         self._clock = clock
         self._suspension = suspension
-        self._room = room
+        self._freed = freed
 
     async def settle(self, feed: PodAndNodeFeed, after_seconds: float) -> None:
         """Read every pod that was bound more than ``after_seconds`` ago and is not confirmed.
@@ -81,7 +81,7 @@ class UnconfirmedPods:
         try:
             self._cache.forget(info)
             self._gangs.released(info.uid)
-            self._room.report(info.pod, node_name)
+            self._freed.report(info.pod, node_name)
             feed.pod_added(pod)
         except Exception:
             # Whatever raised is raised again; the pod must be in the cache or in the queue meanwhile.

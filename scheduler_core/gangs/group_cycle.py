@@ -70,8 +70,9 @@ from scheduler_core.placement.worlds import CycleWorld, SearchWorld
 from scheduler_core.ports import Clock
 from scheduler_core.queueing.gang_members import Gang, GangOutcome
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
-from scheduler_core.runtime.framework_instance import FrameworkInstance, ProfileTable
+from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.runtime.post_filtering import run_gang_post_filters
+from scheduler_core.runtime.profile_table import ProfileTable
 from scheduler_core.snapshot.cluster_cache import ClusterCache
 from scheduler_core.snapshot.node_columns import NodeColumns
 

@@ -25,13 +25,14 @@ from scheduler_core.framework.queued_pod import Place, QueuedGang, QueuedPod
 from scheduler_core.framework.status import GANG_SCHEDULING
 from scheduler_core.model.pod_group import ForeignGangs
 from scheduler_core.ports import Clock
-from scheduler_core.queueing.event_wakeups import EventWakeups, InFlightEvents, SeenEvent, WaitingEvent
+from scheduler_core.queueing.event_wakeups import EventWakeups, WaitingEvent
 from scheduler_core.queueing.gang_entries import GangEntries, GangRequeueing
 from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.queueing.gang_registry import Gangs
-from scheduler_core.queueing.gates_and_hints import QueueingRules, Requeue
-from scheduler_core.queueing.moves_and_backoff import ATTEMPT_FAILED, POD_ADDED, POPPED_FROM_BACKOFF, Moves, RulesLookup
+from scheduler_core.queueing.in_flight_events import InFlightEvents, SeenEvent
 from scheduler_core.queueing.pending_moves import MOVES, Move
+from scheduler_core.queueing.queue_moves import ATTEMPT_FAILED, POD_ADDED, POPPED_FROM_BACKOFF, Moves, RulesLookup
+from scheduler_core.queueing.queueing_rules import QueueingRules, Requeue
 from scheduler_core.queueing.sub_queues import QueueCounts
 from scheduler_core.snapshot.pod_info import PodInfo
 from scheduler_core.step_counter import STEP_SECONDS, StepCounter

@@ -306,7 +306,7 @@ class ReuseBounds(Struct, frozen=True):
 DEFAULT_REUSE_BOUNDS = ReuseBounds()
 
 
-class EveryTime(Struct, frozen=True):
+class RerunPlugins(Struct, frozen=True):
     """Plugins that are called for every pod of a class, by extension point, in the profile's order.
 
     Attributes:
@@ -323,7 +323,7 @@ class EveryTime(Struct, frozen=True):
     filters_by_node: bool
 
     @classmethod
-    def of(cls, instance: FrameworkInstance, names: frozenset[str]) -> EveryTime:
+    def of(cls, instance: FrameworkInstance, names: frozenset[str]) -> RerunPlugins:
         """Return the named plugins of a profile."""
         filters = tuple(each for each in enumerate(instance.filters) if each[1].name in names)
         scores = tuple(each for each in instance.scores if each[0].name in names)
@@ -354,19 +354,19 @@ class Evaluation(Struct, frozen=True):
 
 
 class PodClass(Struct):
-    """Pods that the plugins cannot distinguish except ``every_time``, with what their first full cycle prepared.
+    """Pods that the plugins cannot distinguish except ``rerun``, with what their first full cycle prepared.
 
     Attributes:
         pod: The pod that was in the full cycle, as it was then.
         prepared: What the reused plugins prepared for it.
-        every_time: The plugins that are called for every pod.
+        rerun: The plugins that are called for every pod.
         checks: All are true while the reused plugins would prepare the same.
         ranking: All nodes; None until a second pod needs it.
     """
 
     pod: PodInfo
     prepared: CycleState
-    every_time: EveryTime
+    rerun: RerunPlugins
     checks: tuple[Callable[[], bool], ...]
     ranking: NodeRanking | None = None
 
@@ -385,7 +385,7 @@ class PodClass(Struct):
         return True
 
     def _reused(self, instance: FrameworkInstance) -> ReusedPlugins:
-        state, names = self.prepared, self.every_time.names
+        state, names = self.prepared, self.rerun.names
         return ReusedPlugins(
             [
                 (position, runner)
@@ -420,12 +420,12 @@ class PodClass(Struct):
         Raises:
             PluginError: A plugin raised, or returned what its point does not allow.
         """
-        ranking, again = self.ranking, self.every_time
+        ranking, rerun = self.ranking, self.rerun
         assert ranking is not None, "is_current() comes first"
         if ranking.feasible_count < 2:
             return None
         state = self.prepared.clone()
-        if again.names or ranking.normalized or among is not None:
+        if rerun.names or ranking.normalized or among is not None:
             return self._evaluate(instance, Scoring(state, info, nodes, ALL_ROWS), recorder, among)
         recorder.skip_search()
         return Evaluation(state, ranking.feasible_count, np.flatnonzero(ranking.keys == ranking.keys.max()))
@@ -433,22 +433,22 @@ class PodClass(Struct):
     def _evaluate(
         self, instance: FrameworkInstance, scoring: Scoring, recorder: Recorder, among: NDArray[np.bool_] | None
     ) -> Evaluation | None:
-        ranking, again = self.ranking, self.every_time
+        ranking, rerun = self.ranking, self.rerun
         assert ranking is not None
         state, info, nodes = scoring.state, scoring.pod, scoring.nodes
         recorder.enter(_PRE_FILTER)
-        if again.filters_by_node:
-            for _, runner in again.filters:
+        if rerun.filters_by_node:
+            for _, runner in rerun.filters:
                 if isinstance(runner, NodeFilterAdapter):
                     runner.prepare(state)
-        outcome = run_pre_filters(instance, state, info, nodes, among=again.pre_filter)
+        outcome = run_pre_filters(instance, state, info, nodes, among=rerun.pre_filter)
         recorder.leave(_PRE_FILTER, outcome.status.code)
         if not outcome.status.is_success or outcome.node_names is not None:
             return None
         recorder.enter(_FILTER)
         feasible = ranking.keys >= 0
-        if again.filters:
-            verdicts = run_filters(instance, state, info, nodes, ALL_ROWS, among=again.filters, beside=ranking.verdicts)
+        if rerun.filters:
+            verdicts = run_filters(instance, state, info, nodes, ALL_ROWS, among=rerun.filters, beside=ranking.verdicts)
             feasible &= verdicts == 0
         if among is not None:
             feasible &= among
@@ -458,10 +458,10 @@ class PodClass(Struct):
             return None
         requested: Rows = ALL_ROWS if len(rows) == nodes.size else rows
         recorder.enter(_PRE_SCORE)
-        run_pre_scores(instance, Scoring(state, info, nodes, requested), among=again.pre_score)
+        run_pre_scores(instance, Scoring(state, info, nodes, requested), among=rerun.pre_score)
         recorder.leave(_PRE_SCORE, _SUCCESS)
         recorder.enter(_SCORE)
-        wanted = [each for each in again.scores if each[0].name not in state.skip_score]
+        wanted = [each for each in rerun.scores if each[0].name not in state.skip_score]
         raw: dict[str, Scores] = {}
         if ranking.normalized:
             wanted += ranking.normalized
@@ -481,14 +481,14 @@ class PodClasses:
         untimed: Pods that would have had their plugins timed, and had their class's results reused.
     """
 
-    __slots__ = ("_bounds", "_classes", "_every_time", "_reusability", "_seen", "untimed")
+    __slots__ = ("_bounds", "_classes", "_rerun", "_reusability", "_seen", "untimed")
 
     def __init__(self, bounds: ReuseBounds) -> None:
         self._bounds = bounds
         self._classes: dict[bytes, PodClass] = {}
         self._seen: tuple[dict[bytes, None], ...] = tuple({} for _ in LOOSENESS)
         self._reusability: dict[int, _Reusability] = {}
-        self._every_time: dict[frozenset[str], EveryTime] = {}
+        self._rerun: dict[frozenset[str], RerunPlugins] = {}
         self.untimed = 0
 
     def lookup(self, instance: FrameworkInstance, info: PodInfo, nodes: NodeColumns) -> PodClass | None:
@@ -556,12 +556,12 @@ class PodClasses:
                 names |= {plugin.name}
             elif check is not always:
                 checks.append(check)
-        every_time = self._every_time.get(names)
-        if every_time is None:
-            if len(self._every_time) >= self._bounds.classes:
-                self._every_time.clear()
-            every_time = self._every_time[names] = EveryTime.of(instance, names)
-        return PodClass(copy.copy(info), state.clone(without=names), every_time, tuple(checks))
+        rerun = self._rerun.get(names)
+        if rerun is None:
+            if len(self._rerun) >= self._bounds.classes:
+                self._rerun.clear()
+            rerun = self._rerun[names] = RerunPlugins.of(instance, names)
+        return PodClass(copy.copy(info), state.clone(without=names), rerun, tuple(checks))
 
     def stored(self) -> Sequence[PodClass]:
         """Return all classes, the least recently used first."""

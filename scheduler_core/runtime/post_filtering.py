@@ -44,7 +44,7 @@ def run_post_filters(
     instance: FrameworkInstance, state: CycleState, pod: PodInfo, nodes: NodeColumns, diagnosis: Diagnosis
 ) -> PostFilterOutcome:
     """Run PostFilter; never raises, because the attempt has failed already and only its message may change."""
-    walk, recorder = _Walk(instance, pod), state.recorder
+    walk, recorder = _PostFilterRun(instance, pod), state.recorder
     for plugin in _called(instance, pod):
         try:
             code = walk.take(plugin, plugin.post_filter(state, pod, nodes, diagnosis))
@@ -64,7 +64,7 @@ async def run_post_filters_with(
     extenders: PreemptionExtenders,
 ) -> PostFilterOutcome:
     """Run PostFilter like :func:`run_post_filters`, with extenders that plugins may call."""
-    walk, recorder = _Walk(instance, pod), state.recorder
+    walk, recorder = _PostFilterRun(instance, pod), state.recorder
     for plugin in _called(instance, pod):
         try:
             code = walk.take(plugin, await plugin.post_filter_with(state, pod, diagnosis, extenders))
@@ -109,7 +109,7 @@ def preview_post_filters(
     """
     previews: list[PostFilterPreview] = []
     released: tuple[str, ...] = ()
-    walk = _Walk(instance, pod)
+    walk = _PostFilterRun(instance, pod)
     for plugin in _called(instance, pod):
         try:
             preview = plugin.preview(state, pod, nodes, diagnosis)
@@ -134,7 +134,7 @@ def _called(instance: FrameworkInstance, pod: PodInfo) -> Sequence[PostFilterPlu
     return [plugin for plugin in plugins if plugin.handles_resizes] if pod.pod.has_deferred_resize else plugins
 
 
-class _Walk:
+class _PostFilterRun:
     """Combines the results of the plugins; without plugins, a rejection that clears the nomination.
 
     Attributes:

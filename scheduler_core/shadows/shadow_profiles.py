@@ -18,7 +18,8 @@ from scheduler_core.cycle.decided_pods import STATE_CHANGED, DecidedPod, Decided
 from scheduler_core.cycle.journal import Journal
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.ports import Clock
-from scheduler_core.runtime.framework_instance import FrameworkInstance, ProfileTable
+from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.runtime.profile_table import ProfileTable
 from scheduler_core.shadows.ledger import ShadowLedger
 from scheduler_core.shadows.shadow import HAS_EXTENDERS, NOT_SAMPLED, OVER_BUDGET, PAUSED, ComparisonRecord, Shadow
 from scheduler_core.shadows.slice_comparison import SliceComparison

@@ -24,7 +24,7 @@ from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.metrics.cycle_recorder import RecorderPool
 from scheduler_core.placement.worlds import without_extenders
 from scheduler_core.ports import Clock
-from scheduler_core.queueing.gates_and_hints import QueueingRules
+from scheduler_core.queueing.queueing_rules import QueueingRules
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.shadows.shadow import FAILED, DifferenceKind, Shadow, ShadowDifference
 from scheduler_core.snapshot.node_columns import NodeColumns

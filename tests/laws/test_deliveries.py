@@ -223,7 +223,7 @@ def test_a_change_that_an_informer_did_not_deliver_is_not_repeated_by_it() -> No
 
     suspension.begin()
     world.step(("node", "a", "upsert", 1))
-    suspension.report(fail)
+    suspension.run_or_defer(fail)
     suspension.end()
     assert {kind: len(each.undelivered) for kind, each in world.informers.items()} == {
         "node": 0,

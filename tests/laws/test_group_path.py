@@ -35,7 +35,7 @@ REJECT = "scheduler_core.gangs.group_cycle:GangRejection.reject"
 FAILED = "scheduler_core.gangs.failure_handler:FailedGangs.handle"
 
 COUNTERPARTS: dict[str, str] = {
-    "PRE_ENQUEUE": "scheduler_core.queueing.moves_and_backoff:Moves.enter",
+    "PRE_ENQUEUE": "scheduler_core.queueing.queue_moves:Moves.enter",
     "PRE_FILTER": TRIALS,
     "FILTER": TRIALS,
     "POST_FILTER": "scheduler_core.runtime.post_filtering:run_gang_post_filters",

@@ -35,7 +35,7 @@ from scheduler_core.model.storage import (
     VolumeAttachment,
 )
 from scheduler_core.model.workloads import Namespace, PodDisruptionBudget, Service
-from scheduler_core.queueing.gates_and_hints import QueueingRules, Requeue
+from scheduler_core.queueing.queueing_rules import QueueingRules, Requeue
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.scheduler import Scheduler
@@ -146,15 +146,15 @@ def hints_of(case: HintCase, registry: Registry, defaults: Plugins) -> Hints:
     add_objects(scheduler, case, (*case.pods, case.pod))
     queue = _RecordingQueue(scheduler.context.cache.columns.compile_pod(case.pod), clock)
     context = scheduler.context
-    room = FreedCapacity(queue, scheduler.reservations)
-    holds = NodeHolds(context.cache.columns, queue, room)
+    freed = FreedCapacity(queue, scheduler.reservations)
+    holds = NodeHolds(context.cache.columns, queue, freed)
     scheduler.feed = PodAndNodeFeed(
         cache=context.cache,
         queue=queue,
         waiting=context.waiting,
         profiles=context.profiles,
         invalid_pods=scheduler.feed.invalid_pods,
-        room=room,
+        freed=freed,
         holds=holds,
         handling=EventHandling(context.suspension, context.clock, context.metrics),
     )

@@ -25,7 +25,7 @@ from scheduler_core.framework.status import SUCCESS, Status, unschedulable
 from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
-from scheduler_core.queueing.gates_and_hints import QueueingRules
+from scheduler_core.queueing.queueing_rules import QueueingRules
 from scheduler_core.snapshot.pod_info import PodInfo
 
 _NAMESPACE = "default"

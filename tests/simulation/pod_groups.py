@@ -169,8 +169,8 @@ class ReceivedGroups(GroupFeed):
 
     def __init__(self, scheduler: Scheduler, clock: Clock) -> None:
         context = scheduler.context
-        super().__init__(context.queue, context.suspension, scheduler.cycles.room)
-        self._report = context.suspension.report
+        super().__init__(context.queue, context.suspension, scheduler.cycles.freed)
+        self._run_or_defer = context.suspension.run_or_defer
         self.groups: dict[GroupKey, PodGroup] = {}
         self.composites: dict[GroupKey, CompositePodGroup] = {}
         self.listed: set[GroupSource] = set()
@@ -180,22 +180,22 @@ class ReceivedGroups(GroupFeed):
 
     def serve(self, source: GroupSource) -> None:
         """Complete the first list of a source."""
-        self._report(self.listed.add, source)
+        self._run_or_defer(self.listed.add, source)
         super().serve(source)
 
     def group_changed(self, group: PodGroup | CompositePodGroup) -> None:
         """Receive a new or changed group."""
         if isinstance(group, PodGroup):
-            self._report(self._store, group)
+            self._run_or_defer(self._store, group)
         else:
-            self._report(self.composites.__setitem__, group.key, group)
+            self._run_or_defer(self.composites.__setitem__, group.key, group)
         super().group_changed(group)
 
     def group_deleted(self, key: GroupKey) -> None:
         """Receive the deletion of a group."""
         # Afterwards: a change that raises is delivered again, and counts until then.
         super().group_deleted(key)
-        self._report(self._remove, key)
+        self._run_or_defer(self._remove, key)
 
     def _group_changed(self, group: PodGroup) -> None:
         self.unhandled.add(group.key)

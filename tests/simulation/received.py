@@ -36,11 +36,11 @@ class ReceivedFeed(PodAndNodeFeed):
             waiting=context.waiting,
             profiles=context.profiles,
             invalid_pods=scheduler.feed.invalid_pods,
-            room=scheduler.cycles.room,
-            holds=NodeHolds(context.cache.columns, context.queue, scheduler.cycles.room),
+            freed=scheduler.cycles.freed,
+            holds=NodeHolds(context.cache.columns, context.queue, scheduler.cycles.freed),
             handling=EventHandling(context.suspension, clock, context.metrics),
         )
-        self._report = context.suspension.report
+        self._run_or_defer = context.suspension.run_or_defer
         self.pods: dict[str, Pod] = {}
         self.nodes: dict[str, Node] = {}
         self.on_gone: Callable[[str], None] = _ignore
@@ -51,34 +51,34 @@ class ReceivedFeed(PodAndNodeFeed):
 
     def pod_added(self, pod: Pod) -> None:
         """Receive a new pod."""
-        self._report(self._record_added, pod)
+        self._run_or_defer(self._record_added, pod)
         super().pod_added(pod)
 
     def pod_updated(self, old: Pod, pod: Pod) -> None:
         """Receive a changed pod."""
-        self._report(self._record_pod, pod)
+        self._run_or_defer(self._record_pod, pod)
         super().pod_updated(old, pod)
 
     def pod_deleted(self, pod: Pod) -> None:
         """Receive the deletion of a pod."""
         # Afterwards: a change that raises is delivered again, and counts until then.
         super().pod_deleted(pod)
-        self._report(self._remove_pod, pod)
+        self._run_or_defer(self._remove_pod, pod)
 
     def node_added(self, node: Node) -> None:
         """Receive a new node."""
-        self._report(self._record_node, node)
+        self._run_or_defer(self._record_node, node)
         super().node_added(node)
 
     def node_updated(self, old: Node, node: Node) -> None:
         """Receive a changed node."""
-        self._report(self._record_node, node)
+        self._run_or_defer(self._record_node, node)
         super().node_updated(old, node)
 
     def node_deleted(self, node: Node) -> None:
         """Receive the deletion of a node."""
         super().node_deleted(node)
-        self._report(self._remove_node, node)
+        self._run_or_defer(self._remove_node, node)
 
     def _guarded(self, take: Callable[[Pod], None], pod: Pod) -> None:
         self.unhandled.add(pod.metadata.uid)

@@ -15,7 +15,7 @@ import pytest
 
 from scheduler_core.cycle.assume_and_reserve import AssumedPods
 from scheduler_core.gangs.group_cycle import QuorumCommit
-from scheduler_core.queueing.moves_and_backoff import Moves
+from scheduler_core.queueing.queue_moves import Moves
 from tests.simulation.simulation import Outcome, run_seed
 from tests.support.injected_errors import KINDS, NAMES, InjectedErrors, Site, now_and_then
 

@@ -59,7 +59,7 @@ _ROOTS = frozenset(
         "scheduler.py:Scheduler._bind",
         "scheduler.py:Scheduler._flush",
         "scheduler.py:Scheduler._settle",
-        "queueing/moves_and_backoff.py:Moves._end_backoffs",
+        "queueing/queue_moves.py:Moves._end_backoffs",
         "framework/waiting_pods.py:_TimeOut.__call__",
         "gangs/reservation_lifecycle.py:GangReservations._due",
         "gangs/gated_member_reports.py:GatedMembers._report_some",
@@ -82,7 +82,9 @@ _LATE = frozenset(
 )
 """Calls of :data:`_BEFORE_A_BIND` when the binds of the gang may have been sent: one member fails, as by a 403."""
 
-_BEFORE_A_CHANGE = frozenset({"feeds/pod_and_node_feed.py:EventHandling.take", "cycle/suspension.py:Suspension.report"})
+_BEFORE_A_CHANGE = frozenset(
+    {"feeds/pod_and_node_feed.py:EventHandling.take", "cycle/suspension.py:Suspension.run_or_defer"}
+)
 """What a feed calls before it handles anything of a change: the same as a change that is delivered later."""
 
 NAMES = sorted({*_ROOTS, *_RECOVERY, *FINAL, *_BEFORE_A_CHANGE, _BEFORE_A_BIND, "cycle/binding_cycle.py:node_of_rival"})
@@ -182,7 +184,7 @@ def _is_eligible(code: CodeType, caller: CodeType) -> bool:
     called, calling = _path(code), _path(caller)
     if not called or not calling or code.co_flags & _SUSPENDABLE or code.co_name.startswith("<"):
         return False
-    if _name(code) in _BEFORE_A_CHANGE or _name(caller) == "cycle/suspension.py:Suspension.report":
+    if _name(code) in _BEFORE_A_CHANGE or _name(caller) == "cycle/suspension.py:Suspension.run_or_defer":
         return False
     if _name(code) in _LATE and _name(caller) == _BEFORE_A_BIND:
         return False

@@ -21,7 +21,8 @@ from scheduler_core.config.profile_config import ProfileConfig, ShadowSettings
 from scheduler_core.config.validation import validate
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.framework.registry import notes_without_effect
-from scheduler_core.runtime.framework_instance import FrameworkInstance, queue_sort_of
+from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.runtime.profile_table import queue_sort_of
 from scheduler_core.scheduler import Scheduler
 
 log = logging.getLogger(__name__)

@@ -29,7 +29,7 @@ from bayplan.simulation.memory_cluster import offline_scheduler
 from scheduler_core.config.plugin_set_types import enabled_notes
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.framework.registry import notes_without_effect
-from scheduler_core.runtime.framework_instance import queue_sort_of
+from scheduler_core.runtime.profile_table import queue_sort_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ class Interrupted:
     async def _other(self) -> None:
         while True:
             self.seen.append(self.suspension.is_on)
-            self.suspension.report(self.applied.append, len(self.seen))
+            self.suspension.run_or_defer(self.applied.append, len(self.seen))
             await asyncio.sleep(0)
 
     def cycle(self, steps: int) -> int:

@@ -47,11 +47,11 @@ async def settle() -> None:
 def test_changes_are_applied_at_once_or_in_order_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
     """Changes are buffered during a suspension, and a change that fails does not prevent the others."""
     suspension, applied = Suspension(), list[int]()
-    suspension.report(applied.append, 0)
+    suspension.run_or_defer(applied.append, 0)
     with suspension.of_cycle():
-        suspension.report(applied.append, 1)
-        suspension.report(applied.remove, 99)
-        suspension.report(applied.append, 2)
+        suspension.run_or_defer(applied.append, 1)
+        suspension.run_or_defer(applied.remove, 99)
+        suspension.run_or_defer(applied.append, 2)
         assert (applied, suspension.is_on) == ([0], True)
     assert (applied, suspension.is_on) == ([0, 1, 2], False)
     assert "could not be applied" in caplog.text

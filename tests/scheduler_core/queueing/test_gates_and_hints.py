@@ -14,7 +14,7 @@ from scheduler_core.framework.cluster_events import (
 )
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import SUCCESS, Code, unschedulable
-from scheduler_core.queueing.gates_and_hints import QueueingRules, Requeue
+from scheduler_core.queueing.queueing_rules import QueueingRules, Requeue
 from scheduler_core.snapshot.node_columns import NodeColumns
 from tests.support.builders import pod
 from tests.support.handles import FakeHandle

@@ -13,7 +13,7 @@ from scheduler_core.framework.cluster_events import (
     Hint,
 )
 from scheduler_core.model.pod import Pod
-from scheduler_core.queueing.gates_and_hints import QueueingRules
+from scheduler_core.queueing.queueing_rules import QueueingRules
 from tests.support.builders import pod
 from tests.support.queue_world import COLUMNS, LABELLED, NAME, OTHER, WEB, QueueWorld, by_priority
 

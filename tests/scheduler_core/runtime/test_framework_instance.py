@@ -10,7 +10,7 @@ from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.errors import ConfigError
 from scheduler_core.framework.extension_points import PostBindPlugin
 from scheduler_core.in_tree import default_plugins
-from scheduler_core.runtime.framework_instance import ProfileTable, queue_sort_of
+from scheduler_core.runtime.profile_table import ProfileTable, queue_sort_of
 from tests.support.recording_plugins import Journal, recorder
 from tests.support.scheduling import configured, plugin_set, profile, rig
 

@@ -21,8 +21,8 @@ from scheduler_core.framework.nominator import NominatedPods
 from scheduler_core.framework.queued_pod import Place, QueuedGang, QueuedPod
 from scheduler_core.framework.status import GANG_SCHEDULING, SUCCESS, Status
 from scheduler_core.ports import Clock, Timer
-from scheduler_core.queueing.gates_and_hints import QueueingRules, Requeue
 from scheduler_core.queueing.pending_moves import PendingMoves
+from scheduler_core.queueing.queueing_rules import QueueingRules, Requeue
 from scheduler_core.queueing.sub_queues import Places, SortKeys
 
 if TYPE_CHECKING:
