@@ -29,7 +29,7 @@ from bayplan.kube.leader_election import ElectionOptions, LeaderElection, Leader
 from bayplan.kube.readiness import Readiness
 from bayplan.kube.served_apis import DeviceApi, ServerWatch
 from bayplan.kube.timing import SystemClock
-from bayplan.kube.watches.cluster_informers import ClusterInformers, DeviceInformers
+from bayplan.kube.watches.cluster_informers import INFORMER_OPTIONS, ClusterInformers, DeviceInformers
 from bayplan.kube.writes.claim_writes import ClaimWrites, StorageWrites
 from bayplan.kube.writes.cluster_writer import KubeWriter, WriterOptions
 from bayplan.process.background_documents import BackgroundDocuments
@@ -229,7 +229,8 @@ def _core(settings: Settings, cluster: _Cluster, configuration: RunConfiguration
     if attempts is not None:
         GangAttempts(scheduler.context.queue.gangs, attempts, clock)
     readiness = Readiness((PROFILES_READ, SCHEDULER_STARTED))
-    informers = late_informers.built(ClusterInformers(connection, scheduler, clock, readiness))
+    watches = msgspec.structs.replace(INFORMER_OPTIONS, stale_seconds=settings.max_watch_silence)
+    informers = late_informers.built(ClusterInformers(connection, scheduler, clock, readiness, options=watches))
     statuses_due = asyncio.Event()
     extenders = late_extenders.built(
         ExtenderClients(

@@ -86,6 +86,7 @@ VALUE_SETS = [
                 "logFormat": "json",
                 "pluginTimeBudget": "500ms",
                 "livenessLimit": 60,
+                "maxWatchSilence": "10m",
             },
             "rbac": {"extraRules": [{"apiGroups": ["example.com"], "resources": ["licenses"], "verbs": ["list"]}]},
         },

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+_CURRENT = "watches are current"
+
 
 @dataclass(frozen=True, slots=True)
 class Check:
@@ -28,6 +30,7 @@ class Readiness:
         self._stopping = False
         self._standby: Callable[[], str] | None = None
         self._warnings: Callable[[bool], list[str]] = lambda _: []
+        self._stale: Callable[[], list[str]] = list
 
     def require(self, condition: str, obstacle: Callable[[], str]) -> None:
         """Add a condition before those of the constructor.
@@ -48,12 +51,16 @@ class Readiness:
         self._warnings = warnings
 
     def warnings(self, *, names_all: bool) -> list[str]:
-        """Return the warnings; a process with warnings is ready.
+        """Return the warnings: what fails closed, and which data is stale.
 
         Args:
             names_all: Whether to name objects in namespaces too, for readers who may list them.
         """
-        return self._warnings(names_all)
+        return [*self._stale(), *self._warnings(names_all)]
+
+    def fail_if_stale(self, stale: Callable[[], list[str]]) -> None:
+        """Set what returns the stale data, with reasons. A standby with stale data is not ready to take over either."""
+        self._stale = stale
 
     def fulfil(self, condition: str) -> None:
         self._fulfilled[condition] = True
@@ -85,6 +92,14 @@ class Readiness:
         return [self._described(condition) for condition, fulfilled in self._fulfilled.items() if not fulfilled]
 
     @property
+    def failures(self) -> list[str]:
+        """Reasons why the process is not ready: the missing conditions, and stale data.
+
+        Explanations and the page are available with stale data, so they depend on :attr:`missing` alone.
+        """
+        return [*self.missing, *(() if self._stopping else self._stale())]
+
+    @property
     def checks(self) -> list[Check]:
         if self._stopping:
             return [Check("shutdown", is_passed=False, why="the process is stopping")]
@@ -95,7 +110,9 @@ class Readiness:
                 Check(_as_done(condition), fulfilled, "" if fulfilled else self._obstacle(condition) or "not yet")
                 for condition, fulfilled in self._fulfilled.items()
             ]
-        return [*checks, *(Check("warning", is_passed=True, why=text) for text in self.warnings(names_all=False))]
+        stale = self._stale()
+        checks.append(Check(_CURRENT, not stale, "; ".join(stale)))
+        return [*checks, *(Check("warning", is_passed=True, why=text) for text in self._warnings(False))]
 
     def _described(self, condition: str) -> str:
         text = self._obstacle(condition)

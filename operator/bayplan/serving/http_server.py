@@ -174,9 +174,9 @@ class HealthServer:
     async def _ready(self, request: web.Request) -> web.Response:
         if "verbose" in request.query:
             return _verbose("readyz", self._readiness.checks)
-        missing = self._readiness.missing
-        if missing:
-            return web.Response(status=503, text="".join(f"not ready: {condition}\n" for condition in missing))
+        failures = self._readiness.failures
+        if failures:
+            return web.Response(status=503, text="".join(f"not ready: {reason}\n" for reason in failures))
         role = self._readiness.role
         warnings = "".join(f"warning: {text}\n" for text in self._readiness.warnings(names_all=False))
         return web.Response(text=(f"ok: {role}\n" if role else "ok\n") + warnings)

@@ -149,6 +149,7 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["text", "json"]
 
 _LEASE = "bayplan"
+_BOOKMARKED_SECONDS = 90.0
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
@@ -357,6 +358,12 @@ class Settings(ServingSettings):
         le=3600,
         description="Maximum event-loop stall before the process exits.",
     )
+    max_watch_silence: Seconds = Field(
+        default=300.0,
+        ge=0,
+        description="Maximum time without an event or a bookmark of a watched resource before /readyz fails; 0 "
+        "disables the check.",
+    )
     enable_profiling: bool = Field(
         default=False, description="Serve /debug/profile, the CPU profile of the running process."
     )
@@ -403,6 +410,11 @@ class Settings(ServingSettings):
 
     def rule_problems(self) -> Iterator[RuleProblem]:
         """Check backoffs, feature gates, the profile selector, and the serving fields against each other."""
+        if 0 < self.max_watch_silence < _BOOKMARKED_SECONDS:
+            yield RuleProblem(
+                ("maxWatchSilence",),
+                f"must be 0 or at least {_BOOKMARKED_SECONDS:g} seconds: the API server sends a bookmark once a minute",
+            )
         yield from backoff_problems(self.pod_initial_backoff_seconds, self.pod_max_backoff_seconds)
         for problem in gate_problems(self.feature_gates):
             yield RuleProblem(("featureGates", *problem.location), problem.message)

@@ -24,6 +24,10 @@ class InstantClock:
     def now(self) -> float:
         return time.monotonic() + self._ahead
 
+    def pass_by(self, seconds: float) -> None:
+        """Advance the clock without a sleep."""
+        self._ahead += seconds
+
     def wall(self) -> datetime:
         return datetime.now(UTC)
 

@@ -70,6 +70,25 @@ async def test_warnings_do_not_end_readiness(server: HealthServer, readiness: Re
     assert readiness.warnings(names_all=True) == ["all"]
 
 
+@pytest.mark.parametrize("is_standby", [pytest.param(False, id="leader"), pytest.param(True, id="standby")])
+async def test_stale_watches_end_readiness(server: HealthServer, readiness: Readiness, is_standby: bool) -> None:
+    """A leader or standby with stale data is not ready, with the reason; explanations stay available."""
+    for condition in ("nodes are being listed", "pods are being listed"):
+        readiness.fulfil(condition)
+    if is_standby:
+        readiness.stand_by(lambda: "standby, other leads")
+    stale = ["pods are stale: no event or bookmark for 301 s"]
+    readiness.fail_if_stale(lambda: stale)
+    assert await send(server, "/readyz") == (503, f"not ready: {stale[0]}\n")
+    status, text = await send(server, "/readyz?verbose")
+    assert status == 503
+    assert f"[-]watches are current failed: {stale[0]}" in text.splitlines()
+    assert readiness.missing == []
+    assert readiness.warnings(names_all=False) == stale
+    stale.clear()
+    assert (await send(server, "/readyz"))[0] == 200
+
+
 async def test_a_standby_is_ready(server: HealthServer, readiness: Readiness) -> None:
     """A standby is ready and reports its role; when it leads, unfulfilled conditions count."""
     readiness.stand_by(lambda: "standby, other leads")
@@ -101,13 +120,15 @@ async def test_verbose_readiness(server: HealthServer, readiness: Readiness) -> 
         "[-]claims are listed failed: no right to list claims",
         "[+]pods are listed ok",
         "[-]nodes are listed failed: not yet",
+        "[+]watches are current ok",
         "readyz check failed",
     ]
     readiness.fulfil("claims are being listed")
     readiness.fulfil("nodes are being listed")
+    passed = [("claims", "listed"), ("pods", "listed"), ("nodes", "listed"), ("watches", "current")]
     assert await send(server, "/readyz?verbose") == (
         200,
-        "[+]claims are listed ok\n[+]pods are listed ok\n[+]nodes are listed ok\nreadyz check passed\n",
+        "".join(f"[+]{each} are {state} ok\n" for each, state in passed) + "readyz check passed\n",
     )
 
 
@@ -116,7 +137,7 @@ async def test_verbose_readiness_of_a_standby(server: HealthServer, readiness: R
     readiness.stand_by(lambda: "standby, other leads")
     assert await send(server, "/readyz?verbose") == (
         200,
-        "[+]standby, other leads; ready to take over ok\nreadyz check passed\n",
+        "[+]standby, other leads; ready to take over ok\n[+]watches are current ok\nreadyz check passed\n",
     )
     readiness.stop()
     assert (await send(server, "/readyz?verbose"))[0] == 503

@@ -81,6 +81,7 @@ BAD_FILES = [
     pytest.param("serveAddress: here", "{path}: serveAddress", "host:port", id="address"),
     pytest.param("logFormat: xml", "{path}: logFormat", "must be one of", id="choice"),
     pytest.param("gracefulStopSeconds: soon", "{path}: gracefulStopSeconds", "is not a duration", id="duration"),
+    pytest.param("maxWatchSilence: 89s", "{path}: maxWatchSilence", "0 or at least 90 seconds", id="watch silence"),
     pytest.param("[1]", "{path}", "mapping", id="not-a-mapping"),
     pytest.param("a: [", "{path}", "cannot be read", id="invalid-yaml"),
 ]

@@ -137,7 +137,7 @@ _MOST_NAMED = 10
 _NODES = "nodes"
 _PODS = "pods"
 # A dozen watches are a small load: they retry sooner than the half minute that suits a thousand kubelets.
-_OPTIONS = InformerOptions(backoff_maximum_seconds=5.0)
+INFORMER_OPTIONS = InformerOptions(backoff_maximum_seconds=5.0)
 
 WORKLOADS: Mapping[str, type[KubeObject]] = {
     "/api/v1/namespaces": Namespace,
@@ -251,7 +251,7 @@ class ClusterInformers:
         clock: Clock,
         readiness: Readiness | None = None,
         *,
-        options: InformerOptions = _OPTIONS,
+        options: InformerOptions = INFORMER_OPTIONS,
     ) -> None:
         self._connection = connection
         self._clock = clock
@@ -260,6 +260,7 @@ class ClusterInformers:
         self._outages = WatchOutages(clock)
         self._readiness = readiness or Readiness(())
         self._readiness.warn_by(self.warnings)
+        self._readiness.fail_if_stale(self.stale)
         self._joined_later: set[str] = set()
         self.synced = asyncio.Event()
         self.by_resource: dict[str, Informer[Any]] = {}
@@ -303,6 +304,14 @@ class ClusterInformers:
                 names = f" ({', '.join(named)})" if named else ""
                 found.append(f"{resource}: {len(undelivered)} changes failed to be processed and are retried{names}")
         return found
+
+    def stale(self) -> list[str]:
+        """Return the resources that the first cycle waits for and that are stale, with the reasons.
+
+        A resource that not every cluster serves may be withdrawn, which its own feed handles.
+        """
+        found = ((resource, informer.staleness) for resource, informer in self if resource not in self._joined_later)
+        return [f"{resource} are stale: {reason}" for resource, reason in found if reason]
 
     def __iter__(self) -> Iterator[tuple[str, Informer[Any]]]:
         return iter(self.by_resource.items())

@@ -147,6 +147,8 @@ class InformerOptions(Struct, frozen=True):
         idle_seconds: Silence after which a watch is opened again; the server sends a bookmark about once a minute.
         watch_seconds: Range of the random time after which the server ends a watch, so that they do not end together.
         slice_seconds: Maximum CPU time of decoding before other tasks run.
+        stale_seconds: Silence after which the known objects count as stale; 0 for never. It is longer than
+            `idle_seconds` and the interval of bookmarks together, so that one watch that is opened again is not stale.
     """
 
     page_limit: int = 500
@@ -156,6 +158,7 @@ class InformerOptions(Struct, frozen=True):
     backoff_initial_seconds: float = 0.2
     backoff_maximum_seconds: float = 30.0
     slice_seconds: float = 0.002
+    stale_seconds: float = 300.0
     seed: int | None = None
 
 
@@ -255,6 +258,14 @@ class Informer(Generic[T]):
                 self._backoff.reset()
             if failed or not settled:
                 await self._clock.sleep(self._backoff.next_delay())
+
+    @property
+    def staleness(self) -> str:
+        """Why the known objects are stale, as text; empty if they are current or not listed yet."""
+        silence = self._clock.now() - self.last_event_time
+        if not self.synced or not 0 < self._options.stale_seconds < silence:
+            return ""
+        return f"no event or bookmark for {silence:.0f} s: {self.last_error or 'the API server sends none'}"
 
     @property
     def sink_errors(self) -> int:

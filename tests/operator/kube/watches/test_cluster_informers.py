@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -12,13 +13,14 @@ import pytest
 from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
 from bayplan.kube.readiness import Readiness
 from bayplan.kube.watches.cluster_informers import STORAGE, WORKLOADS, ClusterInformers
+from bayplan.kube.watches.informer import InformerOptions
 
 from scheduler_core.scheduler import Scheduler
 from scheduler_core.snapshot.node_columns import NodeColumns
 from tests.operator.kube.conftest import InstantClock
 from tests.support.background import running, until
 from tests.support.builders import pod
-from tests.support.fake_api import FakeApi, Hang, Stream, error_response
+from tests.support.fake_api import FakeApi, Hang, Response, Stream, error_response
 from tests.support.recording_writer import RecordingWriter
 from tests.support.virtual_clock import VirtualClock
 
@@ -58,7 +60,9 @@ class World:
         self.api = api
         self.scheduler = Scheduler(VirtualClock(), RecordingWriter())
         self.readiness = Readiness(())
-        self.informers = ClusterInformers(connection, self.scheduler, InstantClock(), self.readiness)
+        self.clock = InstantClock()
+        self.connection = connection
+        self.informers = ClusterInformers(connection, self.scheduler, self.clock, self.readiness)
 
     @property
     def columns(self) -> NodeColumns:
@@ -210,3 +214,56 @@ async def test_a_failed_list_is_reported_with_its_remedy(
         world.api.on("GET", path, Stream(*listed(), Hang()))
         await world.until_missing()
         assert world.informers.synced.is_set()
+
+
+@pytest.mark.parametrize(
+    ("outage", "reason"),
+    [
+        pytest.param(error_response(401, "no"), "rejects the credentials of this process: renew its token", id="401"),
+        pytest.param(error_response(403, "no"), "grant this process's account the verbs list and watch", id="403"),
+        pytest.param(error_response(500, "no"), "WATCH /api/v1/services: HTTP 500: no", id="500"),
+        pytest.param(Stream(), "the API server sends none", id="streams without an event"),
+    ],
+)
+async def test_a_watch_that_fails_too_long_makes_the_data_stale(
+    world: World, outage: Response | Stream, reason: str
+) -> None:
+    """Readiness fails, with the reason, while a watch has delivered nothing for longer than the bound."""
+    path = "/api/v1/services"
+    world.api.on("GET", path, Stream(*listed()), outage)
+    async with world.running():
+        await world.until_missing()
+
+        def failures() -> list[str]:
+            return [each for each in world.readiness.failures if each.startswith("services are stale: ")]
+
+        await until(lambda: bool(failures()))
+        silence = re.search(r": no event or bookmark for (\d+) s: ", failures()[0])
+        assert silence is not None
+        assert int(silence[1]) >= 300
+        assert reason in failures()[0]
+        world.api.on("GET", path, Stream(*listed(), Hang()))
+        await until(lambda: not failures())
+
+
+async def test_a_short_outage_does_not_end_readiness(world: World) -> None:
+    """A watch that fails for less than the bound, and a resource that is not listed yet, are not stale."""
+    world.api.on("GET", "/api/v1/services", Stream(*listed()), error_response(500, "no"))
+    async with world.running():
+        await world.until_missing()
+        await until(lambda: world.informers.by_resource["services"].restarts > 5)
+        assert world.informers.by_resource["services"].staleness == ""
+        world.clock.pass_by(10_000)
+        assert len(world.informers.stale()) == len(PATHS)
+    assert [each for _, each in World(world.api, world.connection).informers if each.staleness] == []
+
+
+async def test_staleness_can_be_disabled(world: World) -> None:
+    """With the bound 0 no silence is too long."""
+    world.informers = ClusterInformers(
+        world.connection, world.scheduler, world.clock, world.readiness, options=InformerOptions(stale_seconds=0.0)
+    )
+    async with world.running():
+        await until(world.informers.synced.is_set)
+        world.clock.pass_by(10_000)
+        assert world.readiness.failures == []
