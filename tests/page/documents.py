@@ -35,6 +35,7 @@ def documents(nodes: int = 5_000, pending: int = 10_000, groups: int = 40) -> di
         "nodes": node_map(nodes),
         "profiles": known("profiles"),
         "rates": rates(),
+        "watches": known("watches"),
         "work?namespace=batch&pod=render-0": known("pod"),
         "work?namespace=ml&podgroup=train": known("gang"),
         "work?namespace=ml&podgroup=train&api=bayplan.dev": known("gang"),
@@ -79,8 +80,52 @@ def overview(nodes: int, pending: int) -> Document:
         "devices": [{"driver": "gpu.example.com", "inUse": 61, "devices": 64}],
         "missing": [],
         "objectives": rates()["objectives"],
+        "problems": problems(),
         "command": "bayplan status",
     }
+
+
+def problems() -> list[Document]:
+    """Return a problem of each kind."""
+    return [
+        {
+            "kind": "profile",
+            "title": "profile latency: spec rejected",
+            "text": 'spec.plugins.score.enabled[0].name: unknown plugin "NodeNme": did you mean NodeName?',
+            "link": "#/profiles/latency",
+        },
+        {
+            "kind": "plugin",
+            "title": "profile latency: 3 attempts ended in an error",
+            "text": "NodeResourcesFit: division by zero",
+            "link": "#/profiles/latency",
+        },
+        {
+            "kind": "bind",
+            "title": "profile batch: 2 binds lost to another client",
+            "text": "another client bound pod batch/render-7 to node worker-0003 while it was being bound to "
+            "worker-0004; use the schedulerName in one scheduler only",
+            "link": "#/profiles/batch",
+        },
+        {
+            "kind": "node",
+            "title": "node worker-0003 is overcommitted",
+            "text": "cpu: 34 requested of 32; another client binds pods to it, or its allocatable amounts were reduced",
+            "link": "#/nodes?node=worker-0003",
+        },
+        {
+            "kind": "watch",
+            "title": "watch of resourceslices is stale",
+            "text": "the API server has sent nothing for more than 120 s",
+            "link": "#/watches",
+        },
+        {
+            "kind": "object",
+            "title": "1 object of pods cannot be decoded",
+            "text": "what depends on them fails closed: batch/odd: spec.containers: expected an array",
+            "link": "#/watches",
+        },
+    ]
 
 
 _CAUSES = (

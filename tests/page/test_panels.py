@@ -7,7 +7,7 @@ from selenium.webdriver.common.keys import Keys
 
 from tests.page.browser import Browser
 from tests.page.conftest import Serve
-from tests.page.documents import documents, known, node_map, pending_work, rates
+from tests.page.documents import documents, known, node_map, pending_work, problems, rates
 from tests.page.page_server import PageServer
 
 TIMES = "\u00d7"
@@ -206,6 +206,49 @@ def test_rates(browser: Browser, page: PageServer) -> None:
     assert "lost binds 0 conflicts 4" in browser.text("#rates")
 
 
+def test_problems(browser: Browser, page: PageServer) -> None:
+    """The strip above the panels names what is wrong, and each entry links to the panel that shows more."""
+    browser.open(page.url)
+    browser.shows(".problems", "profile latency: spec rejected")
+    assert len(browser.all(".problems li")) == 6
+    links = [each.get_attribute("href") or "" for each in browser.all(".problems a")]
+    assert [link.partition("#")[2] for link in links] == [each["link"][1:] for each in problems()]
+    browser.all(".problems a")[0].click()
+    assert "chosen" in (browser.find("#profile-latency").get_attribute("class") or "")
+    page.push("overview", {**page.documents["overview"], "problems": []})
+    browser.until(lambda: not browser.all(".problems"), "no strip is shown without problems")
+
+
+def test_watches(browser: Browser, page: PageServer) -> None:
+    """The panel names the objects that cannot be decoded, and why a watch is stale."""
+    browser.open(page.url + "#/watches")
+    browser.shows("#watches", "3 resources, 2 with problems")
+    assert rows(browser, "#watches") == [
+        [
+            "pods",
+            "\u2715 undecodable objects",
+            "58,213",
+            "cannot be decoded: batch/odd: spec.containers: expected an array",
+        ],
+        ["resourceslices", "\u2715 stale", "64", "the API server has sent nothing for more than 120 s"],
+        ["nodes", "\u2713 current", "5,000", "-"],
+    ]
+
+
+def test_a_panel_that_fails(browser: Browser, page: PageServer) -> None:
+    """A panel that cannot be built is stale, with its error, until its next document; the page is then not "live"."""
+    browser.open(page.url)
+    browser.shows(".connection", "live")
+    page.push("failure", {"panel": "gangs", "error": "internal error: IndexError: out of bounds"})
+    browser.shows("#gangs .stale", "This panel cannot be built: internal error: IndexError: out of bounds.")
+    browser.shows("#gangs .stale", "It shows the state of")
+    browser.shows(".connection", "stale: gangs")
+    assert "3 gangs wait" in browser.text("#gangs")
+    page.push("gangs", page.documents["gangs"])
+    browser.shows(".connection", "live")
+    assert not browser.all(".stale")
+
+
 def test_rates_before_the_first_point(browser: Browser, page: PageServer) -> None:
     """The panel shows missing points, percentiles and verdicts as missing."""
     nothing = {"name": "Decisions", "objective": "99 % of the attempts end within 1 s", "value": "", "met": None}
@@ -256,7 +299,7 @@ def test_the_copied_command(browser: Browser, page: PageServer) -> None:
     assert browser.run("return navigator.clipboard.readText()") == "bayplan explain -n batch render-0"
 
 
-@pytest.mark.parametrize("panel", ["pending", "work", "gangs", "nodes", "profiles", "rates"])
+@pytest.mark.parametrize("panel", ["pending", "work", "gangs", "nodes", "profiles", "rates", "watches"])
 def test_permalinks(browser: Browser, page: PageServer, panel: str) -> None:
     """The panel of the URL is in view below the header, also after the panels above it have their content."""
     browser.open(f"{page.url}#/{panel}")

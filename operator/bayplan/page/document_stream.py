@@ -4,6 +4,7 @@ Each document is built once for all viewers, not more often than its interval, a
 percent of a core. A viewer that reads slowly receives only the newest document of each panel::
 
     panel ──build──▶ document ──changed?──▶ event ──▶ viewer: one waiting event for each panel ──▶ connection
+               └──raises──▶ failure ─────────▶ event ──▶ viewer, which shows the document before as stale
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ from msgspec import Struct
 from bayplan.page.node_map import MapState, NodesPanel, delta, whole
 from bayplan.page.page_sources import Panel, Turns
 from scheduler_core.cycle.suspension import Suspension
+from scheduler_core.errors import error_message
 from scheduler_core.ports import Clock
 
 log = logging.getLogger(__name__)
 
-NODES, NODES_DELTA = "nodes", "nodesDelta"
+NODES, NODES_DELTA, FAILURE = "nodes", "nodesDelta", "failure"
 KEEP_ALIVE_SECONDS = 15.0
 KEEP_ALIVE = b": keep-alive\n\n"
 _COST_FACTOR = 100.0
@@ -34,6 +36,13 @@ _FAILED_SECONDS = 10.0
 
 class ViewersLimitError(Exception):
     """As many viewers as allowed read the stream."""
+
+
+class PanelFailure(Struct, frozen=True, rename="camel"):
+    """Document of the event that a panel cannot be built; the next document of the panel ends the failure."""
+
+    panel: str
+    error: str
 
 
 class _Built(NamedTuple):
@@ -49,11 +58,13 @@ class Viewer:
 
     Attributes:
         starts: Panels whose whole document it has not received yet.
+        failed: Panels of which it received a failure after their last document.
     """
 
     def __init__(self, panels: Iterable[str], clock: Clock) -> None:
         self.panels = frozenset(panels)
         self.starts = set(self.panels)
+        self.failed: set[str] = set()
         self._clock = clock
         self._waiting: dict[str, bytes] = {}
         self._wake = asyncio.Event()
@@ -63,6 +74,14 @@ class Viewer:
         """Add an event; it replaces one of the same panel that was not read yet."""
         self._waiting[panel] = event
         self.starts.discard(panel)
+        self.failed.discard(panel)
+        self._waiting.pop(_failure_of(panel), None)
+        self._wake.set()
+
+    def put_failure(self, panel: str, event: bytes) -> None:
+        """Add the event that a panel cannot be built."""
+        self._waiting[_failure_of(panel)] = event
+        self.failed.add(panel)
         self._wake.set()
 
     def has_unread(self, panel: str) -> bool:
@@ -122,6 +141,7 @@ class DocumentStream:
         self._due: dict[str, float] = dict.fromkeys(self._panels, float("-inf"))
         self._building = asyncio.Lock()
         self._joined = asyncio.Event()
+        self._failures: dict[str, str] = {}
         self._logged: dict[str, str] = {}
         self._events = 0
 
@@ -201,6 +221,10 @@ class DocumentStream:
                 event = self._event(panel, self._whole(built))
                 for viewer in new:
                     viewer.put(panel, event)
+        for panel, error in self._failures.items():
+            unaware = [viewer for viewer in self._viewers if panel in viewer.panels and panel not in viewer.failed]
+            for viewer in unaware:
+                viewer.put_failure(panel, self._event(FAILURE, PanelFailure(panel, error)))
 
     async def _refresh_or_log(self, panel: str) -> None:
         try:
@@ -210,6 +234,7 @@ class DocumentStream:
             if self._logged.get(panel) != repr(error):
                 log.exception("the panel %s of the page cannot be built; please report this bug", panel)
             self._logged[panel] = repr(error)
+            self._failures[panel] = error_message(error)
             self._due[panel] = self._clock.now() + _FAILED_SECONDS
 
     async def _refresh(self, panel: str) -> None:
@@ -222,6 +247,7 @@ class DocumentStream:
             try:
                 document, compared = await self._build(panel)
                 self.builds[panel] += 1
+                self._failures.pop(panel, None)
                 self._pass_on(panel, self._built.get(panel), document, compared)
             finally:
                 self.turns.end()
@@ -241,6 +267,13 @@ class DocumentStream:
         viewers = [viewer for viewer in self._viewers if panel in viewer.panels and panel not in viewer.starts]
         if before is None or not viewers:
             return
+        recovered = [viewer for viewer in viewers if panel in viewer.failed]
+        if recovered:
+            # Also an unchanged document: it ends the failure.
+            event = self._event(panel, self._whole(built))
+            for viewer in recovered:
+                viewer.put(panel, event)
+            viewers = [viewer for viewer in viewers if viewer not in recovered]
         if panel == NODES:
             self._pass_on_nodes(before, built, viewers)
         elif before.compared != compared:
@@ -272,3 +305,8 @@ class DocumentStream:
     def _event(self, name: str, document: Struct) -> bytes:
         self._events += 1
         return b"event: %b\nid: %d\ndata: %b\n\n" % (name.encode(), self._events, msgspec.json.encode(document))
+
+
+def _failure_of(panel: str) -> str:
+    """Return the key of a waiting failure; no panel has such a name."""
+    return f"{panel} {FAILURE}"

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 import bayplan
 from bayplan.page.node_map import NodeDevices, shown_resources
 from bayplan.page.page_sources import PageSources, Turns
+from bayplan.page.problems import PageProblem, find_problems
 from bayplan.page.rates import Objective, RatesPanel
 from bayplan.page.waiting_gangs import GangsPanel
 from bayplan.resources.resource_model import format_time
@@ -57,7 +58,7 @@ class Overview(Struct, frozen=True, rename="camel"):
         gangs_waiting: Number of waiting gangs.
         places: Number of pods by place of the queue.
         missing: Conditions that are not met yet for readiness.
-        warnings: Objects that cannot be decoded or processed, so that what depends on them fails closed.
+        problems: What is wrong now.
         objectives: Objectives with what was measured.
     """
 
@@ -75,7 +76,7 @@ class Overview(Struct, frozen=True, rename="camel"):
     devices: tuple[DriverDevices, ...]
     missing: tuple[str, ...]
     objectives: tuple[Objective, ...]
-    warnings: tuple[str, ...]
+    problems: tuple[PageProblem, ...]
     command: str
 
 
@@ -111,7 +112,7 @@ class OverviewPanel:
             devices=tuple(DriverDevices(driver, *counts) for driver, counts in sorted(devices.items())),
             missing=tuple(sources.readiness.missing),
             objectives=self._rates.objectives(),
-            warnings=tuple(sources.readiness.warnings(names_all=True)),
+            problems=find_problems(sources),
             command=sources.commands.status,
         )
 

@@ -14,6 +14,7 @@ from bayplan.page.node_map import NodeDevices, NodeRows, NodesPanel
 from bayplan.page.overview import OverviewPanel
 from bayplan.page.page_sources import PageSources, Panel, Turns
 from bayplan.page.pending_work import PendingPanel
+from bayplan.page.problems import WatchesPanel
 from bayplan.page.profiles_panel import ProfilesPanel
 from bayplan.page.rates import INTERVAL_SECONDS, RatesPanel
 from bayplan.page.report_documents import ReportDocuments, Work, WorkReader, operator_documents
@@ -47,6 +48,7 @@ class PageDocuments:
             "gangs": gangs,
             "profiles": ProfilesPanel(sources),
             "rates": rates,
+            "watches": WatchesPanel(sources),
         }
         self.stream = DocumentStream(
             panels, NodesPanel(sources, rows, devices), sources.clock, viewers, sources.scheduler.context.suspension

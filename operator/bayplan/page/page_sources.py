@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -12,6 +12,7 @@ from bayplan.explanation.documents import Explanation, GangExplanation
 from bayplan.introspection.status_model import ProfileState
 from bayplan.kube.readiness import Readiness
 from bayplan.kube.served_apis import ServerSupport
+from bayplan.kube.watches.informer import Informer
 from bayplan.kube.writes.api_dispatcher import WriteMetrics
 from bayplan.profiles.profile_status import ProfileReading
 from scheduler_core.cycle.suspension import Suspension
@@ -62,6 +63,7 @@ class PageSources:
         profile_states: Returns the live profiles with the lengths of their queues.
         profile_readings: Returns the SchedulerProfiles with their conditions and revisions; None with ``--config``.
         server: Returns the version of the API server.
+        informers: Informers by plural of the resource; none in a simulation.
     """
 
     scheduler: Scheduler
@@ -77,6 +79,7 @@ class PageSources:
     profile_readings: Callable[[], Iterable[ProfileReading] | None]
     server: Callable[[], ServerSupport]
     commands: Commands = Commands()
+    informers: Mapping[str, Informer[Any]] = field(default_factory=dict)
 
 
 class Turns:

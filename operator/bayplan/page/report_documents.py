@@ -21,6 +21,7 @@ from bayplan.page.node_map import NodeDevices, NodeRows, NodesPanel
 from bayplan.page.overview import OverviewPanel
 from bayplan.page.page_sources import Commands, PageSources, Turns
 from bayplan.page.pending_work import SHOWN, PendingPanel
+from bayplan.page.problems import WatchesPanel
 from bayplan.page.profiles_panel import ProfilesPanel
 from bayplan.page.rates import RatesPanel
 from bayplan.page.waiting_gangs import GangsPanel, WaitingGangs
@@ -281,7 +282,10 @@ async def operator_documents(sources: PageSources, rates: RatesPanel | None) -> 
     reader = DocumentReader(sources, turns, _OF_A_RUNNING_OPERATOR)
     found = await reader.cluster()
     overview = found.panels.get("overview")
-    more: dict[str, Callable[[Turns], Awaitable[Struct]]] = {"profiles": ProfilesPanel(sources).build}
+    more: dict[str, Callable[[Turns], Awaitable[Struct]]] = {
+        "profiles": ProfilesPanel(sources).build,
+        "watches": WatchesPanel(sources).build,
+    }
     if rates is not None:
         more["rates"] = rates.build
     panels = dict(found.panels)

@@ -28,6 +28,7 @@ from bayplan.serving.deferred_server import ServedParts
 from bayplan.serving.endpoint_paths import PAGE_PATH
 from bayplan.serving.same_host_access import Handler, is_local
 from bayplan.settings.operator_settings import ServingSettings
+from bayplan.texts.document_formats import error_text
 from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.metrics.attempt_reports import AttemptHistory
 from scheduler_core.model.pod_group import POD_GROUP_SOURCES
@@ -193,7 +194,11 @@ class PageEndpoints:
         name = request.match_info["panel"]
         if name not in self._documents.stream.names:
             return _error(HTTPStatus.NOT_FOUND, f'there is no panel "{name}"; {self._usage()}')
-        return _json(await self._documents.stream.document(name))
+        try:
+            return _json(await self._documents.stream.document(name))
+        except Exception as error:  # noqa: BLE001 - logged; the page shows it in the panel
+            text = f"the panel {name} cannot be built: {error_text(f'the panel {name}', error)}"
+            return _error(HTTPStatus.INTERNAL_SERVER_ERROR, text)
 
     async def _work(self, request: web.Request) -> web.Response:
         query = request.query
@@ -375,6 +380,7 @@ def page_sources(parts: ServedParts, endpoints: Endpoints) -> PageSources:
         profile_states=lambda: profile_states(context, endpoints.extenders),
         profile_readings=parts.profiles.readings,
         server=parts.support,
+        informers=parts.informers.by_resource,
     )
 
 

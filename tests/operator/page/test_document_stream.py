@@ -14,7 +14,7 @@ from tests.support.builders import node, pod
 from tests.support.gangs import settle
 from tests.support.page_world import PageWorld
 
-ALL = ("overview", "pending", "gangs", "profiles", "rates", "nodes")
+ALL = ("overview", "pending", "gangs", "profiles", "rates", "nodes", "watches")
 
 
 @pytest.fixture
@@ -131,23 +131,53 @@ async def test_keep_alive(stream: DocumentStream, world: PageWorld) -> None:
     assert [event async for event in events] == []
 
 
+async def fail(turns: object) -> None:
+    """Build no document."""
+    raise RuntimeError("broken")
+
+
+FAILED = ("failure", {"panel": "pending", "error": "internal error: RuntimeError: broken; please report it"})
+
+
 async def test_a_panel_that_fails_does_not_end_the_stream(
     stream: DocumentStream, world: PageWorld, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The error of a panel is logged once, and the other panels continue."""
-
-    async def fail(turns: object) -> None:
-        raise RuntimeError("broken")
-
+    """The error of a panel is logged and sent once, and the other panels continue."""
     monkeypatch.setattr(stream._panels["pending"], "build", fail)
     viewer = stream.join(("pending", "gangs"))
     await stream.refresh()
     world.clock.advance(20)
     await stream.refresh()
-    assert [name for name, _ in await read_events(viewer)] == ["gangs"]
+    events = await read_events(viewer)
+    assert [name for name, _ in events] == ["gangs", "failure"]
+    assert events[1] == FAILED
     assert [record.message for record in caplog.records] == [
         "the panel pending of the page cannot be built; please report this bug"
     ]
+
+
+async def test_a_document_ends_the_failure_of_its_panel(
+    stream: DocumentStream, world: PageWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A later viewer receives the last document and the failure; the next document is sent even if it is unchanged."""
+    viewer = stream.join(("pending",))
+    await stream.refresh()
+    first = await read_events(viewer)
+    with monkeypatch.context() as patch:
+        patch.setattr(stream._panels["pending"], "build", fail)
+        world.clock.advance(5)
+        await stream.refresh()
+        assert await read_events(viewer) == [FAILED]
+        later = stream.join(("pending",))
+        await stream.refresh()
+        assert await read_events(later) == [*first, FAILED]
+    world.clock.advance(20)
+    await stream.refresh()
+    assert await read_events(viewer) == first
+    assert await read_events(later) == first
+    world.clock.advance(5)
+    await stream.refresh()
+    assert await read_events(viewer) == []
 
 
 async def test_documents_of_many_pods_are_built_in_turns(stream: DocumentStream, world: PageWorld) -> None:

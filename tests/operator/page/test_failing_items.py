@@ -88,7 +88,7 @@ async def test_gangs_of_page_and_status(world: PageWorld) -> None:
 async def test_report(world: PageWorld) -> None:
     """The report has all panels, and the explanations of the other gang and pod."""
     found = await operator_documents(world.sources, None)
-    assert set(found.panels) == {"overview", "pending", "gangs", "nodes", "profiles"}
+    assert set(found.panels) == {"overview", "pending", "gangs", "nodes", "profiles", "watches"}
     headlines = {f"{each.namespace}/{each.name}": each.document.explanation.headline for each in found.work}
     assert _FAULT in headlines["default/bad"]
     assert _FAULT not in headlines["default/good"]
@@ -104,7 +104,7 @@ async def test_report_without_a_panel(world: PageWorld, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(NodesPanel, "build", fail)
     found = await operator_documents(world.sources, None)
-    assert set(found.panels) == {"overview", "pending", "gangs", "profiles"}
+    assert set(found.panels) == {"overview", "pending", "gangs", "profiles", "watches"}
     assert found.problems == (f"the panel nodes cannot be shown: {_FAULT}",)
 
 

@@ -36,7 +36,7 @@ async def world() -> PageWorld:
 async def test_all_documents_of_an_operator(world: PageWorld) -> None:
     """A report has the documents of the page, the time, and explanations of pods and gangs."""
     found = await operator_documents(world.sources, None)
-    assert set(found.panels) == {"overview", "pending", "gangs", "nodes", "profiles"}
+    assert set(found.panels) == {"overview", "pending", "gangs", "nodes", "profiles", "watches"}
     assert found.panels["overview"].objectives == ()
     assert found.taken == found.panels["overview"].time
     assert found.panels["nodes"].names == ("a",)

@@ -8,8 +8,8 @@ import { PANELS, parseRoute, routeTo } from './routing.mjs';
 import { count } from './text.mjs';
 import { appliedTheme, nextTheme, setTheme, storedTheme, watchTheme } from './theme.mjs';
 
-const STREAMED = ['overview', 'pending', 'gangs', 'nodes', 'profiles', 'rates'];
-const TITLES = { pending: 'Pending', work: 'One pod or gang', gangs: 'Gangs', nodes: 'Nodes', profiles: 'Profiles', rates: 'Rates' };
+const STREAMED = ['overview', 'pending', 'gangs', 'nodes', 'profiles', 'rates', 'watches'];
+const TITLES = { pending: 'Pending', work: 'One pod or gang', gangs: 'Gangs', nodes: 'Nodes', profiles: 'Profiles', rates: 'Rates', watches: 'Watches' };
 const READER = ['wheel', 'keydown', 'touchstart', 'pointerdown'];
 
 /**
@@ -29,7 +29,7 @@ export function mount(root, source, panels) {
 class Page extends Component {
   constructor(props) {
     super(props);
-    this.state = { docs: {}, at: {}, connection: { kind: 'connecting', attempt: 0 }, route: parseRoute(location.hash), theme: storedTheme(), applied: appliedTheme() };
+    this.state = { docs: {}, at: {}, failures: {}, connection: { kind: 'connecting', attempt: 0 }, route: parseRoute(location.hash), theme: storedTheme(), applied: appliedTheme() };
     // Until the reader scrolls, the panel of the permalink stays in view while the panels above it change their size.
     this.pinned = this.state.route.panel;
     this.event = (name, data) => this.receive(name, data);
@@ -88,13 +88,17 @@ class Page extends Component {
       const nodes = applyDelta(this.state.docs.nodes, data);
       if (nodes) this.keep('nodes', nodes);
       else this.readNodes();
+    } else if (name === 'failure') {
+      this.setState(({ failures }) => ({ failures: { ...failures, [data.panel]: data.error } }));
     } else if (STREAMED.includes(name)) {
       this.keep(name, data);
     }
   }
 
   keep(name, doc) {
-    this.setState(({ docs, at }) => ({ docs: { ...docs, [name]: doc }, at: { ...at, [name]: timeOf(this.props.source) } }));
+    this.setState(({ docs, at, failures: { [name]: ended, ...failures } }) => ({
+      docs: { ...docs, [name]: doc }, at: { ...at, [name]: timeOf(this.props.source) }, failures,
+    }));
   }
 
   async readNodes() {
@@ -108,16 +112,17 @@ class Page extends Component {
     this.isReading = false;
   }
 
-  render({ source, panels }, { docs, at, connection, route, theme, applied }) {
+  render({ source, panels }, { docs, at, failures, connection, route, theme, applied }) {
     const isLive = connection.kind === 'live';
     const isLocked = (connection.kind === 'login' || connection.kind === 'forbidden') && source.login;
     const hasDocs = Object.keys(docs).length > 0;
     const parts = { source, route, isLive, theme: applied };
-    const { overview: Overview, pending: Pending, work: Work, gangs: Gangs, nodes: Nodes, profiles: Profiles, rates: Rates } = panels;
+    const failure = (name) => (name in failures ? { error: failures[name], at: at[name] } : undefined);
+    const { overview: Overview, pending: Pending, work: Work, gangs: Gangs, nodes: Nodes, profiles: Profiles, rates: Rates, watches: Watches } = panels;
     return html`<div onClick=${this.again}>
       <header class="top">
         <h1>${source.title ?? 'Bayplan'} ${docs.overview?.version && html`<small>${docs.overview.version}${docs.overview.cluster.version ? `, Kubernetes ${docs.overview.cluster.version}` : ''}</small>`}</h1>
-        <${Connection} connection=${connection} />
+        <${Connection} connection=${connection} failed=${Object.keys(failures)} />
         <button type="button" class="small" onClick=${this.turn}>Theme: ${theme}</button>
         <nav aria-label="Panels">${PANELS.filter((panel) => panels[panel]).map((panel) => html`<a key=${panel} href=${routeTo(panel)} aria-current=${route.panel === panel ? 'location' : undefined}>
           ${TITLES[panel]}${badge(panel, docs)}</a>`)}</nav>
@@ -126,13 +131,14 @@ class Page extends Component {
         <${Banner} connection=${connection} at=${at.overview} onRetry=${source.retry && (() => source.retry())} />
         ${isLocked && html`<${Login} connection=${connection} onLogin=${(token) => source.login(token)} />`}
         ${(!isLocked || hasDocs) && html`
-          ${Overview && html`<${Overview} doc=${docs.overview} at=${at.overview} />`}
-          ${Pending && html`<${Pending} doc=${docs.pending} at=${at.pending} hasProfiles=${Boolean(Profiles)} />`}
+          ${Overview && html`<${Overview} doc=${docs.overview} at=${at.overview} failure=${failure('overview')} />`}
+          ${Pending && html`<${Pending} doc=${docs.pending} at=${at.pending} failure=${failure('pending')} hasProfiles=${Boolean(Profiles)} />`}
           ${Work && html`<${Work} ...${parts} />`}
-          ${Gangs && html`<${Gangs} doc=${docs.gangs} at=${at.gangs} />`}
-          ${Nodes && html`<${Nodes} doc=${docs.nodes} ...${parts} />`}
-          ${Profiles && html`<${Profiles} doc=${docs.profiles} chosen=${route.panel === 'profiles' ? route.path[0] : undefined} />`}
-          ${Rates && html`<${Rates} doc=${docs.rates} theme=${applied} isStatic=${source.isStatic} />`}`}
+          ${Gangs && html`<${Gangs} doc=${docs.gangs} at=${at.gangs} failure=${failure('gangs')} />`}
+          ${Nodes && html`<${Nodes} doc=${docs.nodes} failure=${failure('nodes')} ...${parts} />`}
+          ${Profiles && html`<${Profiles} doc=${docs.profiles} failure=${failure('profiles')} chosen=${route.panel === 'profiles' ? route.path[0] : undefined} />`}
+          ${Rates && html`<${Rates} doc=${docs.rates} failure=${failure('rates')} theme=${applied} isStatic=${source.isStatic} />`}
+          ${Watches && html`<${Watches} doc=${docs.watches} failure=${failure('watches')} />`}`}
       </main>
     </div>`;
   }
@@ -140,10 +146,13 @@ class Page extends Component {
 
 const STATES = { live: ['good', 'live'], connecting: ['quiet', 'connecting'], login: ['warn', 'login needed'], paused: ['quiet', 'paused'] };
 
-function Connection({ connection }) {
+function Connection({ connection, failed }) {
   const report = connection.kind === 'static' && ['info', connection.taken ? `report of ${connection.taken}` : 'report'];
   const [tone, text] = report || (STATES[connection.kind] ?? ['bad', 'not connected']);
-  return html`<p class="connection" role="status"><${Chip} tone=${tone}>${text}<//></p>`;
+  const names = failed.map((name) => (name === 'overview' ? 'overview' : TITLES[name].toLowerCase()));
+  return html`<p class="connection" role="status">${connection.kind === 'live' && failed.length
+    ? html`<${Chip} tone="bad">stale: ${names.join(', ')}<//>`
+    : html`<${Chip} tone=${tone}>${text}<//>`}</p>`;
 }
 
 function badge(panel, docs) {

@@ -133,10 +133,10 @@ export class Command extends Component {
 }
 
 /** Heading with a permalink, the command that gives the same, and the content of a panel, or of one of its sides. */
-export function Panel({ id, side, title, note, command, commands, children, busy = false }) {
+export function Panel({ id, side, title, note, command, commands, failure, children, busy = false }) {
   const lines = commands ?? (command ? [command] : []);
   const own = side ? `${id}-${side.id}` : id;
-  return html`<section class="panel" id=${own} aria-labelledby=${`${own}-title`} aria-busy=${busy ? 'true' : 'false'}>
+  return html`<section class="panel" id=${own} aria-labelledby=${`${own}-title`} aria-busy=${busy && !failure ? 'true' : 'false'}>
     <header>
       <h2 id=${`${own}-title`} tabindex="-1">
         ${side ? `${title}, ${side.label}` : title} <a class="anchor" href=${`#/${id}`} aria-label=${`Permalink to ${title}`}>#</a>
@@ -144,8 +144,15 @@ export function Panel({ id, side, title, note, command, commands, children, busy
       <p class="note">${note}</p>
       <div class="commands">${lines.map((line) => html`<${Command} key=${line} text=${line} />`)}</div>
     </header>
+    ${failure && html`<${Stale} failure=${failure} />`}
     ${children}
   </section>`;
+}
+
+/** Why a panel cannot be built; `at` is the time of its last document, if there is one. */
+export function Stale({ failure: { error, at } }) {
+  return html`<p class="problem stale" role="alert"><${Chip} tone="bad">Stale<//> This panel cannot be built: <bdi>${error}</bdi>.
+    ${at ? html` It shows the state of <${Age} seconds=${0} at=${at} /> ago.` : ''}</p>`;
 }
 
 /** Table. A column is {title, right, wide}; a row is {key, cells, tone}. `head` marks the first cell as heading of its row. */

@@ -8,8 +8,9 @@ import { Overview } from './panels/overview.mjs';
 import { Pending } from './panels/pending.mjs';
 import { Profiles } from './panels/profiles.mjs';
 import { Rates } from './panels/rates.mjs';
+import { Watches } from './panels/watches.mjs';
 import { Work } from './panels/work.mjs';
 
-const panels = { overview: Overview, pending: Pending, work: Work, gangs: Gangs, nodes: Nodes, profiles: Profiles, rates: Rates };
+const panels = { overview: Overview, pending: Pending, work: Work, gangs: Gangs, nodes: Nodes, profiles: Profiles, rates: Rates, watches: Watches };
 
 mount(document.getElementById('page'), new HttpSource(new URL('.', document.baseURI)), panels);

@@ -6,11 +6,12 @@ import { Nodes } from './panels/nodes.mjs';
 import { Overview } from './panels/overview.mjs';
 import { Pending } from './panels/pending.mjs';
 import { Profiles } from './panels/profiles.mjs';
+import { Watches } from './panels/watches.mjs';
 import { Work } from './panels/work.mjs';
 import { parseRoute, routeTo } from './routing.mjs';
 
 /** Panels of all reports by name. */
-export const PANELS = { overview: Overview, pending: Pending, work: Work, gangs: Gangs, nodes: Nodes, profiles: Profiles };
+export const PANELS = { overview: Overview, pending: Pending, work: Work, gangs: Gangs, nodes: Nodes, profiles: Profiles, watches: Watches };
 
 /**
  * `work` has the explained pods and gangs; `taken` is the time of the documents, "" for virtual time.

@@ -15,6 +15,12 @@ function onlyDecades(_, values) {
   return values.map((value) => (Math.abs(Math.log10(value) - Math.round(Math.log10(value))) < 1e-6 ? value : null));
 }
 
+/** Return the points without a neighbour: no line is drawn to them. */
+function alone(plot, series) {
+  const values = plot.data[series];
+  return [...values.keys()].filter((at) => values[at] != null && values[at - 1] == null && values[at + 1] == null);
+}
+
 /** Properties: title, series [{label}], data [times, values of each series], format(value), theme, isLog, isStatic. */
 export class Chart extends Component {
   constructor(props) {
@@ -72,7 +78,7 @@ export class Chart extends Component {
       cursor: { drag: { x: false, y: false }, points: { size: 5 } },
       scales: { y },
       axes: [{ ...axis, size: 26, space: 70, values: time }, { ...axis, grid, size: 58, space: 28, values: (_, values) => values.map((value) => (value === null ? '' : format(value))) }],
-      series: [{}, ...series.map(({ label }, at) => ({ label, stroke: colour(`--series-${at + 1}`), width: 1.5, dash: at ? [5, 3] : undefined, points: { show: false } }))],
+      series: [{}, ...series.map(({ label }, at) => ({ label, stroke: colour(`--series-${at + 1}`), width: 1.5, dash: at ? [5, 3] : undefined, points: { size: 4, fill: colour(`--series-${at + 1}`), filter: alone } }))],
       hooks: { setCursor: [(plot) => this.point(plot.cursor.idx ?? null)] },
     }, data, this.box);
   }

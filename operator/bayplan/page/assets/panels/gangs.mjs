@@ -5,9 +5,9 @@ import { gangLink } from '../routing.mjs';
 import { count, counted } from '../text.mjs';
 
 export class Gangs extends Pure {
-  render({ doc, at, side }) {
+  render({ doc, at, side, failure }) {
     const note = doc && `${counted(doc.total, 'gang')} ${doc.total === 1 ? 'waits' : 'wait'}`;
-    return html`<${Panel} id="gangs" side=${side} title="Gangs" note=${note ?? ''} busy=${!doc} command=${doc?.command ?? 'bayplan status'}>
+    return html`<${Panel} id="gangs" failure=${failure} side=${side} title="Gangs" note=${note ?? ''} busy=${!doc} command=${doc?.command ?? 'bayplan status'}>
       ${doc && (doc.gangs.length
         ? html`<${Cut} entries=${doc.gangs} first=${10} step=${20} what="gangs" omitted=${doc.omitted}>
             ${(gangs) => html`<ol class="groups">

@@ -36,7 +36,7 @@ export class Nodes extends Component {
   }
 
   shouldComponentUpdate(props, state) {
-    return state !== this.state || ['doc', 'route', 'theme', 'isLive'].some((name) => props[name] !== this.props[name]);
+    return state !== this.state || ['doc', 'route', 'theme', 'isLive', 'failure'].some((name) => props[name] !== this.props[name]);
   }
 
   componentWillReceiveProps({ route, doc }) {
@@ -56,11 +56,11 @@ export class Nodes extends Component {
     return { resource, room, count: number, key };
   }
 
-  render({ doc, source, theme, isLive }, { selected, room }) {
+  render({ doc, source, theme, isLive, failure }, { selected, room }) {
     const query = this.query();
     const resource = doc?.resources.find((each) => each.name === query.resource) ?? doc?.resources[0];
     const note = doc && [counted(doc.names.length, 'node'), `${count(doc.unschedulable.length)} unschedulable`, `${count(doc.notReady.length)} not ready`].join(', ');
-    return html`<${Panel} id="nodes" title="Map of nodes" note=${note ?? ''} busy=${!doc} command=${doc?.command}>
+    return html`<${Panel} id="nodes" failure=${failure} title="Map of nodes" note=${note ?? ''} busy=${!doc} command=${doc?.command}>
       ${doc && resource && html`
         <div class="line">
           <label>Resource <select value=${resource.name} onChange=${this.choose}>${doc.resources.map((each) => html`

@@ -7,9 +7,9 @@ import { count, counted } from '../text.mjs';
 const TONES = { unschedulable: 'bad', gated: 'warn', parked: 'warn', backoff: 'info', errorBackoff: 'bad' };
 
 export class Pending extends Pure {
-  render({ doc, at, hasProfiles, side }) {
+  render({ doc, at, hasProfiles, side, failure }) {
     const note = doc && `${counted(doc.total, 'pod')} in ${counted(doc.groups.length, 'group')}${doc.omitted ? `; ${count(doc.omitted)} pods are in further groups` : ''}`;
-    return html`<${Panel} id="pending" side=${side} title="Pending work" note=${note ?? ''} busy=${!doc} command=${doc?.command ?? 'bayplan status'}>
+    return html`<${Panel} id="pending" failure=${failure} side=${side} title="Pending work" note=${note ?? ''} busy=${!doc} command=${doc?.command ?? 'bayplan status'}>
       ${doc && (doc.groups.length
         ? html`<${Cut} entries=${doc.groups} first=${10} step=${30} what="groups">
             ${(groups) => html`<ol class="groups">

@@ -6,9 +6,9 @@ import { count, counted, localTime } from '../text.mjs';
 import { Shadow } from './shadow.mjs';
 
 export class Profiles extends Pure {
-  render({ doc, chosen }) {
+  render({ doc, chosen, failure }) {
     const note = doc && `${counted(doc.profiles.length, 'profile')}, from ${doc.source === 'configuration' ? 'a configuration file' : 'resources'}`;
-    return html`<${Panel} id="profiles" title="Profiles" note=${note ?? ''} busy=${!doc} command=${doc?.command ?? "kubectl get schedulerprofiles -o wide"}>
+    return html`<${Panel} id="profiles" failure=${failure} title="Profiles" note=${note ?? ''} busy=${!doc} command=${doc?.command ?? "kubectl get schedulerprofiles -o wide"}>
       ${doc && (doc.profiles.length
         ? html`<div class="cards">${doc.profiles.map((profile) => html`<${Profile} key=${profile.name} profile=${profile} isChosen=${profile.name === chosen} />`)}</div>`
         : html`<${Empty}>No profile is served.<//>`)}

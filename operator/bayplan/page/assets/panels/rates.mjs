@@ -12,11 +12,11 @@ const CHARTS = [
 ];
 
 export class Rates extends Pure {
-  render({ doc, theme, isStatic }) {
+  render({ doc, theme, isStatic, failure }) {
     const columns = doc && CHARTS.flatMap(({ series }) => series).map(({ column }) => column);
     const note = doc && `one point per ${doc.intervalSeconds} s, the last ${counted(Math.ceil((doc.points.length * doc.intervalSeconds) / 60), 'minute')}`;
     const data = doc && [0, ...columns].reduce((all, column) => ({ ...all, [column]: doc.points.map((point) => column > 3 ? point[column] || null : point[column]) }), {});
-    return html`<${Panel} id="rates" title="Rates and latencies" note=${note ?? ''} busy=${!doc} commands=${doc?.commands}>
+    return html`<${Panel} id="rates" failure=${failure} title="Rates and latencies" note=${note ?? ''} busy=${!doc} commands=${doc?.commands}>
       ${doc && html`<div class="charts">${CHARTS.map((chart) => html`<${Chart} key=${chart.title} title=${chart.title} series=${chart.series}
           format=${chart.format} isLog=${chart.isLog} data=${[data[0], ...chart.series.map(({ column }) => data[column])]} theme=${theme} isStatic=${isStatic} />`)}</div>
         <div class="columns">
