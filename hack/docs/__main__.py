@@ -1,4 +1,4 @@
-"""`python -m hack.docs`: generates docs/reference and the table of the chart's values from the code.
+"""`python -m hack.docs`: generates docs/reference, the table of the chart's values, and llms.txt.
 
 The pages are committed because they are read on the repository's site, which generates nothing.
 """
@@ -12,10 +12,12 @@ from bayplan.resources.crd_generation import RESOURCES, have_drifted, write_file
 
 from hack.docs.chart_values import chart_readme
 from hack.docs.command_reference import command_page
+from hack.docs.llms_index import llms_index
 from hack.docs.reference_pages import alert_page, plugin_page, resource_page, settings_page
 
 REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference"
 CHART = "../../charts/bayplan/README.md"
+LLMS = "../../llms.txt"
 
 
 def pages() -> Mapping[str, str]:
@@ -32,6 +34,7 @@ def pages() -> Mapping[str, str]:
         "settings.md": settings_page(),
         "alerts.md": alert_page(),
         CHART: chart_readme(),
+        LLMS: llms_index(),
     }
 
 

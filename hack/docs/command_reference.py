@@ -60,6 +60,7 @@ def _shown_default(option: click.Option) -> str:
     """Return the default that `--help` shows; never a number of this machine, such as its cores."""
     if isinstance(option.show_default, str):
         return f"({option.show_default})"
-    if option.is_flag or option.multiple or option.default is None:
+    # click 8.3 has a sentinel where earlier releases had None.
+    if option.is_flag or option.multiple or not isinstance(option.default, str | int | float):
         return ""
     return str(option.default) if option.show_default or isinstance(option.type, click.Choice) else ""

@@ -29,6 +29,9 @@ SKIPPED = {
     "docs/internals/performance.md": 4,
     "docs/write-a-plugin.md": 2,
     "docs/install.md": 2,
+    "docs/bin-packing.md": 1,
+    "docs/migrate/from-the-default-scheduler.md": 1,
+    "docs/migrate/from-volcano.md": 1,
     "docs/internals/testing.md": 3,
     "examples/plugins/README.md": 2,
 }
