@@ -59,7 +59,8 @@ def near_misses(
 
     Returns:
         The nodes by number of reasons, then by reasons that removing pods cannot resolve, then by missing share, then
-        by name. Empty if the pod was rejected before any node was evaluated.
+        by name. A resource of which an empty node has too little counts twice: a taint is removed more easily than a
+        node is enlarged. Empty if the pod was rejected before any node was evaluated.
 
     Raises:
         PluginError: A plugin raised, or returned what its point does not allow.
@@ -72,6 +73,7 @@ def near_misses(
     failures = np.zeros(columns.size, dtype=np.int64)
     for rejected in verdicts.by_plugin.values():
         failures += rejected != 0
+    failures += _too_small(columns, found.pod)
     gaps: dict[int, float] = {}
     if devices is not None:
         by_devices = verdicts.by_plugin.get(devices.plugin_name)
@@ -108,6 +110,16 @@ def near_misses(
         misses.append((_distance(lacks, by_devices_gap, is_excluded=is_excluded), NodeLacks(name, tuple(lacks))))
     misses.sort(key=lambda each: (each[0], each[1].node))
     return tuple(miss for _, miss in misses[:limit])
+
+
+def _too_small(columns: NodeColumns, pod: PodInfo) -> NDArray[np.bool_]:
+    """Return bool[row], whether the pod requests more than the node has when it is empty."""
+    small = np.zeros(columns.size, dtype=np.bool_)
+    for name, amount in pod.requests.fit.items():
+        column = columns.resources.find(name)
+        if amount and column is not None:
+            small |= columns.allocatable[column] < amount
+    return small
 
 
 def _every_verdict(columns: NodeColumns, instance: FrameworkInstance, pod: PodInfo, state: CycleState) -> _Verdicts:
@@ -160,7 +172,8 @@ def _distance(lacks: list[Lack], gaps: Mapping[str, float], *, is_excluded: bool
         gaps: Distance of what a plugin lacks that states no amounts, 1 by default.
         is_excluded: Whether PreFilter named other nodes as the only ones to consider.
     """
-    count = sum(max(1, len(lack.reasons)) for lack in lacks) + is_excluded
+    too_small = any(lack.amounts and not lack.preemption_may_help for lack in lacks)
+    count = sum(max(1, len(lack.reasons)) for lack in lacks) + is_excluded + too_small
     final = sum(not lack.preemption_may_help for lack in lacks) + is_excluded
     return count, final, sum(_missing_share(lack, gaps) for lack in lacks)
 

@@ -101,7 +101,7 @@ def test_a_gang(browser: Browser, page: PageServer) -> None:
     assert "topology.kubernetes.io/zone=zone-0 9 topology.kubernetes.io/zone=zone-1 6" in train
     browser.find('[data-id="ml/train"] h3 a').click()
     browser.shows("#work", "41 of the 46 members that must be placed together fit in zone-1")
-    assert rows(browser, "#work .columns")[0][:2] == ["topology.kubernetes.io/zone=zone-0", "41 / 46"]
+    assert rows(browser, "#work")[0][:2] == ["topology.kubernetes.io/zone=zone-0", "41 / 46"]
     assert "waits for web/cache-1" in browser.text("#work")
 
 

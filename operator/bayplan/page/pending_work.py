@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from bayplan.explanation.documents import Explanation, Verdict
 from bayplan.explanation.rendering import lack_text
 from bayplan.page.page_sources import PageSources, Turns
-from bayplan.simulation.simulation import cause_of
+from bayplan.simulation.simulation import NO_ROOM_FOR_GANG, cause_of, without_names
 from bayplan.texts.document_formats import error_text
 from scheduler_core.cycle.failure_handler import POD_SCHEDULED
 from scheduler_core.explain.findings import NodeLacks, Unblocking
@@ -34,6 +34,7 @@ _PODS_PER_LOOK = 64
 _OTHER = "other causes"
 _FIRST_ATTEMPT = "the first attempt has not been made yet"
 _GANG_INCOMPLETE = "members of its gang are missing or gated"
+_RESERVED_NODES = ("node(s) had untolerated taint", "node(s) were unschedulable")
 _NOT_TRIED = frozenset(("gated", "parked"))
 
 
@@ -42,7 +43,8 @@ class PendingGroup(Struct, frozen=True, rename="camel"):
 
     Attributes:
         id: Identifies the cause, also in later documents.
-        cause: Reasons of the last attempt, or of the gate.
+        cause: The decisive reasons of the last attempt, those of the nearest node, or of the gate.
+        elsewhere: Reasons of the last attempt that hold only on nodes further away; "" for none.
         plugins: Plugins that rejected or gate the pods.
         place: Place in the queue of most of these pods.
         oldest_seconds: Age of the oldest pod.
@@ -66,6 +68,7 @@ class PendingGroup(Struct, frozen=True, rename="camel"):
     examples: tuple[str, ...]
     command: str
     error: str = ""
+    elsewhere: str = ""
 
 
 class PendingWork(Struct, frozen=True, rename="camel"):
@@ -108,6 +111,7 @@ class _Finding:
     nearest_miss: str
     helps: str
     error: str = ""
+    cause: str = ""
 
 
 class PendingPanel:
@@ -173,9 +177,12 @@ class PendingPanel:
         if gang is not None and gang.unit.entry is not None:
             # The queue stores what rejected a gang with its entry, not with its members.
             plugins = plugins | gang.unit.entry.rejected_by
+        found = "" if finding is None else finding.cause
+        decisive, elsewhere = _divided(cause, found if group.count == 1 else without_names(found))
         return PendingGroup(
             id=identity,
-            cause=cause,
+            cause=decisive,
+            elsewhere=elsewhere,
             plugins=tuple(sorted(plugins)),
             place=group.places.most_common(1)[0][0],
             count=group.count,
@@ -225,11 +232,12 @@ class PendingPanel:
         except Exception as error:  # noqa: BLE001 - shown in the group, so that the others are shown, too
             explanation, problem = None, error_text("the dry run of a pending pod", error)
         nearest, helps = ("", "") if explanation is None else what_is_missing(explanation)
+        cause = "" if explanation is None else _decisive(explanation)
         if explanation is not None and explanation.verdict is Verdict.ERROR:
             problem = explanation.headline
         self._dry_run_at = sources.clock.now()
         self._dry_run_seconds = self._dry_run_at - began
-        self._findings[identity] = _Finding(pod.uid, pod.attempts, self._dry_run_at, nearest, helps, problem)
+        self._findings[identity] = _Finding(pod.uid, pod.attempts, self._dry_run_at, nearest, helps, problem, cause)
 
 
 def what_is_missing(explanation: Explanation) -> tuple[str, str]:
@@ -240,6 +248,45 @@ def what_is_missing(explanation: Explanation) -> tuple[str, str]:
         following = gang.places[0].next_member
         nearest, events = following.nearest or nearest, following.unblocking or events
     return (_miss_text(nearest[0]) if nearest else ""), (_event_text(events[0]) if events else "")
+
+
+def _decisive(explanation: Explanation) -> str:
+    """Return the reasons against the nearest node, or those that hold for all nodes; "" if there are none."""
+    gang = explanation.gang
+    if explanation.verdict is not Verdict.UNSCHEDULABLE:
+        return ""
+    if gang is not None:
+        following = gang.places[0].next_member if gang.places else None
+        nearest = () if following is None else following.nearest
+        return f"{NO_ROOM_FOR_GANG}{_reasons(nearest[0])}" if nearest else ""
+    if explanation.nearest:
+        return _reasons(explanation.nearest[0])
+    return ", ".join(each.reason for one in explanation.rejections for each in one.reasons)
+
+
+def _reasons(miss: NodeLacks) -> str:
+    return ", ".join(dict.fromkeys(reason for lack in miss.lacks for reason in lack.reasons))
+
+
+def _divided(cause: str, decisive: str) -> tuple[str, str]:
+    """Divide a cause into its decisive reasons and those that hold only on other nodes.
+
+    Args:
+        decisive: Decisive reasons that the dry run found, "" for none.
+    """
+    prefix = NO_ROOM_FOR_GANG if cause.startswith(NO_ROOM_FOR_GANG) else ""
+    reasons = cause.removeprefix(prefix).split(", ")
+    if decisive:
+        first = set(decisive.removeprefix(prefix).split(", "))
+        # The names in reasons are masked in the cause.
+        masked = {without_names(reason) for reason in first}
+        rest = [reason for reason in reasons if reason not in masked]
+        return decisive, ", ".join(rest) if len(rest) < len(reasons) else ""
+    # Most clusters have nodes for other purposes, and some that are cordoned.
+    first_reasons = [reason for reason in reasons if not reason.startswith(_RESERVED_NODES)]
+    if not first_reasons or len(first_reasons) == len(reasons):
+        return cause, ""
+    return prefix + ", ".join(first_reasons), ", ".join(reason for reason in reasons if reason not in first_reasons)
 
 
 def _miss_text(miss: NodeLacks) -> str:

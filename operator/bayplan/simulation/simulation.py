@@ -382,6 +382,7 @@ _NUMBER = re.compile(r"^\d+ ")
 _END = re.compile(r"\.(?: |$)")
 _QUOTED = re.compile('"[^"]*"')
 _PERMIT_NODE = re.compile(r"^(waits at Permit) on node \S+")
+NO_ROOM_FOR_GANG = "no room for its gang: "
 _OUTSIDE_DOMAIN = "node(s) were outside the gang's domain"
 
 
@@ -420,9 +421,14 @@ def cause_of(message: str) -> str:
     found = _NO_NODE.search(message)
     if found is None:
         return _PERMIT_NODE.sub(r"\1", message)
-    rejection = _QUOTED.sub('"..."', _END.split(found["reasons"], maxsplit=1)[0])
+    rejection = without_names(_END.split(found["reasons"], maxsplit=1)[0])
     # A rejection by PreFilter holds for all nodes and has no number: its one reason may contain commas.
     reasons = {_NUMBER.sub("", reason) for reason in _NEXT_REASON.split(rejection)}
     inside = {reason for reason in reasons if not reason.startswith(_OUTSIDE_DOMAIN)}
     text = ", ".join(sorted(inside or {_OUTSIDE_DOMAIN}))
-    return text if found.start() == 0 else f"no room for its gang: {text}"
+    return text if found.start() == 0 else f"{NO_ROOM_FOR_GANG}{text}"
+
+
+def without_names(text: str) -> str:
+    """Return a reason without quoted names, so that the reasons of pods that differ only in names are equal."""
+    return _QUOTED.sub('"..."', text)

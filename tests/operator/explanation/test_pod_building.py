@@ -83,7 +83,8 @@ def test_an_unschedulable_pod() -> None:
         PluginRejections("NodeUnschedulable", 1, (ReasonCount("node(s) were unschedulable", 1),)),
     )
     fit = Lack("NodeResourcesFit", ("Insufficient cpu",), False, (Shortage("cpu", 2000, 500),))
-    assert explanation.nearest[0] == NodeLacks("b", (fit,))
+    assert [miss.node for miss in explanation.nearest] == ["c", "b", "a"]
+    assert explanation.nearest[1] == NodeLacks("b", (fit,))
     assert explanation.message is not None
     assert explanation.message.startswith(
         "0/3 nodes are available: 1 Insufficient memory, 1 node(s) were unschedulable, 2 "

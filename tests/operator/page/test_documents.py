@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 from bayplan.page.node_map import NodeDevices, NodeMapDelta, NodeRows, NodesPanel, delta, whole
@@ -14,10 +15,11 @@ from bayplan.page.report_documents import WorkReader
 from bayplan.page.room import RoomError, RoomReader, Shape, read_shape
 from bayplan.page.waiting_gangs import GangsPanel
 
-from scheduler_core.model.pod import PodCondition
+from scheduler_core.model.pod import Pod, PodCondition
 from tests.support.builders import node, pod
 from tests.support.gangs import group, members, settle
 from tests.support.page_world import PageWorld
+from tests.support.storage import mounts
 
 ZONE = "topology.kubernetes.io/zone"
 RACK = "example.com/rack"
@@ -52,7 +54,7 @@ async def test_pending_pods_are_grouped_by_cause(world: PageWorld) -> None:
     assert (found.total, found.omitted) == (6, 0)
     causes = {group.cause: (group.place, group.count) for group in found.groups}
     assert causes == {
-        "rejected by NodeResourcesFit, NodeUnschedulable": ("unschedulable", 4),
+        "Insufficient cpu": ("unschedulable", 4),
         "waiting for scheduling gates: [example.com/approval]": ("gated", 1),
         'no profile serves schedulerName "nightly"': ("parked", 1),
     }
@@ -74,6 +76,61 @@ async def test_causes_ignore_numbers_of_nodes(world: PageWorld) -> None:
     await settle(world.rig)
     found = await PendingPanel(world.sources).build(world.turns)
     assert [(group.cause, group.count) for group in found.groups] == [("Insufficient cpu", 2)]
+
+
+def waiting(name: str, message: str, **fields: Any) -> Pod:
+    """Return a pod with a condition that states why it waits."""
+    condition = PodCondition("PodScheduled", "False", "Unschedulable", message)
+    return pod(name, conditions=(condition,), **fields)
+
+
+CPU_AND_TAINT = (
+    "0/9 nodes are available: 1 node(s) were unschedulable, 2 node(s) had untolerated taint(s), 6 Insufficient {}."
+)
+DECISIVE = [
+    pytest.param(
+        waiting("large", CPU_AND_TAINT.format("cpu"), requests={"cpu": "4"}),
+        ("Insufficient cpu", "node(s) had untolerated taint(s), node(s) were unschedulable"),
+        id="room is missing, and other nodes are reserved",
+    ),
+    pytest.param(
+        waiting("infer", CPU_AND_TAINT.format(GPU), requests={GPU: "1"}),
+        ("node(s) had untolerated taint(s)", f"Insufficient {GPU}, node(s) were unschedulable"),
+        id="the nodes that have the resource are tainted",
+    ),
+    pytest.param(
+        waiting("claims", '0/9 nodes are available: persistentvolumeclaim "nope" not found.', volumes=mounts("nope")),
+        ('persistentvolumeclaim "nope" not found', ""),
+        id="a name is shown if only one pod waits for it",
+    ),
+]
+
+
+@pytest.mark.parametrize(("waits", "expected"), DECISIVE)
+async def test_the_decisive_cause(waits: Pod, expected: tuple[str, str]) -> None:
+    """The cause is what the nearest node lacks; reasons that hold only on other nodes are apart."""
+    world = PageWorld()
+    amounts = {"cpu": "4", "memory": "8Gi", "pods": "10"}
+    world.rig.add(
+        node("full", allocatable=amounts),
+        node("gpu", allocatable={**amounts, GPU: "2"}, taints=[f"{GPU}:NoSchedule"]),
+        node("cordoned", allocatable={"cpu": "1", "memory": "8Gi", "pods": "10"}, unschedulable=True),
+    )
+    world.add(pod("busy", requests={"cpu": "3"}, node_name="full"), waits)
+    await settle(world.rig)
+    [group] = (await PendingPanel(world.sources).build(world.turns)).groups
+    assert (group.cause, group.elsewhere) == expected
+    if waits.spec.volumes:
+        assert group.helps.startswith("claim default/nope created")
+
+
+async def test_reasons_of_reserved_nodes_are_apart_before_the_dry_run(world: PageWorld) -> None:
+    """Without a dry run, taints and cordons are decisive only if no other reason is stated."""
+    world.add(waiting("large", CPU_AND_TAINT.format("cpu"), requests={"cpu": "9"}))
+    await settle(world.rig)
+    [group] = (await PendingPanel(world.sources, dry_runs=0).build(world.turns)).groups
+    assert group.cause == "Insufficient cpu"
+    assert group.elsewhere == "node(s) had untolerated taint(s), node(s) were unschedulable"
 
 
 async def test_long_dry_runs_are_delayed_while_pods_wait(world: PageWorld) -> None:

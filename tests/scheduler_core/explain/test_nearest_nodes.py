@@ -57,6 +57,11 @@ SMALL = {"cpu": "1", "memory": "16Gi", "pods": "110"}
 
 RANKS = [
     pytest.param(
+        [node("a", allocatable=SMALL), node("b", taints=["x:NoSchedule"])],
+        ["b", "a"],
+        id="a taint before a node that is too small when it is empty",
+    ),
+    pytest.param(
         [node("a", taints=["x:NoSchedule"], allocatable=SMALL), node("b", allocatable=SMALL)],
         ["b", "a"],
         id="fewest reasons first",

@@ -158,13 +158,16 @@ export function Stale({ failure: { error, at } }) {
 /** Table. A column is {title, right, wide}; a row is {key, cells, tone}. `head` marks the first cell as heading of its row. */
 export function Table({ label, columns, rows, head = true }) {
   const style = (column) => [column.right ? 'right' : '', column.wide ? 'wide' : ''].join(' ').trim();
-  return html`<div class="scroll" role="region" aria-label=${label} tabindex="0"><table>
+  // On a phone, the cells of a row with long texts are below each other.
+  const isStacked = columns.some((column) => column.wide);
+  const title = (at) => (typeof columns[at].title === 'string' ? columns[at].title : undefined);
+  return html`<div class="scroll" role="region" aria-label=${label} tabindex="0"><table class=${isStacked ? 'stacked' : ''}>
     <caption class="hidden">${label}</caption>
     <thead><tr>${columns.map((column) => html`<th key=${column.title} scope="col" class=${style(column)}>${column.title}</th>`)}</tr></thead>
     <tbody>${rows.map((row) => html`<tr key=${row.key} class=${row.tone ?? ''}>${row.cells.map((cell, at) =>
       head && at === 0
-        ? html`<th key=${at} scope="row" class=${style(columns[at])}>${cell}</th>`
-        : html`<td key=${at} class=${style(columns[at])}>${cell}</td>`)}</tr>`)}</tbody>
+        ? html`<th key=${at} scope="row" data-title=${title(at)} class=${style(columns[at])}>${cell}</th>`
+        : html`<td key=${at} data-title=${title(at)} class=${style(columns[at])}>${cell}</td>`)}</tr>`)}</tbody>
   </table></div>`;
 }
 

@@ -18,8 +18,8 @@ export function GangFacts({ gang }) {
       <div><dt>minMember</dt><dd class="number">${count(members.minMember)}</dd></div>
       <div><dt>needed now</dt><dd class="number">${count(members.needed)}</dd></div>
     </dl>
+    <${Places} places=${gang.places} preemption=${gang.preemption} />
     <div class="columns">
-      <${Places} places=${gang.places} />
       <${Placement} gang=${gang} />
       <${Preemption} preemption=${gang.preemption} />
       ${reservation && html`<div><h3>Reservation</h3><p><bdi>${reservation.where}</bdi>, ${counted(reservation.nodes.length, 'node')}${
@@ -31,7 +31,7 @@ export function GangFacts({ gang }) {
     </div>`;
 }
 
-function Places({ places }) {
+function Places({ places, preemption }) {
   if (!places.length) return null;
   const columns = [{ title: 'Domain' }, { title: 'Fit', right: true }, { title: 'Of needed' }, { title: 'First member without a node', wide: true }];
   return html`<div><h3>Domains</h3><${Cut} entries=${places} first=${8} what="domains">
@@ -46,7 +46,7 @@ function Places({ places }) {
           : place.isTried ? '-' : 'not tried: too few members have room',
       ],
     }))} />`}
-  <//>${places[0].nextMember && html`<${Nearest} nearest=${places[0].nextMember.nearest} title="Nodes nearest for that member" />`}</div>`;
+  <//>${places[0].nextMember && html`<${Nearest} nearest=${places[0].nextMember.nearest} preemption=${preemption} title="Nodes nearest for that member" />`}</div>`;
 }
 
 function Placement({ gang }) {

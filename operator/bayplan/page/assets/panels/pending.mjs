@@ -40,6 +40,7 @@ function Group({ group, total, at, hasProfiles, side }) {
       </p>
       <dl>
         ${group.error && html`<dt>Error</dt><dd><bdi>${group.error}</bdi></dd>`}
+        ${group.elsewhere && html`<dt>Elsewhere</dt><dd><bdi>${group.elsewhere}</bdi></dd>`}
         ${group.nearestMiss && html`<dt>Nearest miss</dt><dd><bdi>${group.nearestMiss}</bdi></dd>`}
         ${group.helps && html`<dt>Would help</dt><dd><bdi>${group.helps}</bdi></dd>`}
         ${group.examples.length > 0 && html`<dt>Examples</dt><dd class="names">

@@ -14,7 +14,7 @@ export function PodFacts({ pod }) {
     ${pod.notices.map((notice) => html`<p key=${notice} class="note"><bdi>${notice}</bdi></p>`)}
     <div class="columns">
       <${Rejections} pod=${pod} />
-      <${Nearest} nearest=${pod.nearest} />
+      <${Nearest} nearest=${pod.nearest} preemption=${pod.preemption} />
       <${Helps} unblocking=${pod.unblocking} />
       <${Preemption} preemption=${pod.preemption} />
       <${Devices} devices=${pod.devices} />
@@ -35,28 +35,33 @@ function Rejections({ pod }) {
         ${reason.nodes ? html`<span class="number">${count(reason.nodes)}</span> × ` : ''}<bdi>${reason.reason}</bdi></li>`)}</ul>`,
     ],
   }));
-  return html`<div><h3>Filters: ${count(pod.nodes.feasible)} of ${counted(pod.nodes.total, 'node')} feasible</h3>
+  // A gate, and a PreFilter that rejects the pod, hold for all nodes.
+  const isWhole = pod.rejections.every((each) => !each.nodes);
+  const title = isWhole ? 'Rejected before nodes are filtered' : `Filters: ${count(pod.nodes.feasible)} of ${counted(pod.nodes.total, 'node')} feasible`;
+  return html`<div><h3>${title}</h3>
     <${Table} label="Nodes by the filter that rejected them first" columns=${columns} rows=${rows} /></div>`;
 }
 
 /** Nodes that lack the least, and what each lacks. */
-export function Nearest({ nearest, title = 'Nearest nodes' }) {
+export function Nearest({ nearest, preemption, title = 'Nearest nodes' }) {
   if (!nearest.length) return null;
+  // A dry run of preemption that finds nothing is more exact than the status of a plugin.
+  const mayHelp = !preemption?.message;
   const columns = [{ title: 'Node' }, { title: 'Lacks', wide: true }];
   return html`<div><h3>${title}</h3><${Cut} entries=${nearest} first=${5} what="nodes">
     ${(shown) => html`<${Table} label=${title} columns=${columns} rows=${shown.map((node) => ({
       key: node.node,
-      cells: [html`<${Name}>${node.node}<//>`, html`<ul class="plain">${node.lacks.map(lackItem)}</ul>`],
+      cells: [html`<${Name}>${node.node}<//>`, html`<ul class="plain">${node.lacks.map((lack) => lackItem(lack, mayHelp))}</ul>`],
     }))} />`}
   <//></div>`;
 }
 
-function lackItem(lack) {
+function lackItem(lack, mayHelp) {
   const amounts = lack.amounts.map((amount) =>
     `${amount.resource}: needs ${amountOf(amount.resource, amount.needed)}, free ${amountOf(amount.resource, amount.free)}`);
   const what = amounts.length ? amounts : lack.reasons;
   return html`<li key=${lack.plugin}><${Name}>${lack.plugin}<//>: <bdi>${[...what, ...lack.details].join('; ')}</bdi>
-    ${lack.preemptionMayHelp ? html` <span class="note">(preemption may help)</span>` : ''}</li>`;
+    ${lack.preemptionMayHelp && mayHelp ? html` <span class="note">(preemption may help)</span>` : ''}</li>`;
 }
 
 function Helps({ unblocking }) {

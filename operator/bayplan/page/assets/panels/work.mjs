@@ -45,7 +45,7 @@ export class Work extends Refreshing {
       ${!path && html`<${Empty}>Choose an example in a group of pending work${source.isStatic ? '' : ', or enter a name'}.<//>`}
       ${doc && html`<div key=${path}>
         ${doc.kind === 'gang' ? html`<${GangFacts} gang=${doc.explanation} />` : html`<${PodFacts} pod=${doc.explanation} />`}
-        ${at !== null && html`<${Attempts} attempts=${doc.attempts} at=${at} />`}
+        ${at !== null && html`<${Attempts} attempts=${doc.attempts} at=${at} isStatic=${source.isStatic} />`}
       </div>`}
     <//>`;
   }
@@ -53,10 +53,12 @@ export class Work extends Refreshing {
 
 const RESULTS = { scheduled: 'good', bound: 'good', unschedulable: 'bad', rejected: 'bad', error: 'bad' };
 
-function Attempts({ attempts, at }) {
+function Attempts({ attempts, at, isStatic }) {
   const columns = [{ title: 'Ago', right: true }, { title: 'Result' }, { title: 'Profile' }, { title: 'Node' }, { title: 'Message', wide: true }];
   return html`<h3>Attempts</h3>
-    ${attempts.length === 0 && html`<p class="note">No attempt is recorded. Attempts are recorded only while the page is served.</p>`}
+    ${attempts.length === 0 && html`<p class="note">${isStatic
+      ? 'No attempt is recorded. Attempts are recorded only while the page is served.'
+      : 'No attempt since the operator started is recorded.'}</p>`}
     ${attempts.length > 0 && html`<${Cut} entries=${attempts} first=${5} step=${20} what="attempts">
       ${(shown) => html`<${Table} label="Attempts, newest first" columns=${columns} rows=${shown.map((attempt, number) => ({
         key: number,
