@@ -32,6 +32,7 @@ _BINARIES_BY_MARKER = {
     "kwok": ("kwok",),
     "kube_scheduler": ("kube-scheduler",),
     "controllers": ("kube-controller-manager",),
+    "prometheus": ("prometheus", "promtool"),
 }
 _FIRST = ("cluster", "upstream")
 _LONG = ("tests/simulation/", "tests/laws/", "tests/parity/")

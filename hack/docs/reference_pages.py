@@ -22,18 +22,30 @@ HEADER = "<!-- Generated from the code by `make docs`; edit the descriptions the
 _RULES = Path(__file__).resolve().parents[2] / "charts" / "bayplan" / "alerts" / "bayplan.yaml"
 _ALERTS = """# Alerts
 
-The chart's PrometheusRule (`prometheusRule.enabled`) contains these alerts. Braces mark values that the alert fills in.
+The chart's PrometheusRule (`prometheusRule.enabled`) contains these alerts and the
+[recorded objectives](#recorded-objectives). Braces mark values that the alert fills in. The annotation `runbook_url` of
+each alert leads to its section of this page, at the address of the value `prometheusRule.runbookUrl`.
+
+"""
+_OBJECTIVES = """
+## Recorded objectives
+
+The page shows the objectives of the last half hour; these rules record the same as fractions between 0 and 1, for
+dashboards and for alerts on your own objectives. A rule has no value while there are no pods or attempts.
 
 """
 
 
 def alert_page() -> str:
     groups = yaml.safe_load(_RULES.read_text(encoding="utf-8"))["groups"]
-    rules = [rule for group in groups for rule in group["rules"] if "alert" in rule]
+    every = [rule for group in groups for rule in group["rules"]]
+    rules = [rule for rule in every if "alert" in rule]
     rows = [
         (f"[{rule['alert']}](#{rule['alert'].lower()})", rule["labels"]["severity"], _summary(rule)) for rule in rules
     ]
-    return HEADER + _ALERTS + table(("alert", "severity", "summary"), rows) + "".join(map(_section, rules))
+    text = HEADER + _ALERTS + table(("alert", "severity", "summary"), rows) + "".join(map(_section, rules))
+    recorded = [(f"`{rule['record']}`", f"`{' '.join(rule['expr'].split())}`") for rule in every if "record" in rule]
+    return text + _OBJECTIVES + table(("record", "expression"), recorded)
 
 
 def _summary(rule: dict[str, dict[str, str]]) -> str:

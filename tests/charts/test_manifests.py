@@ -267,14 +267,18 @@ def test_the_monitor_finds_the_service(helm: Helm) -> None:
 
 def test_alerts_select_this_release(helm: Helm) -> None:
     """Each alert selects the job and namespace of the release, and Prometheus' own templates are not expanded."""
-    given = MONITORING | {"nameOverride": "other"}
+    rule = {"prometheusRule": {"enabled": True, "runbookUrl": "http://docs.example/alerts"}}
+    given = MONITORING | rule | {"nameOverride": "other"}
     groups = helm.documents(given, "ns")["PrometheusRule"]["spec"]["groups"]
     rules = [rule for group in groups for rule in group["rules"]]
     assert len(rules) > 5
     for rule in rules:
         assert 'job="other",namespace="ns"' in rule["expr"]
         assert 'job="bayplan"' not in rule["expr"]
-    assert any("{{ $labels.pod }}" in rule["annotations"]["description"] for rule in rules)
+    alerts = [rule for rule in rules if "alert" in rule]
+    assert any("{{ $labels.pod }}" in rule["annotations"]["description"] for rule in alerts)
+    for rule in alerts:
+        assert rule["annotations"]["runbook_url"] == f"http://docs.example/alerts#{rule['alert'].lower()}"
 
 
 def test_the_default_profile_is_kept(helm: Helm) -> None:

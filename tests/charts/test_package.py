@@ -73,8 +73,10 @@ def test_every_alert_has_a_remedy() -> None:
     for path in (CHART / "alerts").glob("*.yaml"):
         for group in yaml.safe_load(path.read_text())["groups"]:
             for rule in group["rules"]:
+                assert 'job="bayplan"' in rule["expr"]
+                if "record" in rule:
+                    continue
                 names.add(rule["alert"])
-                assert 'job="bayplan"' in rule["expr"], rule["alert"]
                 assert rule["labels"]["severity"] in {"critical", "warning", "info"}, rule["alert"]
                 assert len(rule["annotations"]["summary"]) < 80, rule["alert"]
                 assert len(rule["annotations"]["description"]) > 80, rule["alert"]

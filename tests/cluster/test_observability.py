@@ -57,9 +57,9 @@ def series(observed: Observed) -> dict[str, list[Series]]:
 
 
 def queries_of_alerts() -> list[tuple[str, str]]:
-    """Return every alert expression with its alert's name."""
+    """Return the expression of every alert and recorded objective, with its name."""
     return [
-        (rule["alert"], rule["expr"])
+        (rule.get("alert") or rule["record"], rule["expr"])
         for file in sorted(ALERTS.glob("*.yaml"))
         for group in yaml.safe_load(file.read_text())["groups"]
         for rule in group["rules"]
