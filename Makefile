@@ -42,9 +42,7 @@ controlplane: install ## Build or find etcd, Kubernetes' own binaries, kwok and 
 
 .PHONY: up
 up: controlplane ## Start a control plane with kwok that runs until `make down`, for manual tests (K8S=1.36, K8S=1.35)
-	@$(BIN)/python -m hack.controlplane.launcher up --state-dir .cluster --kwok
-	@mkdir -p .cluster/bin
-	@ln -sf "$$($(BIN)/python -m hack.controlplane.binaries | awk '$$1 == "kubectl" {print $$2}')" .cluster/bin/kubectl
+	@$(BIN)/python -m hack.controlplane.launcher up --state-dir .cluster --kwok --end-command 'make down'
 
 .PHONY: down
 down: ## Stop the control plane of `make up` and remove its data

@@ -24,7 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     try:
         if arguments.command == "up":
-            up(arguments.state_dir, audit=arguments.audit, kwok=arguments.kwok)
+            up(arguments.state_dir, audit=arguments.audit, kwok=arguments.kwok, end_command=arguments.end_command)
         else:
             down(arguments.state_dir)
     except (ControlPlaneError, MissingBinary, UnsupportedRelease) as problem:
@@ -33,10 +33,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def up(state_dir: Path | None, *, audit: bool = False, kwok: bool = False) -> None:
+def up(state_dir: Path | None, *, audit: bool = False, kwok: bool = False, end_command: str = "") -> None:
     """Start a control plane that keeps running, and print how to use and stop it.
 
-    It serves Kubernetes' own PodGroups if the selected release has them.
+    It serves Kubernetes' own PodGroups if the selected release has them. ``bin/kubectl`` in its state directory is a
+    link to kubectl.
     """
     options = Options(audit=audit, state_dir=state_dir)
     native = NATIVE_GROUPS.get(selected_minor())
@@ -45,18 +46,28 @@ def up(state_dir: Path | None, *, audit: bool = False, kwok: bool = False) -> No
     with ControlPlane(options, detach=True) as plane:
         if kwok:
             plane.start_kwok()
-    print(how_to_use(plane))
+        link = plane.state_dir / "bin" / "kubectl"
+        link.parent.mkdir(exist_ok=True)
+        link.unlink(missing_ok=True)
+        link.symlink_to(plane.binary("kubectl"))
+    print(how_to_use(plane, kubectl=link, end_command=end_command))
 
 
-def how_to_use(plane: ControlPlane) -> str:
-    """Return how to use a running control plane: kubeconfig, logs, and how to stop it."""
+def how_to_use(plane: ControlPlane, *, kubectl: Path | None = None, end_command: str = "") -> str:
+    """Return how to use a running control plane: kubeconfig, logs, and how to stop it.
+
+    Args:
+        kubectl: Path to print instead of that of the binary.
+        end_command: Command that stops it, in the root of the repository; "" for that of the launcher.
+    """
+    down = end_command or f"{sys.executable} -m hack.controlplane.launcher down {plane.state_dir}"
     lines = [
         f"The API server is {plane.url}. To use it:",
         f"  export KUBECONFIG={plane.kubeconfig}",
-        f"  {plane.binary('kubectl')} get nodes",
+        f"  {kubectl or plane.binary('kubectl')} get nodes",
         f"Logs: {plane.state_dir / 'logs'}",
         "To end it:",
-        f"  cd {_ROOT} && {sys.executable} -m hack.controlplane.launcher down {plane.state_dir}",
+        f"  cd {_ROOT} && {down}",
     ]
     return "\n".join(lines)
 
@@ -87,6 +98,7 @@ def _parser() -> argparse.ArgumentParser:
     starting = commands.add_parser("up", help="Start a control plane that runs until `down`")
     starting.add_argument("--state-dir", type=Path, help="State directory; a temporary directory by default")
     starting.add_argument("--kwok", action="store_true", help="Start kwok, which simulates the kubelet of every node")
+    starting.add_argument("--end-command", default="", help="Command to print that stops it; that of `down` by default")
     starting.add_argument("--audit", action="store_true", help="Write an audit log of pod writes")
     stopping = commands.add_parser("down", help="Stop a control plane")
     stopping.add_argument("state_dir", type=Path, help="Its state directory")

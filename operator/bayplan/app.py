@@ -120,6 +120,7 @@ class Operator:
         log.info("Connecting to %s", parts.access.base_url)
         await parts.writer.start()
         if parts.recording is not None:
+            log.info("Recording every decision in %s", self._settings.record)
             self._spawn("record", parts.recording.run())
         if parts.election is not None:
             self._spawn(_ELECTION, parts.election.run())
@@ -136,6 +137,8 @@ class Operator:
                     await self._may_serve.wait()
             await server.start()
             log.info("Serving /livez, /readyz and /metrics on port %d", server.port)
+            if self._settings.serve_page:
+                log.info("Serving the page at %s", server.page_url or f"/page/ on port {server.port}")
         self._is_serving.set()
 
     def _watch_cluster(self) -> None:

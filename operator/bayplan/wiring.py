@@ -117,6 +117,7 @@ def build_parts(settings: Settings, access: ConfiguredAccess, configuration: Run
     core = _core(settings, cluster, configuration)
     groups = _groups(settings, cluster, core, configuration)
     profiles = _profiles(settings, cluster, core, groups, configuration)
+    core.readiness.explain(PROFILES_READ, profiles.obstacle)
     server = ServerWatch(
         cluster.connection, lambda: any(informer.reads_pages for _, informer in core.informers), cluster.clock
     )

@@ -270,30 +270,89 @@ def _cardinality_problems(resolved: ResolvedPlugins) -> list[Problem]:
     return problems
 
 
-def notes_without_effect(config: ProfileConfig, resolved: ResolvedPlugins, registry: Registry) -> Iterator[Problem]:
-    """Yield a note for each entry that kube-scheduler accepts too, and that does not do what it seems to do.
+def warnings_without_effect(config: ProfileConfig, resolved: ResolvedPlugins, registry: Registry) -> Iterator[Problem]:
+    """Yield a warning for each entry that kube-scheduler accepts too, and that does not do what it seems to do.
 
     Args:
         resolved: The plugins of ``config`` with the defaults.
 
     Yields:
-        The notes, with paths from the profile's root.
+        The warnings, with paths from the profile's root.
     """
     for point, plugin_set in config.plugins.points().items():
         for index, entry in enumerate(plugin_set.disabled):
-            if entry.name not in registry and entry.name not in (ALL_PLUGINS, *_REMOVED, *BUILT_IN_BEHAVIOUR):
-                hint = did_you_mean(entry.name, (*registry, *BUILT_IN_BEHAVIOUR))
-                message = f'disables nothing: there is no plugin "{entry.name}"{hint}; correct or remove the entry'
+            message = _disables_nothing(entry.name, point, registry)
+            if message:
                 yield Problem(f"plugins.{point}.disabled[{index}].name", message)
         for index, entry in enumerate(plugin_set.enabled):
-            if entry.weight == 0 and point in ("score", MULTI_POINT):
-                message = f"0 counts as 1; to turn the scores off, disable {entry.name} at score"
+            message = _weighs_nothing(entry, point, registry)
+            if message:
                 yield Problem(f"plugins.{point}.enabled[{index}].weight", message)
+    if not resolved["filter"]:
+        message = (
+            "no plugin filters nodes: pods are bound to nodes that lack the room, or that have taints they do not "
+            "tolerate; enable the filters that you need"
+        )
+        yield Problem(_all_disabled(config, "filter"), message)
+    yield from _incomplete(config, resolved, registry)
     enabled = {entry.name for entries in resolved.values() for entry in entries}
     for index, each in enumerate(config.plugin_config):
         if each.name in registry and each.name not in enabled:
             message = f"has no effect: {each.name} is not enabled; enable it, or remove the entry"
             yield Problem(f"pluginConfig[{index}]", message)
+
+
+def _disables_nothing(name: str, point: str, registry: Registry) -> str:
+    """Return why an entry of ``disabled`` has no effect; "" if it may have one."""
+    plugin = registry.get(name)
+    if plugin is not None and point != MULTI_POINT and not serves(plugin, point):
+        points = ", ".join(each for each in POINT_CLASSES if serves(plugin, each))
+        return f"disables nothing: {name} does not serve {point}; it serves {points}: remove or move the entry"
+    if plugin is not None or name in (ALL_PLUGINS, *_REMOVED, *BUILT_IN_BEHAVIOUR):
+        return ""
+    hint = did_you_mean(name, (*registry, *BUILT_IN_BEHAVIOUR))
+    return f'disables nothing: there is no plugin "{name}"{hint}; correct or remove the entry'
+
+
+def _weighs_nothing(entry: PluginEntry, point: str, registry: Registry) -> str:
+    """Return why the weight of an entry has another effect than it seems to have; "" if it has not."""
+    plugin = registry.get(entry.name)
+    if plugin is None or entry.weight is None:
+        return ""
+    if point in ("score", MULTI_POINT) and serves(plugin, "score"):
+        return "" if entry.weight else f"0 counts as 1; to turn the scores off, disable {entry.name} at score"
+    # Configurations that kube-scheduler has written have a weight of 0 for plugins without scores.
+    where = f"{entry.name} does not score" if point == MULTI_POINT else f"{point} has no weights"
+    return f"has no effect: {where}; remove it" if entry.weight else ""
+
+
+_COMPUTED_AT = {"filter": "preFilter", "score": "preScore", "preBind": "reserve"}
+"""Extension points, and the earlier one at which a plugin computes what it reads there."""
+
+
+def _incomplete(config: ProfileConfig, resolved: ResolvedPlugins, registry: Registry) -> Iterator[Problem]:
+    """Yield a warning for each entry that disables a point of plugins, but not the later point that relies on it."""
+    names = {point: {entry.name for entry in entries} for point, entries in resolved.items()}
+    for point, earlier in _COMPUTED_AT.items():
+        for index, entry in enumerate(config.plugins.points()[earlier].disabled):
+            left = [name for name in sorted(names[point] - names[earlier]) if entry.name in (name, ALL_PLUGINS)]
+            left = [name for name in left if serves(registry.get(name) or Plugin, earlier)]
+            if left:
+                message = (
+                    f"{', '.join(left)} is still called at {point}, which relies on its {earlier}; disable it at "
+                    f"{point} too, or at {MULTI_POINT} to turn it off"
+                )
+                yield Problem(f"plugins.{earlier}.disabled[{index}].name", message)
+
+
+def _all_disabled(config: ProfileConfig, point: str) -> str:
+    """Return the path of the entry that disables all plugins of a point; that of the point if there is none."""
+    points = config.plugins.points()
+    for each in (point, MULTI_POINT):
+        for index, entry in enumerate(points[each].disabled):
+            if entry.name == ALL_PLUGINS:
+                return f"plugins.{each}.disabled[{index}].name"
+    return f"plugins.{point}"
 
 
 def unknown_config_problem(name: str, registry: Registry) -> str:

@@ -183,6 +183,8 @@ def test_up_leaves_servers_and_down_ends_them(tmp_path: Path) -> None:
     assert f"export KUBECONFIG={tmp_path / 'kubeconfig'}" in printed
     records = processes.read_records(tmp_path)
     assert [record.is_running() for record in records] == [True, True]
+    assert (tmp_path / "bin" / "kubectl").is_file()
+    assert f"{tmp_path / 'bin' / 'kubectl'} get nodes" in printed
     down = printed.split("To end it:\n")[1].strip()
     # The printed command must work in any directory.
     by_shell = ["/bin/sh", "-c", down]

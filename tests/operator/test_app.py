@@ -85,6 +85,9 @@ class NoProfiles:
 
     async def read(self) -> None: ...
 
+    def obstacle(self) -> str:
+        return ""
+
     def activate(self) -> None: ...
 
     def tasks(self) -> Mapping[str, Coroutine[Any, Any, None]]:

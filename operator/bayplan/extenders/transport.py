@@ -17,8 +17,10 @@ import logging
 import os
 import ssl
 import stat
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 from yarl import URL
@@ -304,6 +306,20 @@ def extender_host(url: str) -> str:
     if parsed.scheme not in {"http", "https"} or not parsed.host:
         raise ConfigError([Problem("urlPrefix", f'must begin with http:// or https:// and a host, not "{url}"')])
     return parsed.host
+
+
+def url_problems(document: Any, prefix: str) -> Iterator[Problem]:
+    """Yield the problems of the URLs of extenders, which are otherwise found only when their clients are made."""
+    extenders = document.get("extenders") if isinstance(document, Mapping) else None
+    for index, extender in enumerate(extenders if isinstance(extenders, list) else ()):
+        url = extender.get("urlPrefix") if isinstance(extender, Mapping) else None
+        if not isinstance(url, str):
+            continue
+        try:
+            extender_host(url)
+        except ConfigError as error:
+            where = f"{prefix}.extenders[{index}]".lstrip(".")
+            yield from (Problem(f"{where}.{each.path}", each.message) for each in error.problems)
 
 
 def _is_loopback(host: str) -> bool:

@@ -42,6 +42,10 @@ class Readiness:
         self._fulfilled |= {condition: False, **last}
         self._obstacles[condition] = obstacle
 
+    def explain(self, condition: str, obstacle: Callable[[], str]) -> None:
+        """Set what returns why a condition is not fulfilled; see :meth:`require`."""
+        self._obstacles[condition] = obstacle
+
     def warn_by(self, warnings: Callable[[bool], list[str]]) -> None:
         """Set what returns the warnings: what fails closed although the process is ready.
 

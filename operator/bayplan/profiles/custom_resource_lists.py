@@ -74,6 +74,11 @@ class ResourceLists:
         self._wanted = asyncio.Event()
         self._last_failure = ""
 
+    @property
+    def last_failure(self) -> str:
+        """Why the last list failed; "" if it succeeded."""
+        return self._last_failure
+
     def request(self) -> None:
         self._wanted.set()
 

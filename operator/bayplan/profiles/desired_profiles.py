@@ -150,6 +150,7 @@ class DesiredProfile:
         origins: For each entry of ``config.plugin_config``, where it was written, such as ``pluginConfigRefs[0]``.
         name_is_reserved: Whether the claim is rejected because the name is kube-scheduler's.
         shadow: How a shadow is run; None for other profiles. A shadow claims no scheduler name.
+        warnings: What has no effect because of other profiles; paths begin with ``spec``.
     """
 
     meta: ObjectMeta
@@ -162,6 +163,7 @@ class DesiredProfile:
     status: Mapping[str, Any]
     name_is_reserved: bool = False
     shadow: ShadowSettings | None = None
+    warnings: tuple[Problem, ...] = ()
 
     def located(self, problem: Problem) -> Problem:
         """Return a problem of ``config`` with the path at which the user wrote it."""
@@ -227,6 +229,7 @@ def desired_state(
     for claim in claims:
         if not claim.shadow_of:
             holders.setdefault(claim.scheduler_name, claim)
+    shadows = {claim.meta.name for claim in claims if claim.shadow_of}
     validated, elsewhere = [], set[str]()
     for claim in claims:
         if selection is not None and not selection.matches(claim.labels):
@@ -234,7 +237,9 @@ def desired_state(
                 elsewhere.add(claim.scheduler_name)
             continue
         if claim.shadow_of:
-            validated.append(_as_shadow(_validate(claim, None, by_name), claim))
+            shadow = _as_shadow(_validate(claim, None, by_name), claim)
+            has_shadow = claim.shadow_of in shadows and claim.shadow_of not in holders
+            validated.append(replace(shadow, warnings=(shadow_of_shadow(claim.shadow_of),)) if has_shadow else shadow)
             continue
         is_reserved = claim.scheduler_name == DEFAULT_SCHEDULER and not allow_default_scheduler
         problem = _name_problem(claim, holders[claim.scheduler_name], is_reserved=is_reserved)
@@ -286,6 +291,13 @@ class _Claim:
     def _parse(self, spec: Mapping[str, Any]) -> SchedulerProfile:
         metadata = self.meta.model_dump(by_alias=True)
         return SchedulerProfile.from_object({"metadata": metadata, "spec": spec})
+
+
+def shadow_of_shadow(name: str) -> Problem:
+    """Return the warning about a shadow of a profile that is a shadow itself."""
+    return Problem(
+        "spec.shadowOf", f'SchedulerProfile "{name}" is a shadow too; set the schedulerName of a live profile'
+    )
 
 
 def _as_shadow(profile: DesiredProfile, claim: _Claim) -> DesiredProfile:

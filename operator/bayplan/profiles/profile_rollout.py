@@ -14,13 +14,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from bayplan.profiles.desired_profiles import DesiredProfile, DesiredState, ProfileQueueSort, decide_queue_sort
+from bayplan.profiles.profile_build import build_profile, profile_warnings
 from bayplan.profiles.profile_status import AppliedProfile, ProfileFindings
 from bayplan.profiles.revision_store import with_keys
-from scheduler_core.config.plugin_set_types import enabled_notes
 from scheduler_core.config.profile_config import ProfileConfig, ShadowSettings
 from scheduler_core.config.validation import validate
 from scheduler_core.errors import ConfigError, Problem
-from scheduler_core.framework.registry import notes_without_effect
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.runtime.profile_table import queue_sort_of
 from scheduler_core.scheduler import Scheduler
@@ -42,6 +41,8 @@ class _Build:
     key: tuple[str, bool]
     instance: FrameworkInstance | None = None
     problems: tuple[Problem, ...] = ()
+    warnings: tuple[Problem, ...] = ()
+    notes: tuple[Problem, ...] = ()
 
 
 class ProfileRollout:
@@ -102,7 +103,11 @@ class ProfileRollout:
             _drop(self._builds, uid)
             build = self._builds[uid] = _Build(key)
             if live is None or live.revision != key[0] or profile.problems:
-                build.instance, build.problems = _built(self._scheduler, profile)
+                built = build_profile(self._scheduler, profile)
+                build.instance, build.problems, build.notes = built.instance, built.problems, built.notes
+                build.warnings = built.warnings
+            else:
+                build.warnings = profile_warnings(profile, live.resolved, self._scheduler)
         return build.problems
 
     def _target(self, profile: DesiredProfile, *, valid: bool) -> FrameworkInstance | None:
@@ -166,11 +171,10 @@ class ProfileRollout:
             self._serving[profile.scheduler_name] = uid
             fields = {"profile": profile.meta.name, "revision": instance.revision}
             log.info("profile %s: revision %s is live", profile.meta.name, instance.revision, extra=fields)
-            without_effect = notes_without_effect(instance.config, instance.resolved, self._scheduler.registry)
-            for note in (*enabled_notes(instance.config.plugins), *without_effect):
-                log.warning("profile %s: %s", profile.meta.name, profile.located(note), extra=fields)
             build = self._builds.get(uid)
             if build is not None and build.instance is instance:
+                for note in (*build.notes, *build.warnings):
+                    log.warning("profile %s: %s", profile.meta.name, note, extra=fields)
                 build.instance = None
                 activated[uid] = instance.config
             fallback = self._fallbacks.get(uid)
@@ -208,37 +212,18 @@ class ProfileRollout:
         self, profile: DesiredProfile, problems: tuple[Problem, ...], waiting_for: tuple[str, ...] | None
     ) -> ProfileFindings:
         live = self.live(profile.scheduler_name, profile.meta.uid)
+        build = self._builds.get(profile.meta.uid)
         return ProfileFindings(
             generation=profile.meta.generation,
             scheduler_name=profile.scheduler_name,
             holds_name=profile.holds_name,
             problems=problems,
+            warnings=() if build is None else build.warnings,
             live_revision="" if live is None else live.revision,
             resolved={} if live is None else live.resolved,
             waiting_for=waiting_for,
             name_is_reserved=profile.name_is_reserved,
         )
-
-
-def _built(
-    scheduler: Scheduler, profile: DesiredProfile, *, is_shadow: bool = False
-) -> tuple[FrameworkInstance | None, tuple[Problem, ...]]:
-    """Build a profile; return the instance and the problems that validation did not find.
-
-    An invalid profile is built for the problems of its other parts, and the instance is retired at once.
-    """
-    assert profile.config is not None
-    try:
-        instance = scheduler.build(profile.config, profile.args, is_shadow=is_shadow)
-    except ConfigError as error:
-        return None, profile.build_problems(error)
-    except Exception:  # a bug in one profile's plugin must not block the other profiles
-        log.exception("profile %s: the build failed unexpectedly; please report this bug", profile.meta.name)
-        return None, (Problem("spec", "cannot be built because of a bug in Bayplan; see the operator's log"),)
-    if profile.problems:
-        instance.retire()
-        return None, ()
-    return instance, ()
 
 
 def _drop(builds: dict[str, _Build], uid: str) -> None:
@@ -258,12 +243,13 @@ class _Running:
     """The last valid revision of a shadow.
 
     Attributes:
-        key: Revision of the spec that was built last, and the problems that validation had found.
+        key: Revision of the spec that was built last, and the findings of validation.
         instance: The revision that runs; None for none.
     """
 
     key: tuple[str, tuple[Problem, ...]]
     problems: tuple[Problem, ...] = ()
+    warnings: tuple[Problem, ...] = ()
     instance: FrameworkInstance | None = None
     settings: ShadowSettings | None = None
 
@@ -294,15 +280,14 @@ class ShadowRollout:
     def _build(self, profile: DesiredProfile) -> tuple[Problem, ...]:
         """Build a shadow if its spec is new; return the problems that validation did not find."""
         uid, config = profile.meta.uid, profile.config
-        key = ("" if config is None else config.revision(), profile.problems)
+        key = ("" if config is None else config.revision(), (*profile.problems, *profile.warnings))
         running = self._running.get(uid)
         if running is None:
             running = self._running[uid] = _Running(("", ()))
         if running.key != key:
-            running.key, running.problems = key, ()
-            instance = None
-            if config is not None:
-                instance, running.problems = _built(self._scheduler, profile, is_shadow=True)
+            built = build_profile(self._scheduler, profile)
+            running.key, running.problems, running.warnings = key, built.problems, built.warnings
+            instance = built.instance
             if instance is not None:
                 running.instance = instance
                 fields = {"profile": profile.meta.name, "revision": instance.revision}
@@ -314,12 +299,14 @@ class ShadowRollout:
         return running.problems
 
     def _findings(self, profile: DesiredProfile, problems: tuple[Problem, ...]) -> ProfileFindings:
-        instance = self._running[profile.meta.uid].instance
+        running = self._running[profile.meta.uid]
+        instance = running.instance
         return ProfileFindings(
             generation=profile.meta.generation,
             scheduler_name=profile.scheduler_name,
             holds_name=False,
             problems=problems,
+            warnings=running.warnings,
             live_revision="" if instance is None else instance.revision,
             resolved={} if instance is None else instance.resolved,
             shadow=profile.shadow,

@@ -44,6 +44,9 @@ class ProfileSource(Protocol):
     async def read(self) -> None:
         """Read what the first cycle needs, however long it takes; may be called again before that cycle."""
 
+    def obstacle(self) -> str:
+        """Return why the profiles cannot be read; "" if no attempt has failed."""
+
     def activate(self) -> None:
         """Make the profiles live."""
 
@@ -129,6 +132,9 @@ class CustomResourceProfiles:
             else:
                 return
 
+    def obstacle(self) -> str:
+        return self._lists.last_failure
+
     def activate(self) -> None:
         self._controller.reconcile()
 
@@ -204,6 +210,9 @@ class ConfiguredProfiles:
 
     async def read(self) -> None:
         """Do nothing: the file is read already."""
+
+    def obstacle(self) -> str:
+        return ""
 
     def activate(self) -> None:
         self._scheduler.activate(self._instances)

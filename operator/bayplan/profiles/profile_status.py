@@ -52,6 +52,7 @@ class ProfileFindings:
     """What validation and activation found about a profile.
 
     Attributes:
+        warnings: Entries that do not do what they seem to do.
         live_revision: The revision that runs, "" if none does.
         waiting_for: Profiles with another QueueSort; None if it does not wait.
     """
@@ -60,6 +61,7 @@ class ProfileFindings:
     scheduler_name: str
     holds_name: bool
     problems: tuple[Problem, ...] = ()
+    warnings: tuple[Problem, ...] = ()
     live_revision: str = ""
     resolved: ResolvedPlugins = field(default_factory=dict)
     waiting_for: tuple[str, ...] | None = None
@@ -80,6 +82,8 @@ class AppliedProfile:
     activated: ProfileConfig | None = None
 
 
+WITH_WARNINGS = "ValidWithWarnings"
+"""Reason of the condition Accepted if entries do not do what they seem to do."""
 CONTESTED = "Contested"
 CONTESTED_SECONDS = 600.0
 """Duration for which a profile counts as contested after a lost bind."""
@@ -418,6 +422,9 @@ def _extender(state: ExtenderState) -> ExtenderStatus:
 
 
 def _accepted(findings: ProfileFindings) -> ConditionUpdate:
+    if not findings.problems and findings.warnings:
+        warnings = problems_message(findings.warnings, "warnings")
+        return ConditionUpdate("Accepted", "True", WITH_WARNINGS, f"The spec is valid, but: {_sentence(warnings)}")
     if not findings.problems:
         return ConditionUpdate("Accepted", "True", "Valid", "The spec is valid.")
     message = _sentence(problems_message(findings.problems))

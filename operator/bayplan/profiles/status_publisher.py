@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from bayplan.profiles.profile_status import CONTESTED, COUNT_INTERVAL_SECONDS, status_change
+from bayplan.profiles.profile_status import CONTESTED, COUNT_INTERVAL_SECONDS, WITH_WARNINGS, status_change
 from bayplan.resources.conditions import Condition, ConditionState, find_condition, read_conditions
 from bayplan.resources.plugin_config import PluginConfig
 from bayplan.resources.resource_model import API_VERSION, CustomResource, ObjectMeta
@@ -81,7 +81,9 @@ def _validity_events(
     factory: _EventFactory, validity: _Validity, before: Mapping[str, Any], after: Mapping[str, Any]
 ) -> Iterator[Event]:
     found = _changed_condition(validity.condition, before, after)
-    if found is not None and found.status == "True":
+    if found is not None and found.reason == WITH_WARNINGS:
+        yield factory.warning("HasNoEffect", validity.action, found.message)
+    elif found is not None and found.status == "True":
         note = f"Generation {found.observed_generation} of the {validity.subject} is valid."
         yield factory.normal(validity.condition, validity.action, note)
     elif found is not None:
@@ -96,7 +98,8 @@ def _changed_condition(kind: str, before: Mapping[str, Any], after: Mapping[str,
         return None
     if old is None or (old.status, old.observed_generation) != (new.status, new.observed_generation):
         return new
-    return new if new.status == "False" and new.message != old.message else None
+    has_findings = new.status == "False" or new.reason == WITH_WARNINGS
+    return new if has_findings and new.message != old.message else None
 
 
 def _factory(resource: type[CustomResource], meta: ObjectMeta) -> _EventFactory:

@@ -114,7 +114,7 @@ def read_conditions(status: Mapping[str, Any]) -> tuple[Condition, ...]:
         return ()
 
 
-def problems_message(problems: Iterable[Problem]) -> str:
+def problems_message(problems: Iterable[Problem], noun: str = "problems") -> str:
     """Format problems on one line, for ``kubectl get``; problems beyond 4,096 characters are only counted.
 
     Returns:
@@ -123,7 +123,7 @@ def problems_message(problems: Iterable[Problem]) -> str:
     texts = [" ".join(str(problem).split()) for problem in problems]
     if len(texts) == 1:
         return cut_text(texts[0], _MAX_PROBLEMS_LENGTH)
-    message = f"{len(texts)} problems:"
+    message = f"{len(texts)} {noun}:"
     for number, line in enumerate(texts, start=1):
         longer = f"{message} ({number}) {cut_text(line, _MAX_PROBLEM_LENGTH)}"
         if len(longer) > _MAX_PROBLEMS_LENGTH:

@@ -227,7 +227,8 @@ class RequestAuthorization:
     Args:
         is_trusted: Returns whether a request needs no token.
         command_paths: Paths for commands, which send a token of their own audience.
-        own_paths: Path below which handlers authorize requests themselves, with :meth:`denial`; "" for none.
+        own_paths: Path below which handlers authorize requests themselves, with :meth:`denial`; "" for none. The
+            root redirects there.
     """
 
     def __init__(
@@ -263,7 +264,7 @@ class RequestAuthorization:
 
     def _is_open(self, path: str) -> bool:
         own = self._own_paths
-        return path in OPEN_PATHS or bool(own and (path == own or path.startswith(f"{own}/")))
+        return path in OPEN_PATHS or bool(own and (path in ("/", own) or path.startswith(f"{own}/")))
 
     async def _refusal(self, request: web.Request) -> web.Response | None:
         verb, path = request.method.lower(), request.path

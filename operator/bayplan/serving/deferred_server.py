@@ -25,13 +25,14 @@ from typing import TYPE_CHECKING
 from bayplan.extenders.extender_clients import ExtenderClients
 from bayplan.kube.http.byte_stream import as_file, self_signed_pem
 from bayplan.kube.http.connection import ApiConnection
-from bayplan.kube.leader_election import LeaderElection, LeaderEndpoint
+from bayplan.kube.leader_election import LeaderElection, LeaderEndpoint, endpoint_url
 from bayplan.kube.readiness import Readiness
 from bayplan.kube.served_apis import ServerSupport
 from bayplan.kube.watches.cluster_informers import ClusterInformers
 from bayplan.kube.writes.cluster_writer import KubeWriter
 from bayplan.process.background_documents import BackgroundDocuments
 from bayplan.profiles.profile_sources import ProfileSource
+from bayplan.serving.endpoint_paths import PAGE_PATH
 from bayplan.settings.feature_gates import FeatureGates
 from bayplan.settings.operator_settings import ServingSettings, TlsVersion
 from scheduler_core.errors import ConfigError, Problem
@@ -268,6 +269,14 @@ class DeferredServer:
     @property
     def port(self) -> int:
         return self._listener.port
+
+    @property
+    def page_url(self) -> str:
+        """URL of the page on this host; "" if it is not served or the server does not listen on loopback."""
+        own = min(self._listener.local_names, default=None)
+        if own is None or not self._settings.serve_page:
+            return ""
+        return endpoint_url("https" if self._settings.serves_tls else "http", *own) + f"{PAGE_PATH}/"
 
     async def start(self) -> None:
         """Import the modules in a thread, generate the certificate if there is none, and respond."""

@@ -123,6 +123,7 @@ class PageEndpoints:
     def routes(self) -> list[web.RouteDef]:
         data = {"work": self._work, "room": self._room, "{panel}": self._panel}
         return [
+            web.get("/", _protected(self._redirect)),
             web.get(PAGE_PATH, _protected(self._redirect)),
             web.get(f"{PAGE_PATH}/", _protected(self._index)),
             web.get(f"{PAGE_PATH}/assets/{{path:.+}}", _protected(self._asset)),

@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from bayplan.extenders.transport import extender_host
 from bayplan.profiles.desired_profiles import (
     DesiredProfile,
     PluginConfigValidation,
@@ -21,14 +20,13 @@ from bayplan.profiles.desired_profiles import (
     missing_plugin_config,
 )
 from bayplan.profiles.kopf_handlers import Reviewed
+from bayplan.profiles.profile_build import BuiltProfile, build_profile
 from bayplan.resources.object_store import Body
 from bayplan.resources.pod_group import PodGroup
 from bayplan.resources.resource_model import API_VERSION
 from bayplan.settings.profile_selection import ProfileSelection
 from bayplan.simulation.memory_cluster import offline_scheduler
-from scheduler_core.config.plugin_set_types import enabled_notes
 from scheduler_core.errors import ConfigError, Problem
-from scheduler_core.framework.registry import notes_without_effect
 from scheduler_core.runtime.profile_table import queue_sort_of
 
 
@@ -37,17 +35,15 @@ class ProfileFindings:
     """Findings about a SchedulerProfile.
 
     Attributes:
-        build_problems: Problems that plugins found when the profile was built.
+        built: What the build found; its instance is retired.
         missing: References to PluginConfigs that are not known.
-        notes: Entries without effect.
-        order: The queue sort plugin with its args; None if the profile cannot be built.
+        order: The queue sort plugin with its args; None if the profile is not valid.
     """
 
     profile: DesiredProfile
     problems: tuple[Problem, ...]
-    build_problems: tuple[Problem, ...]
+    built: BuiltProfile
     missing: tuple[Problem, ...]
-    notes: tuple[Problem, ...]
     order: tuple[str, str] | None = None
 
 
@@ -86,23 +82,13 @@ class ObjectRules:
         )
         (validated,) = state.profiles
         missing = tuple(_missing(plain, [config.meta.name for config in state.plugin_configs]))
-        problems = (
-            *(problem for problem in validated.problems if problem not in missing),
-            *url_problems(plain.get("spec"), "spec"),
-        )
-        built, notes, order = tuple[Problem, ...](), tuple[Problem, ...](), None
-        if validated.config is not None:
-            notes = tuple(validated.located(note) for note in enabled_notes(validated.config.plugins))
-            try:
-                instance = self.scheduler.build(validated.config, validated.args)
-            except ConfigError as error:
-                built = validated.build_problems(error)
-            else:
-                order = queue_sort_of(instance)
-                found = notes_without_effect(validated.config, instance.resolved, self.scheduler.registry)
-                notes += tuple(map(validated.located, found))
-                instance.retire()
-        return ProfileFindings(validated, problems, built, missing, notes, order)
+        problems = tuple(problem for problem in validated.problems if problem not in missing)
+        built = build_profile(self.scheduler, validated)
+        order = None
+        if built.instance is not None:
+            order = queue_sort_of(built.instance)
+            built.instance.retire()
+        return ProfileFindings(validated, problems, built, missing, order)
 
 
 def plain_object(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -114,20 +100,6 @@ def plain_object(body: Mapping[str, Any]) -> dict[str, Any]:
         plain["namespace"] = namespace
     spec = {"spec": body["spec"]} if "spec" in body else {}
     return {"apiVersion": API_VERSION, "kind": str(body["kind"]), "metadata": plain, **spec}
-
-
-def url_problems(document: Any, prefix: str) -> Iterator[Problem]:
-    """Yield the problems of the URLs of extenders, which are otherwise found only when their clients are made."""
-    extenders = document.get("extenders") if isinstance(document, Mapping) else None
-    for index, extender in enumerate(extenders if isinstance(extenders, list) else ()):
-        url = extender.get("urlPrefix") if isinstance(extender, Mapping) else None
-        if not isinstance(url, str):
-            continue
-        try:
-            extender_host(url)
-        except ConfigError as error:
-            where = f"{prefix}.extenders[{index}]".lstrip(".")
-            yield from (Problem(f"{where}.{each.path}", each.message) for each in error.problems)
 
 
 def _missing(plain: Mapping[str, Any], known: Sequence[str]) -> Iterator[Problem]:
@@ -174,9 +146,9 @@ class AdmissionReview:
         with self._paced():
             found, alone = (self._rules.profile_findings(plain, stored) for stored in (plugin_configs(), ()))
         # Plugins may lack the args of the missing PluginConfig.
-        problems = (*found.problems, *(() if found.missing else found.build_problems))
+        problems = (*found.problems, *(() if found.missing else found.built.problems))
         of_others = [each for each in problems if each.path.startswith(_REFERENCES) and each not in alone.problems]
-        return _reviewed(problems, [*found.missing, *of_others, *found.notes])
+        return _reviewed(problems, [*found.missing, *of_others, *found.built.warnings, *found.built.notes])
 
     @contextmanager
     def _paced(self) -> Iterator[None]:

@@ -19,10 +19,12 @@ from bayplan.api_validation.object_validation import (
     version_problem,
 )
 from bayplan.configuration.configuration_file import configuration_notes, configuration_problems
+from bayplan.extenders.transport import url_problems
+from bayplan.profiles.desired_profiles import shadow_of_shadow
 from bayplan.resources.crd_generation import RESOURCES
 from bayplan.resources.resource_model import API_VERSION
 from bayplan.simulation.cluster_files import READ_KINDS
-from bayplan.validation.admission_review import ObjectRules, plain_object, url_problems
+from bayplan.validation.admission_review import ObjectRules, plain_object
 from bayplan.validation.manifest_files import Finding, Manifest, Severity
 from scheduler_core.config.plugin_args import API_VERSION as CONFIGURATION_API
 from scheduler_core.config.validation import field_path
@@ -52,8 +54,7 @@ class ManifestValidation:
         for each in ours:
             self._validate(each)
             if (of := _shadow_of(each)) in shadows:
-                message = f'SchedulerProfile "{of}" is a shadow too; set the schedulerName of a live profile'
-                self._report(each, [Problem("spec.shadowOf", message)], Severity.NOTE)
+                self._report(each, [shadow_of_shadow(of)], Severity.WARNING)
 
     # -- selection ----------------------------------------------------------------------------------------------
 
@@ -126,8 +127,9 @@ class ManifestValidation:
     def _profile_problems(self, manifest: Manifest, plain: Mapping[str, Any]) -> list[Problem]:
         found = self._rules.profile_findings(plain, self._configs)
         self._report(manifest, found.missing, Severity.WARNING)
-        self._report(manifest, found.notes, Severity.NOTE)
-        problems = [*found.problems, *found.build_problems]
+        self._report(manifest, found.built.warnings, Severity.WARNING)
+        self._report(manifest, found.built.notes, Severity.NOTE)
+        problems = [*found.problems, *found.built.problems]
         if found.profile.shadow is None:
             problems += self._name_problems(manifest, found.profile.scheduler_name)
             if not problems and found.order is not None:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from bayplan.kube.readiness import Readiness
 from bayplan.profiles.custom_resource_lists import GROUPS, PROFILES, ResourceLists
 from bayplan.resources.object_store import Body
 from bayplan.resources.resource_model import CustomResource
@@ -91,3 +92,20 @@ def test_missing_crds_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
         lists.log_failure(NotFoundError("404"))
     (record,) = caplog.records
     assert "kubectl apply -f crds/" in record.getMessage()
+
+
+async def test_why_profiles_are_not_read_is_a_reason_of_readiness() -> None:
+    """Until the profiles are read, readiness has the reason of the last failure, such as CRDs that are missing."""
+    server = Server()
+    server.failures = [NotFoundError("404 page not found")]
+    lists = ResourceLists(PROFILES, server, Receiver(), VirtualClock())
+    readiness = Readiness(("profiles are being read",))
+    readiness.explain("profiles are being read", lambda: lists.last_failure)
+    assert readiness.missing == ["profiles are being read"]
+    with pytest.raises(NotFoundError) as caught:
+        await lists.list_once()
+    lists.log_failure(caught.value)
+    (missing,) = readiness.missing
+    assert missing.startswith("profiles are being read: Bayplan's custom resources are not installed in this cluster;")
+    await lists.list_once()
+    assert readiness.missing == ["profiles are being read"]

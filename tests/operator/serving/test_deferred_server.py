@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from bayplan.kube.readiness import Readiness
@@ -88,3 +88,23 @@ def test_an_unavailable_address_is_an_error() -> None:
     """An address that the host does not have is an error that names the flag."""
     with pytest.raises(ConfigError, match="--serve-address"):
         Listener(("203.0.113.1", 0))
+
+
+PAGES = [
+    pytest.param((LOOPBACK, 0), {"serve_page": True}, f"http://{LOOPBACK}:{{}}/page/", id="served"),
+    pytest.param(
+        (LOOPBACK, 0), {"serve_page": True, "secure_serving": True}, f"https://{LOOPBACK}:{{}}/page/", id="tls"
+    ),
+    pytest.param((LOOPBACK, 0), {}, "", id="not-served"),
+    pytest.param(("0.0.0.0", 0), {"serve_page": True}, "", id="no-loopback"),  # noqa: S104 - not on loopback alone
+]
+
+
+@pytest.mark.parametrize(("address", "fields", "url"), PAGES)
+async def test_the_address_of_the_page(
+    parts: ServedParts, address: tuple[str, int], fields: dict[str, Any], url: str
+) -> None:
+    """The address of the page is that of the socket on loopback, with the scheme of the server."""
+    server = DeferredServer(address, ServingSettings(**fields), parts)
+    assert server.page_url == url.format(server.port)
+    await server.stop()

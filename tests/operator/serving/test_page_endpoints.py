@@ -136,8 +136,9 @@ async def test_every_response_has_the_headers(served: PageServer) -> None:
 async def test_static_files(served: PageServer) -> None:
     """Static files need no token and are revalidated by their hash."""
     served.is_local = False
-    status, headers, _ = await served.get("/page")
-    assert (status, headers["Location"]) == (308, "page/")
+    for path in ("/", "/page"):
+        status, headers, _ = await served.get(path)
+        assert (status, headers["Location"]) == (308, "page/")
     assert (await served.get("/page/", {"Accept-Encoding": "identity"}))[2] == b"<!doctype html>"
     status, headers, body = await served.get("/page/assets/panels/pending.mjs", {"Accept-Encoding": "identity"})
     assert (status, body, headers["Cache-Control"]) == (200, SCRIPT, "no-cache")

@@ -228,6 +228,39 @@ def _of_score(**entry: object) -> dict[str, Any]:
             id="disabled-name",
         ),
         pytest.param(
+            {"plugins": {"score": {"disabled": [{"name": "NodePorts"}]}}},
+            "spec.plugins.score.disabled[0].name",
+            "disables nothing: NodePorts does not serve score; it serves preFilter, filter: remove or move the entry",
+            id="disabled-where-it-does-not-run",
+        ),
+        pytest.param(
+            {"plugins": {"reserve": {"disabled": [{"name": "VolumeBinding"}]}}},
+            "spec.plugins.reserve.disabled[0].name",
+            "VolumeBinding is still called at preBind, which relies on its reserve; disable it at preBind too, or at "
+            "multiPoint to turn it off",
+            id="reserve-only",
+        ),
+        pytest.param(
+            {"plugins": {"preFilter": {"disabled": [{"name": "NodePorts"}]}}},
+            "spec.plugins.preFilter.disabled[0].name",
+            "NodePorts is still called at filter, which relies on its preFilter; disable it at filter too, or at "
+            "multiPoint to turn it off",
+            id="pre-filter-only",
+        ),
+        pytest.param(
+            {"plugins": {"filter": {"disabled": [{"name": "*"}]}}},
+            "spec.plugins.filter.disabled[0].name",
+            "no plugin filters nodes: pods are bound to nodes that lack the room, or that have taints they do not "
+            "tolerate; enable the filters that you need",
+            id="no-filter",
+        ),
+        pytest.param(
+            {"plugins": {"filter": {"enabled": [{"name": "NodeName", "weight": 5}]}}},
+            "spec.plugins.filter.enabled[0].weight",
+            "has no effect: filter has no weights; remove it",
+            id="weight-of-a-filter",
+        ),
+        pytest.param(
             _of_score(weight=0),
             "spec.plugins.score.enabled[0].weight",
             "0 counts as 1; to turn the scores off, disable ImageLocality at score",
@@ -244,10 +277,14 @@ def _of_score(**entry: object) -> dict[str, Any]:
         ),
     ],
 )
-def test_an_entry_that_does_not_do_what_it_seems_to_do_is_noted(spec: dict[str, Any], path: str, message: str) -> None:
-    """What kube-scheduler accepts in silence is reported as a note."""
-    (note,) = findings(manifest("SchedulerProfile", "a", spec), code=0)
-    assert (note["severity"], note["path"], note["message"]) == ("note", path, message)
+def test_an_entry_that_does_not_do_what_it_seems_to_do_is_a_warning(
+    spec: dict[str, Any], path: str, message: str
+) -> None:
+    """What kube-scheduler accepts in silence is a warning, and with --strict an error."""
+    (warning,) = findings(manifest("SchedulerProfile", "a", spec), code=0)
+    assert (warning["severity"], warning["path"], warning["message"]) == ("warning", path, message)
+    (error,) = findings(manifest("SchedulerProfile", "a", spec), flags=("--strict",))
+    assert (error["severity"], error["path"]) == ("error", path)
 
 
 @pytest.mark.parametrize(
@@ -255,23 +292,30 @@ def test_an_entry_that_does_not_do_what_it_seems_to_do_is_noted(spec: dict[str, 
     [
         pytest.param(_of_score(weight=1), id="weight-1"),
         pytest.param(_of_score(), id="no-weight"),
-        pytest.param({"plugins": {"score": {"disabled": [{"name": "*"}, {"name": "EBSLimits"}]}}}, id="disabled"),
+        pytest.param({"plugins": {"filter": {"disabled": [{"name": "EBSLimits"}]}}}, id="disabled"),
+        pytest.param(
+            {"plugins": {name: {"disabled": [{"name": "*"}]} for name in ("preScore", "score")}}, id="no-scores"
+        ),
+        pytest.param(
+            {"plugins": {"multiPoint": {"enabled": [{"name": "NodeName", "weight": 0}]}}},
+            id="weight-as-kube-scheduler-writes-it",
+        ),
     ],
 )
-def test_an_entry_with_an_effect_is_not_noted(spec: dict[str, Any]) -> None:
+def test_an_entry_with_an_effect_is_no_warning(spec: dict[str, Any]) -> None:
     """Entries that do what they seem to do are not reported."""
     assert findings(manifest("SchedulerProfile", "a", spec), code=0) == []
 
 
-def test_a_shadow_of_a_shadow_is_noted() -> None:
+def test_a_shadow_of_a_shadow_is_a_warning() -> None:
     """A shadow of a profile that is itself a shadow would compare nothing."""
-    (note,) = findings(
+    (warning,) = findings(
         manifest("SchedulerProfile", "next", {"shadowOf": "pack"}),
         manifest("SchedulerProfile", "later", {"shadowOf": "next"}),
         code=0,
     )
-    assert (note["severity"], note["path"]) == ("note", "spec.shadowOf")
-    assert note["message"] == 'SchedulerProfile "next" is a shadow too; set the schedulerName of a live profile'
+    assert (warning["severity"], warning["path"]) == ("warning", "spec.shadowOf")
+    assert warning["message"] == 'SchedulerProfile "next" is a shadow too; set the schedulerName of a live profile'
 
 
 def test_lines(tmp_path: Path) -> None:
