@@ -49,6 +49,7 @@ _CLUSTER_SCOPED = {
     "Namespace",
     "Node",
     "PersistentVolume",
+    "PluginConfig",
     "PriorityClass",
     "ResourceSlice",
     "SchedulerProfile",

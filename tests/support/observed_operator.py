@@ -8,6 +8,8 @@ from __future__ import annotations
 import base64
 import http.client
 import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,14 +48,21 @@ class Observed:
         return [json.loads(line) for line in self.log.splitlines() if line.startswith("{")]
 
 
-def observe(plane: ControlPlane, name: str, directory: Path) -> Observed:
+def observe(
+    plane: ControlPlane,
+    name: str,
+    directory: Path,
+    scraped: Callable[[OperatorProcess], AbstractContextManager[None]] = nullcontext,
+) -> Observed:
     """Run an operator, let it schedule pods, and return its metrics and log.
 
     Args:
         plane: Control plane.
         name: Namespace for this run only.
         directory: Directory for files.
+        scraped: Context in which the operator schedules.
     """
+    directory.mkdir(exist_ok=True)
     cluster = ExtenderCluster(plane, name, directory)
     pair = Authority().issue("client")
     scraper = f"token-of-a-scraper-{name}"
@@ -66,7 +75,8 @@ def observe(plane: ControlPlane, name: str, directory: Path) -> Observed:
             process.start(wait=False)
             cluster.create(_plugin_config(name), _profile(name, pair), _broken_profile(f"{name}-broken"))
             process.wait_until_ready()
-            _schedule_pods(cluster, process)
+            with scraped(process):
+                _schedule_pods(cluster, process)
             _request_with_token(process, scraper)
             scrape = process.get("/metrics")[1]
             process.terminate()
