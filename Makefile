@@ -269,6 +269,10 @@ image: install ## Build the container image with docker, podman or buildah into 
 e2e-kind: install ## Install the image and the chart in a kind cluster and test them there; needs docker or podman
 	@KIND_VERSION=$(KIND_VERSION) $(BIN)/pytest $(PYTEST_ARGS) tests/kind
 
+.PHONY: manifests
+manifests: install ## Render the chart as plain manifests and a Kustomize base into dist/manifests (VALUES=file)
+	@$(BIN)/python -m hack.release.manifests $(if $(VALUES),--values "$(VALUES)")
+
 .PHONY: build
 build: install ## Build the wheel and the source distribution into dist/
 	@$(UV) build --quiet

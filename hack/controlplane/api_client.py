@@ -44,6 +44,7 @@ _CLUSTER_SCOPED = {
     "CSINode",
     "ClusterRole",
     "ClusterRoleBinding",
+    "CustomResourceDefinition",
     "DeviceClass",
     "DeviceTaintRule",
     "Namespace",

@@ -27,6 +27,7 @@ from bayplan.kube.credentials import from_kubeconfig, from_service_account
 from bayplan.kube.leader_election import LeaderElection, LeadershipLostError
 from bayplan.kube.served_apis import CLAIMS
 from bayplan.process.garbage_collection import CollectorPause
+from bayplan.profiles.profile_sources import INITIAL_PROFILES
 from bayplan.settings.operator_settings import Settings, runs_in_cluster
 from bayplan.wiring import PROFILES_READ, SCHEDULER_STARTED, Parts, build_parts
 
@@ -34,7 +35,7 @@ log = logging.getLogger(__name__)
 
 _ELECTION = "leader election"
 _START, _SERVE = "start", "HTTP server"
-_ENDING = frozenset({_START, _SERVE})
+_ENDING = frozenset({_START, _SERVE, INITIAL_PROFILES})
 """Tasks that end while the process runs."""
 _LOST_STOP_SECONDS = 2.0
 """Maximum shutdown time after the Lease is lost: nothing may be written any more, and a standby should return soon."""

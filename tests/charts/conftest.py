@@ -23,7 +23,12 @@ CHART = ROOT / "charts" / "bayplan"
 LINES = {"helm3": "Helm 3", "helm": "Helm 4"}
 """Name of each Helm release line, by its binary."""
 
+SERVED = ("--api-versions=bayplan.dev/v1alpha1/SchedulerProfile",)
+"""Flags for a cluster that serves Bayplan's kinds; without them Helm renders a first installation."""
+
 _ADDITIONAL = (
+    ".bayplan.dev",
+    "-test",
     "-dashboards",
     "-metrics-reader",
     "-page-reader",
@@ -59,8 +64,8 @@ class Helm:
             [self.program, *args], capture_output=True, text=True, env=environment, timeout=120, check=False
         )
 
-    def template(self, values: Mapping[str, Any], namespace: str = "default", flags: Sequence[str] = ()) -> str:
-        """Return the chart's manifests as one YAML stream without CRDs; equal inputs are rendered once."""
+    def template(self, values: Mapping[str, Any], namespace: str = "default", flags: Sequence[str] = SERVED) -> str:
+        """Return the chart's manifests as one YAML stream; equal inputs are rendered once."""
         inputs = (yaml.safe_dump(dict(values)), namespace, *flags)
         if inputs not in self._rendered:
             answer = self.refused_or_rendered(values, namespace, flags)
@@ -68,16 +73,18 @@ class Helm:
             self._rendered[inputs] = answer.stdout
         return self._rendered[inputs]
 
-    def documents(self, values: Mapping[str, Any], namespace: str = "default") -> dict[str, dict[str, Any]]:
+    def documents(
+        self, values: Mapping[str, Any], namespace: str = "default", flags: Sequence[str] = SERVED
+    ) -> dict[str, dict[str, Any]]:
         """Return the chart's manifests by kind, without objects whose names end with a suffix of _ADDITIONAL."""
-        rendered = yaml.safe_load_all(self.template(values, namespace))
+        rendered = yaml.safe_load_all(self.template(values, namespace, flags))
         documents = [one for one in rendered if one and not one["metadata"]["name"].endswith(_ADDITIONAL)]
         by_kind = {str(document["kind"]): document for document in documents}
         assert len(by_kind) == len(documents)
         return by_kind
 
     def refused_or_rendered(
-        self, values: Mapping[str, Any], namespace: str = "default", flags: Sequence[str] = ()
+        self, values: Mapping[str, Any], namespace: str = "default", flags: Sequence[str] = SERVED
     ) -> subprocess.CompletedProcess[str]:
         """Return the result of `helm template` for some values."""
         file = self.home / "values.yaml"

@@ -9,7 +9,7 @@ from typing import Any
 
 Manifest = Mapping[str, Any]
 
-_FORBIDDEN = 403
+_CREATED, _FORBIDDEN = 201, 403
 _SYNTHETIC = {("patch", "resourceclaims/status"): "resourceclaims/binding"}
 """Resources that no request names: the API server authorizes changes of an allocation for both."""
 
@@ -71,7 +71,10 @@ def used(events: Iterable[Manifest], user: str) -> set[Right]:
         events: Events of the audit log.
         user: User name, such as ``system:serviceaccount:bayplan:bayplan``.
     """
-    found = {right for right, code in _requested(events, user) if code != _FORBIDDEN}
+    requested = list(_requested(events, user))
+    found = {right for right, code in requested if code != _FORBIDDEN}
+    # Server-side apply of a new object is a patch that needs the right to create, too.
+    found |= {replace(right, verb="create") for right, code in requested if (right.verb, code) == ("patch", _CREATED)}
     synthetic = ((right, _SYNTHETIC.get((right.verb, right.resource))) for right in found)
     return found | {replace(right, resource=resource) for right, resource in synthetic if resource is not None}
 

@@ -14,7 +14,8 @@ from tests.charts.conftest import CHART, Helm
 from tests.charts.value_sets import VALUE_SETS
 
 # In a pod, the service account supplies the API server and the identity, and the Deployment sets the pod's address.
-_NOT_IN_A_CLUSTER = {"kubeconfig", "context", "advertiseAddress", "webhook"}  # the last is rendered from another value
+_NOT_IN_A_CLUSTER = {"kubeconfig", "context", "advertiseAddress", "webhook", "initialProfiles"}
+# The last two are rendered from other values.
 # Kubelets and scrapers reach the pod from other hosts, so it does not listen on loopback only, and two replicas need
 # leader election.
 _OTHER_DEFAULTS: dict[str, Any] = {
@@ -35,6 +36,7 @@ _KUBERNETES = {
     "resources",
     "securityContext",
     "serviceMonitor.tlsConfig",
+    "serving.tls.certManager.issuerRef",
     "webhook.certManager.issuerRef",
 }
 _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "enum")
@@ -123,6 +125,25 @@ def settings_schema(schema: dict[str, Any]) -> dict[str, Any]:
         pytest.param(
             {"webhook": {"enabled": True, "port": 10260}}, "webhook.port must differ from the port of", id="one port"
         ),
+        pytest.param(
+            {"serving": {"tls": {"certManager": {"enabled": True}, "secretName": "tls"}}},
+            "serving.tls.secretName must be unset while serving.tls.certManager.enabled is true",
+            id="two certificates for HTTPS",
+        ),
+        pytest.param(
+            {"serving": {"tls": {"certManager": {"enabled": True}}}, "settings": {"serveAddress": ""}},
+            "serving.tls.certManager.enabled needs settings.serveAddress",
+            id="a certificate that is not served",
+        ),
+        pytest.param({"clusterSize": "huge"}, "clusterSize': value must be one of", id="cluster size"),
+        pytest.param({"extraArgs": ["debug"]}, "'debug' does not match", id="argument that is no flag"),
+        pytest.param({"extraEnv": [{"value": "1"}]}, "missing property 'name'", id="variable without a name"),
+        pytest.param({"dnsPolicy": "clusterfirst"}, "dnsPolicy': value must be one of", id="DNS policy"),
+        pytest.param(
+            {"serviceMonitor": {"authorization": {"credentials": {"name": "token"}}}},
+            "missing property 'key'",
+            id="credentials without a key",
+        ),
         pytest.param({"defaultProfile": {"name": "My_Profile"}}, "'My_Profile' does not match", id="profile name"),
         pytest.param(
             {"defaultProfile": {"name": "default-scheduler"}},
@@ -209,7 +230,7 @@ def test_the_operator_reads_the_settings_file(helm: Helm, tmp_path: Path, given:
     file = tmp_path / "settings.yaml"
     file.write_text(documents["ConfigMap"]["data"]["settings.yaml"])
     merged = _over(_OTHER_DEFAULTS, given.get("settings", {}))
-    if "serving" in given:
+    if "tls" in given.get("serving", {}):
         merged |= {"tlsCertFile": "/etc/bayplan-tls/tls.crt", "tlsPrivateKeyFile": "/etc/bayplan-tls/tls.key"}
     if "webhook" in given:
         files = {"tlsCertFile": "/etc/bayplan-webhook/tls.crt", "tlsPrivateKeyFile": "/etc/bayplan-webhook/tls.key"}

@@ -16,7 +16,7 @@ from bayplan.serving.endpoint_paths import COMMAND_PATHS
 from hack.controlplane.api_client import ApiClient
 from hack.controlplane.installed_operator import expanded_arguments
 from hack.controlplane.launcher import ControlPlane
-from tests.charts.conftest import Helm
+from tests.charts.conftest import SERVED, Helm
 from tests.charts.rights import granted
 from tests.charts.value_sets import MONITORING, PLAIN, SINGLE, VALUE_SETS
 from tests.support.namespaces import new_namespace
@@ -30,6 +30,14 @@ _RESTRICTED = "pod-security.kubernetes.io/enforce=restricted"
 @pytest.fixture(scope="module")
 def cluster_namespace(chart_plane: ControlPlane) -> Iterator[str]:
     """Create a namespace that enforces the restricted Pod Security Standard; tests only dry-run in it."""
+    # Admission checks the class of the pod of `helm test`.
+    runtime = {
+        "apiVersion": "node.k8s.io/v1",
+        "kind": "RuntimeClass",
+        "metadata": {"name": "gvisor"},
+        "handler": "runsc",
+    }
+    chart_plane.kubectl("apply", "--filename=-", input=json.dumps(runtime))
     with new_namespace(chart_plane, "restricted") as name:
         chart_plane.kubectl("label", "namespace", name, _RESTRICTED)
         yield name
@@ -279,6 +287,153 @@ def test_alerts_select_this_release(helm: Helm) -> None:
     assert any("{{ $labels.pod }}" in rule["annotations"]["description"] for rule in alerts)
     for rule in alerts:
         assert rule["annotations"]["runbook_url"] == f"http://docs.example/alerts#{rule['alert'].lower()}"
+
+
+@pytest.mark.parametrize(
+    ("given", "requests", "limits"),
+    [
+        pytest.param({}, {"cpu": "250m", "memory": "256Mi"}, {"memory": "1Gi"}, id="small"),
+        pytest.param({"clusterSize": "large"}, {"cpu": "1", "memory": "2Gi"}, {"memory": "6Gi"}, id="large"),
+        pytest.param(
+            {"clusterSize": "medium", "resources": {"limits": {"memory": "3Gi"}}},
+            {"cpu": "500m", "memory": "768Mi"},
+            {"memory": "3Gi"},
+            id="medium with another limit",
+        ),
+        pytest.param({"clusterSize": ""}, None, None, id="none"),
+    ],
+)
+def test_resources_by_cluster_size(helm: Helm, given: dict[str, Any], requests: object, limits: object) -> None:
+    """The size of the cluster selects the resources, and `resources` overrides single amounts."""
+    (container,) = helm.documents(given)["Deployment"]["spec"]["template"]["spec"]["containers"]
+    assert (container["resources"].get("requests"), container["resources"].get("limits")) == (requests, limits)
+
+
+def test_additions_to_the_pod(helm: Helm) -> None:
+    """Additional arguments, variables and containers are added to those of the chart."""
+    given = {
+        "extraArgs": ["--log-level=debug"],
+        "extraEnv": [{"name": "A", "value": "1"}],
+        "envFrom": [{"secretRef": {"name": "proxy"}}],
+        "initContainers": [{"name": "first", "image": "first"}],
+        "hostNetwork": True,
+        "runtimeClassName": "gvisor",
+        "revisionHistoryLimit": 3,
+        "deploymentAnnotations": {"example.com/a": "1"},
+    }
+    deployment = helm.documents(given)["Deployment"]
+    pod = deployment["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert container["args"][0] == "run"
+    assert container["args"][-1] == "--log-level=debug"
+    assert [one["name"] for one in container["env"]] == ["POD_IP", "A"]
+    assert container["envFrom"] == given["envFrom"]
+    assert pod["initContainers"] == given["initContainers"]
+    assert (pod["hostNetwork"], pod["dnsPolicy"], pod["runtimeClassName"]) == (
+        True,
+        "ClusterFirstWithHostNet",
+        "gvisor",
+    )
+    assert deployment["spec"]["revisionHistoryLimit"] == 3
+    assert deployment["metadata"]["annotations"] == {"example.com/a": "1"}
+
+
+@pytest.mark.parametrize(
+    ("given", "issuer"),
+    [
+        pytest.param({}, {"kind": "Issuer", "name": "release-bayplan-serving"}, id="self-signed"),
+        pytest.param({"kind": "ClusterIssuer", "name": "ca"}, {"kind": "ClusterIssuer", "name": "ca"}, id="an issuer"),
+    ],
+)
+def test_a_served_certificate_of_cert_manager(helm: Helm, given: dict[str, str], issuer: dict[str, str]) -> None:
+    """cert-manager's Secret is mounted and served, and the certificate is for the names of the Service."""
+    values = {"serving": {"tls": {"certManager": {"enabled": True, "issuerRef": given}}}}
+    objects = _objects(helm.template(values, "ns"))
+    certificate = objects["Certificate", "release-bayplan-serving"]["spec"]
+    assert (certificate["secretName"], certificate["issuerRef"]) == ("release-bayplan-serving", issuer)
+    assert certificate["dnsNames"][0] == "release-bayplan.ns.svc"
+    assert ("Issuer" in {kind for kind, _ in objects}) is (not given)
+    pod = objects["Deployment", "release-bayplan"]["spec"]["template"]["spec"]
+    (secret,) = [each["secret"] for each in pod["volumes"] if each["name"] == "serving-tls"]
+    assert secret == {"secretName": "release-bayplan-serving"}
+    (mount,) = [one["mountPath"] for one in pod["containers"][0]["volumeMounts"] if one["name"] == "serving-tls"]
+    settings = yaml.safe_load(objects["ConfigMap", "release-bayplan"]["data"]["settings.yaml"])
+    assert settings["tlsCertFile"] == f"{mount}/tls.crt"
+
+
+@pytest.mark.parametrize(
+    ("given", "fields"),
+    [
+        pytest.param({}, {"bearerTokenFile"}, id="token of Prometheus"),
+        pytest.param({"settings": PLAIN}, set(), id="no authorization"),
+        pytest.param(
+            {"serviceMonitor": {"enabled": True, "authorization": {"credentials": {"name": "t", "key": "token"}}}},
+            {"authorization"},
+            id="token of a Secret",
+        ),
+    ],
+)
+def test_the_authorization_of_scrapes(helm: Helm, given: dict[str, Any], fields: set[str]) -> None:
+    """A scrape sends one token at most: that of the values, or that of Prometheus' own account."""
+    (endpoint,) = helm.documents({**MONITORING, **given})["ServiceMonitor"]["spec"]["endpoints"]
+    assert endpoint.keys() & {"authorization", "bearerTokenFile"} == fields
+
+
+@pytest.mark.parametrize(
+    ("given", "scheduler"),
+    [
+        pytest.param({}, "bayplan", id="defaults"),
+        pytest.param({"defaultProfile": {"spec": {"schedulerName": "night"}}}, "night", id="its scheduler name"),
+        pytest.param({"defaultProfile": {"enabled": False}}, None, id="no profile"),
+        pytest.param(
+            {"defaultProfile": {"enabled": False}, "test": {"schedulerName": "steady"}}, "steady", id="another profile"
+        ),
+    ],
+)
+def test_the_pod_of_helm_test(helm: Helm, given: dict[str, Any], scheduler: str | None) -> None:
+    """The pod names the scheduler of the default profile or of the values, and no Service selects it."""
+    objects = _objects(helm.template(given, "ns"))
+    pod = objects.get(("Pod", "release-bayplan-test"))
+    assert (pod and pod["spec"]["schedulerName"]) == scheduler
+    if pod is not None:
+        selector = objects["Service", "release-bayplan"]["spec"]["selector"]
+        assert not selector.items() <= pod["metadata"]["labels"].items()
+
+
+@pytest.mark.parametrize(
+    ("given", "annotations"),
+    [
+        pytest.param({}, {"helm.sh/resource-policy": "keep"}, id="defaults"),
+        pytest.param({"keep": False}, None, id="not kept"),
+        pytest.param({"enabled": False}, False, id="left out"),
+    ],
+)
+def test_the_definitions_are_kept(helm: Helm, given: dict[str, Any], annotations: object) -> None:
+    """Each definition is kept when the release is uninstalled, unless the values disable that."""
+    objects = _objects(helm.template({"crds": given}, "ns"))
+    found = [one["metadata"].get("annotations") for (kind, _), one in objects.items() if kind.endswith("Definition")]
+    assert found == ([] if annotations is False else [annotations] * 3)
+
+
+def test_the_profile_of_a_first_installation(helm: Helm) -> None:
+    """Where the definition is not served yet, the operator creates the profile that Helm creates elsewhere."""
+    first, later = (helm.documents({}, "ns", flags) for flags in ((), SERVED))
+    assert "SchedulerProfile" not in first
+    profile = yaml.safe_load(first["ConfigMap"]["data"]["initial-profiles.yaml"])
+    owner = {"meta.helm.sh/release-name": "release", "meta.helm.sh/release-namespace": "ns"}
+    later["SchedulerProfile"]["metadata"]["annotations"] |= owner
+    assert profile == later["SchedulerProfile"]
+    flags = [
+        [flag for flag in one["Deployment"]["spec"]["template"]["spec"]["containers"][0]["args"] if "initial" in flag]
+        for one in (first, later)
+    ]
+    assert flags == [["--initial-profiles=/etc/bayplan/initial-profiles.yaml"], []]
+    rights = [{str(one) for one in granted(one.values(), "release-bayplan", "ns")} for one in (first, later)]
+    assert rights[0] - rights[1] == {
+        "create schedulerprofiles.bayplan.dev",
+        "get schedulerprofiles.bayplan.dev/bayplan",
+        "patch schedulerprofiles.bayplan.dev/bayplan",
+    }
 
 
 def test_the_default_profile_is_kept(helm: Helm) -> None:

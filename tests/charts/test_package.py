@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 import yaml
+from bayplan.resources.crd_generation import RESOURCES, definition_of
+from bayplan.resources.resource_model import VERSION
 
 from tests.charts.conftest import CHART, ROOT, Helm
 from tests.charts.value_sets import MONITORING, PLAIN, SINGLE
 
 _TOP = {".helmignore", "Chart.yaml", "README.md", "values.yaml", "values.schema.json"}
-_FOLDERS = {"alerts", "crds", "dashboards", "templates"}
+_FOLDERS = {"alerts", "dashboards", "definitions", "templates"}
 
 
 @pytest.mark.parametrize(
@@ -33,12 +35,29 @@ def test_the_chart_is_clean(each_helm: Helm, given: dict[str, Any]) -> None:
 
 
 def test_the_packaged_chart_carries_the_definitions(each_helm: Helm, tmp_path: Path) -> None:
-    """The CRDs in the package equal those of ``crds/``, to which the chart has a link."""
+    """The CRDs of the package equal those of ``crds/``, to which the chart has a link."""
     package = _packaged(each_helm, tmp_path)
-    shown = each_helm.run("show", "crds", str(package)).stdout
-    carried = [document for document in yaml.safe_load_all(shown) if document]
-    generated = [yaml.safe_load(path.read_text()) for path in sorted((ROOT / "crds").glob("*.yaml"))]
-    assert sorted(carried, key=_name) == sorted(generated, key=_name)
+    rendered = yaml.safe_load_all(each_helm.run("template", "release", str(package)).stdout)
+    carried = {_name(one): one["spec"] for one in rendered if one and one["kind"] == "CustomResourceDefinition"}
+    generated = [yaml.safe_load(path.read_text()) for path in (ROOT / "crds").glob("*.yaml")]
+    assert carried == {_name(one): one["spec"] for one in generated}
+
+
+def test_the_annotations_name_the_definitions() -> None:
+    """Artifact Hub shows every definition, and an example of each that the models accept."""
+    annotations = yaml.safe_load((CHART / "Chart.yaml").read_text())["annotations"]
+    listed = yaml.safe_load(annotations["artifacthub.io/crds"])
+    definitions = {definition_of(resource)["metadata"]["name"]: resource for resource in RESOURCES}
+    assert {one["name"]: (one["kind"], one["version"]) for one in listed} == {
+        name: (resource.definition.kind, VERSION) for name, resource in definitions.items()
+    }
+    examples = yaml.safe_load(annotations["artifacthub.io/crdsExamples"])
+    kinds = {resource.definition.kind: resource for resource in RESOURCES}
+    assert {kinds[one["kind"]].from_object(one).metadata.name for one in examples} == {
+        "bin-packing",
+        "most-allocated",
+        "training",
+    }
 
 
 def test_the_packaged_chart_carries_nothing_else(each_helm: Helm, tmp_path: Path) -> None:
@@ -47,7 +66,12 @@ def test_the_packaged_chart_carries_nothing_else(each_helm: Helm, tmp_path: Path
         names = [Path(name).relative_to("bayplan") for name in package.getnames()]
     assert {str(name) for name in names if len(name.parts) == 1} == _TOP
     assert {name.parts[0] for name in names if len(name.parts) > 1} <= _FOLDERS
-    suffixes = {"alerts": {".yaml"}, "crds": {".yaml"}, "dashboards": {".json"}, "templates": {".yaml", ".tpl", ".txt"}}
+    suffixes = {
+        "alerts": {".yaml"},
+        "definitions": {".yaml"},
+        "dashboards": {".json"},
+        "templates": {".yaml", ".tpl", ".txt"},
+    }
     assert [name for name in names if len(name.parts) > 1 and name.suffix not in suffixes[name.parts[0]]] == []
 
 
@@ -88,7 +112,7 @@ def test_every_alert_has_a_remedy() -> None:
     [
         pytest.param(
             {},
-            ["2 replicas", "schedulerName: bayplan", "crds/", "get lease bayplan", "--operator ns/release"],
+            ["2 replicas", "schedulerName: bayplan", "helm test release", "get lease bayplan", "--operator ns/release"],
             ["replicaCount is 0", "rbac.create", "kind: SchedulerProfile"],
             id="defaults",
         ),

@@ -1,12 +1,13 @@
-"""A release on a real API server with Helm 3 and 4: installed, run, upgraded, uninstalled and installed again.
+"""A release on a real API server with Helm 3 and 4: installed, run, tested, upgraded, uninstalled and installed again.
 
-No kubelet runs here, so the operator runs beside the cluster. It starts with the arguments, the settings and the
-service account token of the installed Deployment, which kubectl reads back.
+kwok runs the pods. No container runs, so the operator runs beside the cluster. It starts with the arguments, the
+settings and the service account token of the installed Deployment, which kubectl reads back.
 """
 
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from tests.charts.conftest import CHART, Helm
 from tests.scenarios.scenario import node_manifest, pod_manifest
 from tests.support.operator_process import OperatorProcess
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.kwok, pytest.mark.timeout(300)]
 
 _NAMESPACE = "bayplan-system"
 # Every kind that the chart renders by default; kubectl's category "all" has only some of them.
@@ -57,6 +58,15 @@ class Release:
         output = self.run("install", "bayplan", str(CHART), "--create-namespace", "--wait=false", *flags)
         return output[output.index("NOTES:") :]
 
+    def test(self, *flags: str) -> subprocess.CompletedProcess[str]:
+        """Run `helm test`."""
+        given = ("test", "bayplan", f"--namespace={_NAMESPACE}", *flags)
+        return self.helm.run(*given, kubeconfig=self.plane.kubeconfig)
+
+    def pods(self) -> list[str]:
+        """Return the names of the pods in the release's namespace."""
+        return self.plane.kubectl("get", "pods", f"--namespace={_NAMESPACE}", "--output=name").split()
+
     def get(self, what: str) -> Any:
         """Return an object as JSON."""
         return json.loads(self.plane.kubectl("get", what, f"--namespace={_NAMESPACE}", "--output=json"))
@@ -83,6 +93,7 @@ class Release:
 def release(each_helm: Helm) -> Iterator[Release]:
     """Start a control plane without any of Bayplan's objects."""
     with ControlPlane() as plane:
+        plane.start_kwok()
         yield Release(each_helm, plane)
 
 
@@ -91,11 +102,19 @@ def test_a_release_from_install_to_uninstall(release: Release, tmp_path: Path) -
     notes = release.install("--set=defaultProfile.spec.percentageOfNodesToScore=50")
     assert "schedulerName: bayplan" in notes
     installed = release.objects()
-    assert {"deployment/bayplan", "schedulerprofile/bayplan", "poddisruptionbudget/bayplan"} <= installed
+    assert {"deployment/bayplan", "poddisruptionbudget/bayplan"} <= installed
+    assert release.test("--timeout=3s").returncode != 0, "nothing schedules the test's pod yet"
     with release.operator(tmp_path / "old") as old:
         old.start()
+        # Helm cannot create it together with its definition.
+        release.plane.kubectl("wait", "schedulerprofile/bayplan", "--for=create", "--timeout=60s")
         release.plane.kubectl("wait", "schedulerprofile/bayplan", "--for=condition=Ready", "--timeout=60s")
+        installed |= {"schedulerprofile/bayplan"}
+        assert release.objects() == installed
         _until_bound(release, "one")
+        tested = release.test("--timeout=60s")
+        assert tested.returncode == 0, tested.stderr
+        assert release.pods() == [], "Helm deletes the pod of the test"
         _upgrade(release)
         with release.operator(tmp_path / "new") as new:
             # The new replica is ready while the old one leads, so a rolling update can continue.
@@ -113,6 +132,20 @@ def test_a_release_from_install_to_uninstall(release: Release, tmp_path: Path) -
     assert _profile_fields(release) == spec
     release.install()
     assert release.objects() == installed
+
+
+def test_definitions_that_are_not_kept(release: Release) -> None:
+    """`crds.keep: false` deletes the definitions with the release; a second release leaves them alone."""
+    release.install("--set=crds.keep=false", "--set=defaultProfile.enabled=false")
+    second = ("install", "second", str(CHART), "--wait=false", "--set=defaultProfile.enabled=false")
+    refused = release.helm.run(*second, f"--namespace={_NAMESPACE}", kubeconfig=release.plane.kubeconfig)
+    assert "invalid ownership metadata" in refused.stderr
+    release.run(*second, "--set=crds.enabled=false")
+    release.run("uninstall", "second")
+    assert "podgroups.bayplan.dev" in release.plane.kubectl("get", "crds", "--output=name")
+    release.run("uninstall", "bayplan")
+    release.plane.kubectl("wait", "crds", "--for=delete", "--all", "--timeout=60s")
+    assert release.plane.kubectl("get", "crds", "--output=name") == ""
 
 
 def _upgrade(release: Release) -> None:

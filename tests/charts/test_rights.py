@@ -106,7 +106,8 @@ def manifests(helm: Helm, plane: ControlPlane) -> str:
         "webhook": {"enabled": True, "port": free_port()},
         "rbac": {"extraRules": [_SUPERFLUOUS]},
     }
-    manifests = helm.template(values, _RELEASE)
+    # Of a first installation, whose operator creates the default profile.
+    manifests = helm.template(values, _RELEASE, flags=())
     plane.kubectl("apply", "--filename=-", input=manifests)
     return manifests
 
@@ -123,11 +124,12 @@ def account(plane: ControlPlane, manifests: str) -> Account:
 def operator(account: Account, manifests: str, proxy: UnhelpfulProxy, tmp_path: Path) -> Iterator[OperatorProcess]:
     """Create, without starting it, `bayplan run` with the chart's settings and service account, through the proxy."""
     objects = [one for one in yaml.safe_load_all(manifests) if one]
-    (text,) = (one["data"]["settings.yaml"] for one in objects if one["kind"] == "ConfigMap")
-    settings = tmp_path / "settings.yaml"
-    settings.write_text(text)
+    (files,) = (one["data"] for one in objects if one["kind"] == "ConfigMap")
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    flags = [f"--settings={tmp_path / 'settings.yaml'}", f"--initial-profiles={tmp_path / 'initial-profiles.yaml'}"]
     kubeconfig = account.write_kubeconfig(tmp_path / "kubeconfig", proxy.kubeconfig)
-    with OperatorProcess(kubeconfig, tmp_path / "operator.log", [f"--settings={settings}"], secure=True) as process:
+    with OperatorProcess(kubeconfig, tmp_path / "operator.log", flags, secure=True) as process:
         yield process
 
 

@@ -93,6 +93,7 @@ class Reader:
         kubectl = self._plane.kubectl
         if not kubectl("get", "--ignore-not-found", "--filename", str(ROOT / "crds")):
             install_crds(self._plane)
+        self._give_definitions_to_the_release()
         kubectl("delete", "pods,podgroups.bayplan.dev", "--all", "--all-namespaces", "--force", "--grace-period=0")
         kubectl("delete", "schedulerprofiles,pluginconfigs,nodes", "--selector=app.kubernetes.io/managed-by!=Helm")
         kubectl("create", "--filename", str(ROOT / "examples" / "quick-start" / "nodes.yaml"), "--save-config")
@@ -105,6 +106,13 @@ class Reader:
         situation = _SITUATIONS / Path(page.name).with_suffix(".yaml")
         if situation.exists():
             kubectl("apply", "--filename", str(situation))
+
+    def _give_definitions_to_the_release(self) -> None:
+        """Make Helm the owner, because the chart installs them and the operator starts before the release."""
+        kubectl, given = self._plane.kubectl, ("--overwrite", "--filename", str(ROOT / "crds"))
+        kubectl("label", "app.kubernetes.io/managed-by=Helm", *given)
+        owner = (f"meta.helm.sh/release-{what}=bayplan" for what in ("name", "namespace"))
+        kubectl("annotate", *owner, *given)
 
     def follow(self, block: Block, exit_code: int) -> None:
         """Run a block's commands in order and compare their output; the last one must end with *exit_code*."""

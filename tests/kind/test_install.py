@@ -30,7 +30,8 @@ def test_both_replicas_are_ready(release: Release) -> None:
 
 
 def test_the_default_profile_is_live(release: Release) -> None:
-    """The chart's default profile is ready."""
+    """The chart's default profile is ready; the operator creates it at the first installation."""
+    release.kubectl("wait", "schedulerprofile/bayplan", "--for=create", "--timeout=60s")
     release.kubectl("wait", "schedulerprofile/bayplan", "--for=condition=Ready", "--timeout=60s")
 
 

@@ -22,7 +22,9 @@ _WAIT_SECONDS = 90.0
 _EXIT_SECONDS = 60.0
 _RESPONSE_SECONDS = 30.0
 _POLL_SECONDS = 0.02
-_SOURCES = Path(__file__).resolve().parents[2]
+SOURCES = Path(__file__).resolve().parents[2]
+"""The repository: the version under test."""
+
 _WITH_HOST_NAME = 'echo "$0" >/proc/sys/kernel/hostname && exec "$@"'
 
 
@@ -37,6 +39,7 @@ class OperatorProcess:
         secure: Whether it serves HTTPS.
         host: Host of its serving address; requests go to loopback.
         host_name: Host name of the process, as that of a pod is the pod's name; None for the machine's.
+        sources: Directory with the folders ``operator`` and ``scheduler_core`` of the version to run.
     """
 
     def __init__(
@@ -49,7 +52,9 @@ class OperatorProcess:
         secure: bool = False,
         host: str = LOOPBACK,
         host_name: str | None = None,
+        sources: Path = SOURCES,
     ) -> None:
+        self._sources = sources
         self._host = host
         self._prefix = () if host_name is None else ("unshare", "--uts", "sh", "-c", _WITH_HOST_NAME, host_name)
         self._kubeconfig = kubeconfig
@@ -94,7 +99,11 @@ class OperatorProcess:
         command += ["--local-address=", *self._flags, *flags]
         with self._log.open("ab") as output:
             self._process = subprocess.Popen(
-                command, stdout=output, stderr=output, cwd=_SOURCES / "operator", env=_environment(self._installed)
+                command,
+                stdout=output,
+                stderr=output,
+                cwd=self._sources / "operator",
+                env=_environment(self._sources, self._installed),
             )
         if wait:
             self.wait_until_ready()
@@ -191,7 +200,7 @@ class OperatorProcess:
         return self._process.wait(_EXIT_SECONDS)
 
 
-def _environment(installed: Path | None) -> dict[str, str]:
+def _environment(sources: Path, installed: Path | None) -> dict[str, str]:
     """Return an environment with both packages in the import path, and without another kubeconfig."""
-    path = str(_SOURCES) if installed is None else f"{_SOURCES}{os.pathsep}{installed}"
+    path = str(sources) if installed is None else f"{sources}{os.pathsep}{installed}"
     return {"PYTHONPATH": path, "HOME": "/nonexistent", "PYTHONUNBUFFERED": "1"}

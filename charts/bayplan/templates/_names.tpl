@@ -56,6 +56,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name (.Chart.Version | replace "+" "_") 
 {{- end -}}
 {{- end -}}
 
+{{/* The Secret with the certificate for HTTPS; empty if the operator generates one. */}}
+{{- define "bayplan.servingSecret" -}}
+{{- if .Values.serving.tls.certManager.enabled -}}
+{{- printf "%s-serving" (include "bayplan.fullname" . | trunc 55 | trimSuffix "-") -}}
+{{- else -}}
+{{- .Values.serving.tls.secretName -}}
+{{- end -}}
+{{- end -}}
+
 {{/* The webhook's Service, and cert-manager's objects for it. */}}
 {{- define "bayplan.webhookService" -}}
 {{- printf "%s-webhook" (include "bayplan.fullname" . | trunc 55 | trimSuffix "-") -}}

@@ -16,7 +16,7 @@
 {{- $_ := set $given $name $value -}}
 {{- end -}}
 {{- end -}}
-{{- if .Values.serving.tls.secretName -}}
+{{- if include "bayplan.servingSecret" . -}}
 {{- $_ := set $given "tlsCertFile" "/etc/bayplan-tls/tls.crt" -}}
 {{- $_ := set $given "tlsPrivateKeyFile" "/etc/bayplan-tls/tls.key" -}}
 {{- end -}}
@@ -63,7 +63,7 @@ bayplan
 
 {{/* HTTP or HTTPS, in the notation of probes. */}}
 {{- define "bayplan.serveScheme" -}}
-{{- if or .Values.settings.secureServing .Values.settings.tlsCertFile .Values.serving.tls.secretName -}}HTTPS{{- else -}}HTTP{{- end -}}
+{{- if or .Values.settings.secureServing .Values.settings.tlsCertFile (include "bayplan.servingSecret" .) -}}HTTPS{{- else -}}HTTP{{- end -}}
 {{- end -}}
 
 {{/* Name of the port: service meshes read the protocol from its prefix. */}}
@@ -80,6 +80,7 @@ bayplan
 {{- define "bayplan.checkValues" -}}
 {{- include "bayplan.checkSettings" . -}}
 {{- include "bayplan.checkElection" . -}}
+{{- include "bayplan.checkServing" . -}}
 {{- include "bayplan.checkMonitoring" . -}}
 {{- include "bayplan.checkWebhook" . -}}
 {{- end -}}
@@ -129,6 +130,18 @@ bayplan
 {{- $both := printf "%v/%v" .Values.rollingUpdate.maxSurge .Values.rollingUpdate.maxUnavailable -}}
 {{- if regexMatch "^0%?/0%?$" $both -}}
 {{- fail "rollingUpdate.maxSurge and rollingUpdate.maxUnavailable must not both be 0: no update could start" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* A served certificate has one source, and a certificate of cert-manager is for the name of the Service. */}}
+{{- define "bayplan.checkServing" -}}
+{{- if .Values.serving.tls.certManager.enabled -}}
+{{- if .Values.serving.tls.secretName -}}
+{{- fail "serving.tls.secretName must be unset while serving.tls.certManager.enabled is true: cert-manager creates the Secret" -}}
+{{- end -}}
+{{- if not .Values.settings.serveAddress -}}
+{{- fail "serving.tls.certManager.enabled needs settings.serveAddress: without it no certificate is used" -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

@@ -208,6 +208,10 @@ def configured_settings(configuration: RunConfiguration, settings: Settings, fla
     if settings.webhook is not None:
         message = f"validates custom resources, which --config {configuration.path} does not use"
         problems.append(Problem("--settings: webhook", f"{message}; remove one of the two"))
+    if settings.initial_profiles is not None:
+        message = f"creates SchedulerProfiles, which --config {configuration.path} does not use"
+        where = "--initial-profiles" if "initial_profiles" in given else "--settings: initialProfiles"
+        problems.append(Problem(where, f"{message}; remove one of the two"))
     election = document.leader_election
     if election.leader_elect:
         times = _election(document).options("").problems(_ELECTION)

@@ -24,6 +24,7 @@ from bayplan.kube.http.connection import ApiConnection
 from bayplan.kube.timing import Backoff
 from bayplan.profiles.custom_resource_lists import GROUPS, PROFILES, ResourceLists
 from bayplan.profiles.desired_profiles import ProfileOwnership
+from bayplan.profiles.initial_profiles import InitialProfiles, read_initial_profiles
 from bayplan.profiles.profile_controller import ControllerPorts, ProfileController
 from bayplan.profiles.profile_status import ProfileReading
 from bayplan.resources.conditions import ConditionState
@@ -36,6 +37,9 @@ from scheduler_core.ports import Clock
 from scheduler_core.scheduler import Scheduler
 
 log = logging.getLogger(__name__)
+
+INITIAL_PROFILES = "initial profiles"
+"""Name of the task that ends after it has created them."""
 
 
 class ProfileSource(Protocol):
@@ -88,7 +92,11 @@ class ResourcePorts:
 
 
 class CustomResourceProfiles:
-    """SchedulerProfiles and PluginConfigs, and PodGroups beside them, from the API server."""
+    """SchedulerProfiles and PluginConfigs, and PodGroups beside them, from the API server.
+
+    Raises:
+        ConfigError: The file of initial profiles is invalid.
+    """
 
     def __init__(self, scheduler: Scheduler, ports: ResourcePorts, settings: Settings) -> None:
         clock = ports.clock
@@ -105,6 +113,8 @@ class CustomResourceProfiles:
         )
         self._lists = ResourceLists(PROFILES, resources, self._controller, clock)
         self._group_lists = ResourceLists(GROUPS, resources, ports.groups, clock)
+        initial = [] if settings.initial_profiles is None else read_initial_profiles(Path(settings.initial_profiles))
+        self._initial = InitialProfiles(ports.connection, clock, initial)
 
     async def read(self) -> None:
         """List the objects and the stored revisions.
@@ -139,11 +149,12 @@ class CustomResourceProfiles:
         self._controller.reconcile()
 
     def tasks(self) -> Mapping[str, Coroutine[Any, Any, None]]:
-        """Reconcile, write statuses and list periodically."""
+        """Reconcile, write statuses, list periodically, and create the initial profiles."""
         return {
             "controller of profiles": self._controller.run(),
             "lists of profiles": self._lists.run(),
             "lists of groups": self._group_lists.run(),
+            INITIAL_PROFILES: self._initial.run(),
         }
 
     def watches(self) -> Mapping[str, Coroutine[Any, Any, None]]:

@@ -66,6 +66,7 @@ def definition_of(resource: type[CustomResource]) -> Schema:
                     "storage": True,
                     "subresources": {"status": {}},
                     "additionalPrinterColumns": _columns(definition),
+                    "selectableFields": [{"jsonPath": path} for path in definition.selectable],
                     "schema": {"openAPIV3Schema": _object_schema(resource)},
                 }
             ],

@@ -76,6 +76,7 @@ class PluginConfig(CustomResource):
             PrinterColumn("Used By", "string", ".status.referencedBy", "Profiles that use it.", wide=True),
             condition_column("Message", "Valid", "Problems of the args.", "message", wide=True),
         ),
+        selectable=(".spec.plugin",),
     )
 
     spec: PluginConfigSpec

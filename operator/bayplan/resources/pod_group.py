@@ -293,6 +293,7 @@ class PodGroup(CustomResource):
             condition_column("Message", "Scheduled", "Message of condition Scheduled.", "message", wide=True),
         ),
         rules=(ObjectRule(f"size(self.metadata.name) <= {MAX_LABEL_VALUE_LENGTH}", _NAME_MESSAGE, ".metadata"),),
+        selectable=(".status.phase", ".spec.priorityClassName"),
     )
 
     spec: PodGroupSpec

@@ -161,6 +161,7 @@ class ResourceDefinition(Struct, frozen=True):
     Attributes:
         description: First text of ``kubectl explain``.
         columns: The columns of ``kubectl get`` between NAME and AGE.
+        selectable: Paths of the fields that ``--field-selector`` and watches select by; strings, integers or booleans.
     """
 
     kind: str
@@ -170,6 +171,7 @@ class ResourceDefinition(Struct, frozen=True):
     description: str
     columns: tuple[PrinterColumn, ...]
     rules: tuple[ObjectRule, ...] = ()
+    selectable: tuple[str, ...] = ()
 
 
 class ObjectMeta(BaseModel):

@@ -347,6 +347,7 @@ class SchedulerProfile(CustomResource):
                 ".spec.shadowOf",
             ),
         ),
+        selectable=(".spec.schedulerName", ".spec.shadowOf", ".status.activeRevision"),
     )
 
     spec: SchedulerProfileSpec

@@ -339,6 +339,12 @@ class Settings(ServingSettings):
         max_length=MAX_LENGTH,
         description='Label selector of the SchedulerProfiles to serve, such as "tier=a,zone in (x,y)". Default: all.',
     )
+    initial_profiles: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=1024,
+        description="File of SchedulerProfiles that the leader creates if they do not exist. Default: none.",
+    )
     leader_election: LeaderElectionSettings = Field(
         default=LeaderElectionSettings(), description="Leader election among the replicas."
     )

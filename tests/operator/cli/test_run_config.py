@@ -92,6 +92,7 @@ def test_a_negative_rate_is_no_limit(write_config: Write) -> None:
         ),
         pytest.param({}, {"namespace": "n"}, "--namespace", "SchedulerProfiles", id="namespace"),
         pytest.param({}, {"profiles": "tier=a"}, "--profiles", "SchedulerProfiles", id="profiles"),
+        pytest.param({}, {"initial_profiles": "p.yaml"}, "--initial-profiles", "SchedulerProfiles", id="initial ones"),
         pytest.param(
             {}, {"webhook": {"configuration": "w"}}, "--settings: webhook", "custom resources", id="admission webhook"
         ),

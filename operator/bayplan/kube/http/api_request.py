@@ -26,6 +26,8 @@ from scheduler_core.ports import Clock
 
 JSON = "application/json"
 JSON_PATCH = "application/json-patch+json"
+APPLY_PATCH = "application/apply-patch+yaml"
+"""Content type of server-side apply; JSON is YAML, too."""
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 # Requests only the object's metadata in the response to a write: nothing else is read.
