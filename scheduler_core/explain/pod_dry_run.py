@@ -177,6 +177,29 @@ class Examiner:
             found.rejected = {name: why for name, why in found.rejected.items() if among[columns.row_of(name)]}
         return found
 
+    def examine_alone(
+        self, instance: FrameworkInstance, pod: PodInfo, among: NDArray[np.bool_] | None = None
+    ) -> Examination:
+        """Run PreFilter, Filter and Score for a pod without a gang and without PreEnqueue, up to the selected node.
+
+        Args:
+            among: The nodes to consider, bool per row; None for all.
+        """
+        found = Examination(pod)
+        try:
+            attempt = self.attempt(ALONE, instance, QueuedPod(pod, self._clock.now(), 0))
+            if among is not None:
+                attempt.among, attempt.among_reason = among, _OUTSIDE
+            feasible = self._selection.find_feasible(attempt, everywhere=True)
+            _note_nodes(self._nodes, feasible, found)
+            if len(feasible.rows):
+                _note_scores(self._selection, attempt, feasible, found)
+        except NoNodesError as error:
+            found.message = str(error)
+        except SchedulerCoreError as error:
+            found.error = found.message = str(error)
+        return found
+
     def attempt(self, gang_context: GangContext, instance: FrameworkInstance, queued: QueuedPod) -> Attempt:
         """Return an attempt for a pod, restricted to the nodes of its gang's domain."""
         attempt = Attempt(queued, queued.info, instance, self._clock.now())

@@ -69,6 +69,10 @@ class GangReservations:
         """Return the reservation of a gang."""
         return self._by_gang.get(key)
 
+    def on_node(self, node_name: str) -> Reservation | None:
+        """Return the reservation of a node."""
+        return self._by_node.get(node_name)
+
     # -- pods that come later -----------------------------------------------------------------------------------
 
     def blocking(self, group: GroupKey | None, pod: PodInfo) -> list[tuple[GroupKey, NDArray[np.intp]]]:

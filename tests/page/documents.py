@@ -40,6 +40,13 @@ def documents(nodes: int = 5_000, pending: int = 10_000, groups: int = 40) -> di
         "work?namespace=ml&podgroup=train": known("gang"),
         "work?namespace=ml&podgroup=train&api=bayplan.dev": known("gang"),
         _ROOM: room(nodes),
+        **{f"node?name=worker-{node:04}": node_card(f"worker-{node:04}") for node in range(nodes)},
+        "room?pod=batch%2Frender-0": {
+            **room(nodes),
+            "pod": "batch/render-0",
+            "command": "bayplan explain -n batch render-0",
+        },
+        "room?": {**room(nodes), "pod": "shop/web"},
         f"{_ROOM}&count=64&key={_ZONE_LABEL.replace('/', '%2F')}": room(nodes, least=64),
         f"{_ROOM}&count=8&key={_ZONE_LABEL.replace('/', '%2F')}": room(nodes, least=8),
     }
@@ -231,15 +238,60 @@ def room(nodes: int, least: int = 0) -> Document:
     """Return room for a shape: two pods on every seventh node; with *least*, zones with room for that many pods."""
     places = [[node, 2] for node in range(0, nodes, 7)]
     fits = {f"zone-{zone}": 2 * sum(1 for node, _ in places if node % ZONES == zone) for zone in range(ZONES)}
-    found = [{"key": _ZONE_LABEL, "name": name, "fits": number} for name, number in fits.items() if number >= least]
+    found = [
+        {"key": _ZONE_LABEL, "name": name, "fits": number, "dryRun": None}
+        for name, number in fits.items()
+        if number >= least
+    ]
     return {
+        "pod": "cpu=4,memory=8Gi",
+        "profile": "batch",
+        "profiles": ["batch", "latency"],
         "requests": {"cpu": "4", "memory": "8Gi"},
         "fits": 2 * len(places),
         "nodes": len(places),
         "perNode": places,
         "domains": found if least else [],
-        "note": "by free amounts of schedulable nodes; taints, affinity, volumes and devices are not considered",
+        "copies": copies(least) if least else None,
+        "rejected": [["Insufficient cpu", nodes - len(places) - 12], ["node(s) had untolerated taint(s)", 12]],
+        "message": "",
+        "note": "Nodes are those where one such pod is feasible in a dry run.",
         "command": "kubectl describe nodes",
+    }
+
+
+def copies(wanted: int) -> Document:
+    """Return the dry run of a number of pods, of which at most 16 fit on four nodes."""
+    fits = min(wanted, 16)
+    message = "" if fits == wanted else "0/5000 nodes are available: 5000 Insufficient cpu."
+    nodes = [[f"worker-{node:04}", fits // 4] for node in range(0, 16, 4)]
+    return {"wanted": wanted, "fits": fits, "domain": f"{_ZONE_LABEL}=zone-0", "nodes": nodes, "message": message}
+
+
+def node_card(name: str) -> Document:
+    """Return a node with two pods."""
+    amounts = [
+        ("pods", "2", "110", "108", 0.0182),
+        ("cpu", "30", "32", "2", 0.9375),
+        ("memory", "96Gi", "128Gi", "32Gi", 0.75),
+    ]
+    return {
+        "name": name,
+        "unschedulable": False,
+        "held": "",
+        "amounts": [
+            dict(zip(("resource", "used", "allocatable", "free", "share"), each, strict=True)) for each in amounts
+        ],
+        "taints": ["dedicated=db:NoSchedule"],
+        "labels": {"kubernetes.io/hostname": name, _ZONE_LABEL: "zone-0"},
+        "pods": [
+            {"pod": "web/cache-1", "priority": 100, "requests": "2 cpu, 32Gi memory"},
+            {"pod": "batch/render-3", "priority": 0, "requests": "28 cpu, 64Gi memory"},
+        ],
+        "omitted": 0,
+        "nominated": ["batch/render-0"],
+        "reservation": "gang ml/train",
+        "command": f"kubectl describe node {name}",
     }
 
 

@@ -39,6 +39,7 @@ class PageServer:
         refusal: Status and body of the response to all requests for data; None to serve documents.
         token: Bearer token that requests for data need; "" for none.
         requests: Paths with queries of all requests.
+        bodies: Bodies of all requests that have one.
     """
 
     def __init__(self, documents: Mapping[str, Document], policy: str = POLICY) -> None:
@@ -46,6 +47,7 @@ class PageServer:
         self.refusal: tuple[int, Document] | None = None
         self.token = ""
         self.requests: list[str] = []
+        self.bodies: list[str] = []
         self.policy = policy
         self._streams: set[queue.SimpleQueue[bytes | None]] = set()
         self._lock = threading.Lock()
@@ -126,6 +128,11 @@ class _Handler(BaseHTTPRequestHandler):
             self._data(path)
         else:
             self._respond(404, b"", "text/plain")
+
+    def do_POST(self) -> None:
+        """Serve the document for a manifest."""
+        self.page.bodies.append(self.rfile.read(int(self.headers["Content-Length"])).decode())
+        self.do_GET()
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - name of the overridden method
         """Log nothing."""

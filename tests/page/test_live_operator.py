@@ -99,7 +99,7 @@ def test_live_changes(browser: Browser, operator: OperatorProcess, api: ApiClien
     browser.shows("#work", "NodeResourcesFit: cpu: needs 8 cores")
     browser.shows("#work", "0/4 nodes are available")
     browser.find('#nodes input[name="room"]').send_keys("cpu=2", Keys.ENTER)
-    browser.shows("#nodes .aside", "7 such pods fit on 4 nodes.")
+    browser.shows("#nodes .aside", "7 such pods have room on 4 feasible nodes.")
     amounts = {"cpu": "32", "memory": "16Gi", "pods": "20"}
     status = {"allocatable": amounts, "capacity": amounts}
     large = {"kind": "Node", "metadata": {"name": "page-large"}, "status": status}

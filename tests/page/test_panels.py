@@ -130,34 +130,84 @@ def test_the_map_by_pointer(browser: Browser, serve: Serve) -> None:
     box = browser.run(
         "const box = document.querySelector('.map canvas').getBoundingClientRect(); return [box.x, box.y]"
     )
-    states = set()
-    # Cells are 27 pixels wide and high.
-    for y in range(0, 320, 24):
-        for x in range(0, 300, 24):
-            browser.command("Input.dispatchMouseEvent", type="mouseMoved", x=box[0] + x, y=box[1] + y)
+    pointed, states = set(), set()
+    # Cells are 26 pixels high and about 100 wide.
+    for y in range(0, 320, 20):
+        for x in range(40, 300, 60):
+            at = {"x": box[0] + x, "y": box[1] + y}
+            browser.command("Input.dispatchMouseEvent", type="mouseMoved", **at)
+            pointed.add(browser.text("#node-keys").partition(":")[0])
+            browser.command("Input.dispatchMouseEvent", type="mousePressed", button="left", clickCount=1, **at)
+            browser.command("Input.dispatchMouseEvent", type="mouseReleased", button="left", clickCount=1, **at)
         text = browser.text("#nodes .aside .box")
         states |= {state for state in ("unschedulable", "not ready") if state in text}
     assert states == {"unschedulable", "not ready"}
+    assert {f"worker-{node:04}" for node in range(8)} <= pointed
 
 
 def test_room_for_a_shape(browser: Browser, page: PageServer) -> None:
     """The result is shown as numbers, by domain and on the map; the shape is in the URL."""
     browser.open(page.url + "#/nodes")
     browser.find('#nodes input[name="room"]').send_keys("cpu=4,memory=8Gi", Keys.ENTER)
-    browser.shows("#nodes .aside", "58 such pods fit on 29 nodes.")
+    browser.shows("#nodes .aside", "58 such pods have room on 29 feasible nodes.")
     assert browser.driver.current_url.endswith("#/nodes?room=cpu%3D4%2Cmemory%3D8Gi")
     assert "has room" in browser.text("#nodes .legend")
 
 
 @pytest.mark.parametrize(
-    ("number", "verdict"), [(8, "8 pods fit in one domain"), (64, "64 pods do not fit in one domain")]
+    ("number", "verdict"),
+    [
+        (8, "8 pods fit in topology.kubernetes.io/zone=zone-0"),
+        (64, "16 of 64 pods fit in topology.kubernetes.io/zone=zone-0"),
+    ],
 )
 def test_room_in_one_domain(browser: Browser, page: PageServer, number: int, verdict: str) -> None:
-    """Domains with room for all pods are listed; if there is none, the pods do not fit."""
+    """Domains with room for all pods are listed, with the dry run; if they do not fit, why the next pod does not."""
     browser.open(f"{page.url}#/nodes?room=cpu%3D4%2Cmemory%3D8Gi&count={number}&key=topology.kubernetes.io%2Fzone")
     browser.shows("#nodes .aside", verdict)
-    found = rows(browser, '#nodes [role="status"]:has(table)') if number == 8 else []
-    assert found == ([["zone-0", "16"], ["zone-1", "14"], ["zone-2", "14"], ["zone-3", "14"]] if number == 8 else [])
+    nodes = [[f"worker-{at:04}", str(min(number, 16) // 4)] for at in range(0, 16, 4)]
+    domains = [["zone-0", "16", "-"], ["zone-1", "14", "-"], ["zone-2", "14", "-"], ["zone-3", "14", "-"]]
+    assert rows(browser, '#nodes [role="status"]:has(table) .scroll') == (domains if number == 8 else nodes)
+    assert ("The next pod: 0/5000 nodes are available" in browser.text("#nodes .aside")) == (number == 64)
+
+
+def test_room_for_an_existing_pod(browser: Browser, page: PageServer) -> None:
+    """A name instead of requests looks for room for copies of that pod."""
+    browser.open(page.url + "#/nodes")
+    browser.find('#nodes input[name="room"]').send_keys("batch/render-0", Keys.ENTER)
+    browser.shows("#nodes .aside", "batch/render-0 requests 4 cpu, 8Gi memory, profile batch")
+    assert browser.driver.current_url.endswith("#/nodes?pod=batch%2Frender-0")
+    assert "bayplan explain -n batch render-0" in browser.text("#nodes .aside")
+
+
+def test_room_for_a_manifest(browser: Browser, page: PageServer) -> None:
+    """A pasted manifest is sent as the body, and is not part of the URL."""
+    browser.open(page.url + "#/nodes")
+    browser.find("#nodes details summary").click()
+    browser.find('#nodes textarea[name="manifest"]').send_keys("kind: Pod")
+    browser.find('#nodes form button[type="submit"]').click()
+    browser.shows("#nodes .aside", "shop/web requests 4 cpu, 8Gi memory")
+    assert page.bodies[0] == "kind: Pod"
+    assert browser.driver.current_url.endswith("#/nodes")
+    browser.find('#nodes form button[type="button"]').click()
+    browser.until(lambda: "shop/web" not in browser.text("#nodes .aside"), "the result is cleared")
+
+
+def test_the_card_of_a_node(browser: Browser, page: PageServer) -> None:
+    """A link to a node selects it; its card has amounts, taints, the reservation, and pods with links."""
+    browser.open(page.url + "#/nodes?node=worker-0003")
+    browser.shows("#nodes .aside", "Node worker-0003")
+    browser.shows("#nodes .aside", "Reserved for gang ml/train")
+    assert rows(browser, "#nodes .aside") == [
+        ["pods", "2", "110", "108", ""],
+        ["cpu", "30", "32", "2", ""],
+        ["memory", "96Gi", "128Gi", "32Gi", ""],
+    ]
+    assert "dedicated=db:NoSchedule" in browser.text("#nodes .aside")
+    browser.find('#nodes .aside a[href="#/work/pod/web/cache-1"]')
+    browser.find("#nodes .map").send_keys(Keys.HOME)
+    browser.shows("#nodes .aside", "Node worker-0000")
+    assert browser.driver.current_url.endswith("node=worker-0000")
 
 
 def test_an_invalid_shape(browser: Browser, page: PageServer) -> None:
@@ -277,7 +327,8 @@ def test_deltas_of_nodes(browser: Browser, page: PageServer) -> None:
     browser.find("#nodes .map").send_keys(Keys.HOME)
     browser.shows("#nodes .aside", "worker-0000")
     page.push("nodesDelta", {"version": 2, "since": 1, "nodes": [[0, 77, [505, 606, -1]]]})
-    browser.shows("#nodes .aside .box", "77 pods cpu 51 % memory 61 % example.com/gpu none")
+    browser.shows("#nodes .aside .box", "77 pods")
+    browser.until(lambda: "/page/data/node?name=worker-0000" in page.requests, "the card of the node is read")
     later = node_map(200)
     later["version"], later["pods"][0] = 9, 99
     page.documents["nodes"] = later

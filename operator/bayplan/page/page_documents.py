@@ -7,9 +7,8 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-import msgspec
-
 from bayplan.page.document_stream import DocumentStream
+from bayplan.page.node_card import NodeCard, read_node
 from bayplan.page.node_map import NodeDevices, NodeRows, NodesPanel
 from bayplan.page.overview import OverviewPanel
 from bayplan.page.page_sources import PageSources, Panel, Turns
@@ -18,7 +17,7 @@ from bayplan.page.problems import WatchesPanel
 from bayplan.page.profiles_panel import ProfilesPanel
 from bayplan.page.rates import INTERVAL_SECONDS, RatesPanel
 from bayplan.page.report_documents import ReportDocuments, Work, WorkReader, operator_documents
-from bayplan.page.room import RoomReader, Shape
+from bayplan.page.room import Room, RoomQuery, RoomReader
 from bayplan.page.waiting_gangs import GangsPanel
 from scheduler_core.model.pod_group import GroupSource
 
@@ -54,6 +53,8 @@ class PageDocuments:
             panels, NodesPanel(sources, rows, devices), sources.clock, viewers, sources.scheduler.context.suspension
         )
         self.work = WorkReader(sources)
+        self._rows = rows
+        self._devices = devices
         self._room = RoomReader(sources, rows)
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -77,12 +78,29 @@ class PageDocuments:
         """
         return self.work.gang(namespace, name, source) if is_gang else self.work.pod(namespace, name)
 
-    async def read_room(self, shape: Shape) -> bytes:
-        """Return the room for a shape as JSON."""
+    async def update_nodes(self) -> None:
+        """Bring the layout of the nodes up to date, which :meth:`read_room` needs."""
         turns = Turns(self._sources.clock, suspension=self._sources.scheduler.context.suspension)
         await turns.readable()
         turns.begin()
-        return msgspec.json.encode(await self._room.read(shape, turns))
+        await self._rows.update(turns)
+
+    def read_room(self, query: RoomQuery) -> Room:
+        """Return the room for copies of a pod.
+
+        Raises:
+            RoomError: The query cannot be answered.
+            SchedulerCoreError: The pod cannot be compiled.
+        """
+        return self._room.read(query)
+
+    async def read_node(self, name: str) -> NodeCard | None:
+        """Return one node; None if it does not exist."""
+        turns = Turns(self._sources.clock, suspension=self._sources.scheduler.context.suspension)
+        await turns.readable()
+        turns.begin()
+        devices = await self._devices.by_node(turns)
+        return read_node(self._sources, name, devices)
 
     async def read_report(self) -> ReportDocuments:
         """Return all documents for a report; they are built for it, with more dry runs than those of the stream."""

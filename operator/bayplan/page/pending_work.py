@@ -33,6 +33,9 @@ _EXAMPLES = 5
 _PODS_PER_LOOK = 64
 _OTHER = "other causes"
 _FIRST_ATTEMPT = "the first attempt has not been made yet"
+_REJECTED_BY = "rejected by "
+_FAILED = "the last attempt failed; its condition is not known yet"
+_NO_CONDITION = (_REJECTED_BY, _FAILED)
 _GANG_INCOMPLETE = "members of its gang are missing or gated"
 _RESERVED_NODES = ("node(s) had untolerated taint", "node(s) were unschedulable")
 _NOT_TRIED = frozenset(("gated", "parked"))
@@ -281,7 +284,10 @@ def _divided(cause: str, decisive: str) -> tuple[str, str]:
         # The names in reasons are masked in the cause.
         masked = {without_names(reason) for reason in first}
         rest = [reason for reason in reasons if reason not in masked]
-        return decisive, ", ".join(rest) if len(rest) < len(reasons) else ""
+        if len(rest) < len(reasons):
+            return decisive, ", ".join(rest)
+        # A condition that states other reasons than the dry run is that of an attempt in another situation.
+        return (decisive if cause.startswith(_NO_CONDITION) else cause), ""
     # Most clusters have nodes for other purposes, and some that are cordoned.
     first_reasons = [reason for reason in reasons if not reason.startswith(_RESERVED_NODES)]
     if not first_reasons or len(first_reasons) == len(reasons):
@@ -315,7 +321,7 @@ def _cause(place: str, pod: QueuedPod) -> str:
         if condition.type == POD_SCHEDULED and condition.message:
             return _cause_of(condition.message)
     plugins = ", ".join(sorted(pod.rejected_by))
-    return f"rejected by {plugins}" if plugins else "the last attempt failed; its condition is not known yet"
+    return f"{_REJECTED_BY}{plugins}" if plugins else _FAILED
 
 
 @lru_cache(maxsize=4096)

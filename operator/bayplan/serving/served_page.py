@@ -11,7 +11,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from aiohttp import web
+from aiohttp import hdrs, web
 
 from bayplan.introspection.status_building import profile_states
 from bayplan.kube.leader_election import LeaderState
@@ -21,7 +21,7 @@ from bayplan.page.document_stream import Viewer, ViewersLimitError
 from bayplan.page.page_documents import PageDocuments
 from bayplan.page.page_sources import PageSources
 from bayplan.page.report_documents import ReportDocuments, operator_documents
-from bayplan.page.room import RoomError, read_shape
+from bayplan.page.room import MAX_MANIFEST, RoomError, read_room_query
 from bayplan.process.background_documents import BackgroundDocuments, Document
 from bayplan.serving.authorization import Denial, Permission, RequestAuthorization, bearer_token
 from bayplan.serving.deferred_server import ServedParts
@@ -85,6 +85,7 @@ HEADERS: Mapping[str, str] = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 _JSON = "application/json"
+_MANIFESTS = frozenset((_JSON, "application/yaml"))
 _SOURCES = {source.value: source for source in POD_GROUP_SOURCES}
 _LOOK_SECONDS = 1.0
 """Interval at which a closed connection is noticed."""
@@ -121,13 +122,15 @@ class PageEndpoints:
 
     @property
     def routes(self) -> list[web.RouteDef]:
-        data = {"work": self._work, "room": self._room, "{panel}": self._panel}
+        data = {"work": self._work, "room": self._room, "node": self._node, "{panel}": self._panel}
         return [
             web.get("/", _protected(self._redirect)),
             web.get(PAGE_PATH, _protected(self._redirect)),
             web.get(f"{PAGE_PATH}/", _protected(self._index)),
             web.get(f"{PAGE_PATH}/assets/{{path:.+}}", _protected(self._asset)),
             *(web.get(f"{PAGE_PATH}/data/{name}", _protected(self._data(answer))) for name, answer in data.items()),
+            # Another site cannot send these content types without a preflight request, which is refused.
+            web.post(f"{PAGE_PATH}/data/room", _protected(self._data(self._room))),
             web.get(f"{PAGE_PATH}/events", _protected(self._data(self._events))),
         ]
 
@@ -210,23 +213,10 @@ class PageEndpoints:
         if api and api not in _SOURCES:
             text = f'api: unsupported value "{api}": supported values: {", ".join(_SOURCES)}'
             return _error(HTTPStatus.BAD_REQUEST, text)
-        if self._is_suspended():
-            # Shadow profiles decide within this turn of the loop; an extender, or a long search, takes longer.
-            await asyncio.sleep(0)
-        if self._is_suspended():
-            return _error(
-                HTTPStatus.SERVICE_UNAVAILABLE,
-                "a scheduling cycle is suspended, because it waits for an extender or takes long; retry",
-            )
+        refusal = await self._not_now()
+        if refusal is not None:
+            return refusal
         what = f"PodGroup {namespace}/{group}" if group else f"pod {namespace}/{pod}"
-        debt = -self._budget.seconds
-        if debt > 0:
-            # Viewers are not trusted with the operator's time: dry runs of a large gang take some of it.
-            return _error(
-                HTTPStatus.SERVICE_UNAVAILABLE,
-                "explanations for viewers have used their tenth of the operator's time; retry",
-                headers={"Retry-After": str(ceil(debt / _SHARE))},
-            )
 
         def make() -> Document:
             documents, name = self._documents, pod or group
@@ -238,10 +228,27 @@ class PageEndpoints:
                 return Document(HTTPStatus.NOT_FOUND, f"{what} not found; check the namespace and the name".encode())
             return Document(HTTPStatus.OK, msgspec.json.encode(found))
 
-        built = await self._built(make)
-        if built.status != HTTPStatus.OK:
-            return _error(HTTPStatus(built.status), built.body.decode())
-        return _json(built.body)
+        return _response(await self._built(make))
+
+    async def _not_now(self) -> web.Response | None:
+        """Return the response to a request for a dry run that must not be made now."""
+        if self._is_suspended():
+            # Shadow profiles decide within this turn of the loop; an extender, or a long search, takes longer.
+            await asyncio.sleep(0)
+        if self._is_suspended():
+            return _error(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                "a scheduling cycle is suspended, because it waits for an extender or takes long; retry",
+            )
+        debt = -self._budget.seconds
+        if debt > 0:
+            # Viewers are not trusted with the operator's time: dry runs of a large gang take some of it.
+            return _error(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                "explanations for viewers have used their tenth of the operator's time; retry",
+                headers={"Retry-After": str(ceil(debt / _SHARE))},
+            )
+        return None
 
     async def _built(self, make: Callable[[], Document]) -> Document:
         """Build a document, and charge the viewers for the time in which nothing else ran because of it."""
@@ -258,11 +265,37 @@ class PageEndpoints:
             charge(monotonic() - began)
 
     async def _room(self, request: web.Request) -> web.Response:
+        manifest = ""
+        if request.method == hdrs.METH_POST:
+            if request.content_type not in _MANIFESTS:
+                text = f"Content-Type: must be one of {', '.join(sorted(_MANIFESTS))}"
+                return _error(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, text)
+            manifest = (await request.content.read(MAX_MANIFEST + 1)).decode(errors="replace")
         try:
-            shape = read_shape(request.query)
+            query = read_room_query(request.query, manifest)
         except RoomError as error:
             return _error(HTTPStatus.BAD_REQUEST, str(error))
-        return _json(await self._documents.read_room(shape))
+        refusal = await self._not_now()
+        if refusal is not None:
+            return refusal
+        await self._documents.update_nodes()
+
+        def make() -> Document:
+            try:
+                return Document(HTTPStatus.OK, msgspec.json.encode(self._documents.read_room(query)))
+            except RoomError as error:
+                return Document(HTTPStatus.BAD_REQUEST, str(error).encode(errors="replace"))
+            except SchedulerCoreError as error:
+                return Document(HTTPStatus.UNPROCESSABLE_ENTITY, f"the pod cannot be evaluated: {error}".encode())
+
+        return _response(await self._built(make))
+
+    async def _node(self, request: web.Request) -> web.Response:
+        name = request.query.get("name", "")
+        found = await self._documents.read_node(name)
+        if found is None:
+            return _error(HTTPStatus.NOT_FOUND, f"node {name} not found")
+        return _json(msgspec.json.encode(found))
 
     # -- events -------------------------------------------------------------------------------------------------
 
@@ -318,6 +351,12 @@ def _protected(handler: Handler) -> Handler:
         return response
 
     return protected
+
+
+def _response(built: Document) -> web.Response:
+    if built.status != HTTPStatus.OK:
+        return _error(HTTPStatus(built.status), built.body.decode())
+    return _json(built.body)
 
 
 def _json(body: bytes) -> web.Response:

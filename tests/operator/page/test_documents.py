@@ -6,16 +6,20 @@ import dataclasses
 from typing import Any
 
 import pytest
+from bayplan.page.node_card import read_node
 from bayplan.page.node_map import NodeDevices, NodeMapDelta, NodeRows, NodesPanel, delta, whole
 from bayplan.page.overview import OverviewPanel
 from bayplan.page.pending_work import PendingPanel
 from bayplan.page.profiles_panel import CONFIGURATION, ProfilesPanel
 from bayplan.page.rates import RatesPanel, percentile
 from bayplan.page.report_documents import WorkReader
-from bayplan.page.room import RoomError, RoomReader, Shape, read_shape
+from bayplan.page.room import Room, RoomError, RoomQuery, RoomReader, read_room_query
 from bayplan.page.waiting_gangs import GangsPanel
 
 from scheduler_core.model.pod import Pod, PodCondition
+from scheduler_core.model.taints import Toleration
+from scheduler_core.snapshot.indexes.device_index import DeviceUse
+from tests.support.affinities import anti_affinity_to, app, term
 from tests.support.builders import node, pod
 from tests.support.gangs import group, members, settle
 from tests.support.page_world import PageWorld
@@ -262,26 +266,114 @@ async def test_share_unusable_by_waiting_pods(world: PageWorld) -> None:
     assert found["memory"].unusable_share is None
 
 
+async def read_room(world: PageWorld, query: RoomQuery) -> Room:
+    """Return the room, after the layout of the nodes was read."""
+    rows = NodeRows(world.rig.context.cache.columns)
+    await rows.update(world.turns)
+    return RoomReader(world.sources, rows).read(query)
+
+
 @pytest.mark.parametrize(
-    ("shape", "fits", "per_node", "domains"),
+    ("query", "fits", "per_node", "domains"),
     [
-        (Shape({"cpu": 2000}, key=ZONE), 3, ((0, 2), (1, 1)), {"west": 2, "east": 1}),
-        (Shape({"cpu": 2000}, 2, ZONE), 3, ((0, 2), (1, 1)), {"west": 2}),
-        (Shape({GPU: 1}), 2, ((0, 2),), {}),
-        (Shape({"example.com/unknown": 1}), 0, (), {}),
-        (Shape({"cpu": 1}), 19, ((0, 10), (1, 9)), {}),
+        (RoomQuery({"cpu": 2000}, key=ZONE), 3, ((0, 2), (1, 1)), {"west": 2, "east": 1}),
+        (RoomQuery({"cpu": 2000}, count=2, key=ZONE), 3, ((0, 2), (1, 1)), {"west": 2}),
+        (RoomQuery({GPU: 1}), 2, ((0, 2),), {}),
+        (RoomQuery({"example.com/unknown": 1}), 0, (), {}),
+        (RoomQuery({"cpu": 1}), 19, ((0, 10), (1, 9)), {}),
     ],
     ids=["by zone", "all in one zone", "extended resource", "unknown resource", "bounded by pods"],
 )
 async def test_room(
-    world: PageWorld, shape: Shape, fits: int, per_node: tuple[tuple[int, int], ...], domains: dict[str, int]
+    world: PageWorld, query: RoomQuery, fits: int, per_node: tuple[tuple[int, int], ...], domains: dict[str, int]
 ) -> None:
     """Cordoned nodes have no room, and the number of pods of a node is bounded."""
     world.add(pod("one", requests={"cpu": "1"}, node_name="b"))
-    columns = world.rig.context.cache.columns
-    found = await RoomReader(world.sources, NodeRows(columns)).read(shape, world.turns)
+    found = await read_room(world, query)
     assert (found.fits, found.nodes, found.per_node) == (fits, len(per_node), per_node)
     assert {each.name: each.fits for each in found.domains} == domains
+
+
+async def test_room_honours_what_the_profile_filters_by(world: PageWorld) -> None:
+    """A tainted node has room only for a pod that tolerates the taint; selectors of an existing pod count."""
+    world.rig.add(node("d", allocatable={"cpu": "64", "memory": "8Gi", "pods": "10"}, taints=["x:NoSchedule"]))
+    assert (await read_room(world, RoomQuery({"cpu": 4000}))).fits == 2
+    tolerant = pod("tolerant", requests={"cpu": "4"}, tolerations=(Toleration("x", "Exists"),))
+    world.add(tolerant, pod("eastern", requests={"cpu": "1"}, node_selector={ZONE: "east"}))
+    assert (await read_room(world, RoomQuery({}, pod="default/tolerant"))).fits == 2 + 10
+    found = await read_room(world, RoomQuery({}, pod="default/eastern"))
+    assert (found.pod, found.fits, found.nodes) == ("default/eastern", 4, 1)
+    assert dict(found.rejected)["node(s) didn't match Pod's node affinity/selector"] == 1
+
+
+async def test_copies_are_dry_run_one_after_another(world: PageWorld) -> None:
+    """Copies that must not share a zone fit once in each zone, whatever is free; nothing is changed."""
+    labels = {"app": "web"}
+    apart = anti_affinity_to(term(app("web"), ZONE))
+    world.add(pod("web", requests={"cpu": "1"}, labels=labels, affinity=apart))
+    before = world.rig.context.cache.columns.requested.copy()
+    found = await read_room(world, RoomQuery({}, pod="default/web", count=3))
+    assert found.copies is not None
+    assert (found.copies.wanted, found.copies.fits, found.copies.nodes) == (3, 2, (("a", 1), ("b", 1)))
+    assert "didn't match pod anti-affinity rules" in found.copies.message
+    inside = await read_room(world, RoomQuery({"cpu": 2000}, count=3, key=ZONE))
+    assert inside.copies is not None
+    assert (inside.copies.domain, inside.copies.fits) == (f"{ZONE}=east", 2)
+    assert (world.rig.context.cache.columns.requested == before).all()
+
+
+MANIFEST = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: shop}
+spec:
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      containers: [{name: main, resources: {requests: {cpu: 1500m}}}]
+"""
+
+
+async def test_room_for_a_manifest(world: PageWorld) -> None:
+    """The pod template of a manifest is used."""
+    found = await read_room(world, RoomQuery({}, manifest=MANIFEST))
+    assert (found.pod, found.requests, found.fits) == ("shop/web", {"cpu": "1500m"}, 4)
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        (RoomQuery({}, pod="shop/gone"), "pod shop/gone not found"),
+        (RoomQuery({"cpu": 1}, profile="none"), 'profile: no profile serves schedulerName "none"; live profiles: '),
+        (RoomQuery({}, manifest="a: ["), "manifest: is not valid YAML"),
+        (RoomQuery({}, manifest="a: 1\n---\nb: 2"), "manifest: must be one object"),
+        (RoomQuery({}, manifest="kind: Service\nspec: {}"), "manifest: kind Service has no pod template"),
+        (RoomQuery({}, manifest="kind: Pod\nspec: {containers: 5}"), "manifest: "),
+        (RoomQuery({}, manifest="#" * 70_000), "manifest: must have at most 64 KiB"),
+    ],
+)
+async def test_room_that_cannot_be_computed(world: PageWorld, query: RoomQuery, message: str) -> None:
+    """The error names what to correct."""
+    with pytest.raises(RoomError) as error:
+        await read_room(world, query)
+    assert str(error.value).startswith(message)
+
+
+async def test_the_card_of_a_node(world: PageWorld) -> None:
+    """The card has amounts, taints, labels and pods; there is none of an unknown node."""
+    world.rig.add(node("t", taints=["x=y:NoSchedule"], allocatable={"cpu": "4", "memory": "8Gi", "pods": "10"}))
+    world.add(pod("low", requests={"cpu": "1"}, node_name="t"), pod("high", requests={}, node_name="t", priority=5))
+    found = read_node(world.sources, "t", (DeviceUse("gpu.example.com", "t", devices=4, in_use=1),))
+    assert found is not None
+    assert [(each.resource, each.used, each.allocatable, each.free) for each in found.amounts] == [
+        ("pods", "2", "10", "8"),
+        ("cpu", "1", "4", "3"),
+        ("memory", "0", "8Gi", "8Gi"),
+        ("devices of gpu.example.com", "1", "4", "3"),
+    ]
+    assert [(each.pod, each.requests) for each in found.pods] == [("default/high", ""), ("default/low", "1 cpu")]
+    assert found.taints == ("x=y:NoSchedule",)
+    assert read_node(world.sources, "gone", ()) is None
 
 
 @pytest.mark.parametrize(
@@ -293,21 +385,24 @@ async def test_room(
         ({"requests": "cpus=1"}, "requests: unknown resource cpus"),
         ({"requests": "cpu=0"}, "requests: specify an amount above 0"),
         ({"requests": "cpu=1", "count": "-1"}, "count: must be a number of pods"),
-        ({"requests": "cpu=1", "count": "9" * 5000}, "count: must be a number of pods"),
-        ({"requests": "cpu=1" + "," * 5000}, "requests and key have at most"),
+        ({"requests": "cpu=1", "count": "9" * 5000}, "requests, pod, profile, count, key have at most"),
+        ({"requests": "cpu=1", "count": "9" * 9}, "count: must be a number of pods"),
+        ({"pod": "web"}, 'pod: "web" is not NAMESPACE/NAME'),
+        ({"pod": "a/b", "requests": "cpu=1"}, "specify either requests, or pod, or a manifest"),
+        ({"requests": "cpu=1" + "," * 5000}, "requests, pod, profile, count, key have at most"),
     ],
 )
 def test_invalid_shapes(query: dict[str, str], message: str) -> None:
     """The error message names the parameter."""
     with pytest.raises(RoomError) as error:
-        read_shape(query)
+        read_room_query(query)
     assert str(error.value).startswith(message)
 
 
 def test_shape() -> None:
     """Amounts of a shape are in the scheduler's units."""
     query = {"requests": "cpu=1500m, memory=1Gi", "count": "8", "key": ZONE}
-    assert read_shape(query) == Shape({"cpu": 1500, "memory": 1 << 30}, 8, ZONE)
+    assert read_room_query(query) == RoomQuery({"cpu": 1500, "memory": 1 << 30}, count=8, key=ZONE)
 
 
 async def test_overview(world: PageWorld) -> None:

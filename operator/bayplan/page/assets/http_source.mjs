@@ -55,9 +55,9 @@ export class HttpSource {
     };
   }
 
-  /** Return one document; throws Refused, or TypeError without a connection. */
-  async read(path) {
-    const response = await fetch(new URL(`data/${path}`, this.base), this.options());
+  /** Return one document; `manifest` is the body of a request for it. Throws Refused, or TypeError without a connection. */
+  async read(path, manifest = '') {
+    const response = await fetch(new URL(`data/${path}`, this.base), this.options(undefined, manifest));
     if (response.ok) return response.json();
     const refused = await this.refused(response);
     if (refused.status === 401) this.onState?.(stateOf(refused));
@@ -78,14 +78,15 @@ export class HttpSource {
     this.connect();
   }
 
-  options(signal) {
-    const headers = {};
+  options(signal, body = '') {
+    const headers = body ? { 'Content-Type': 'application/yaml' } : {};
     // The API server's proxy strips Authorization, so the token is in both headers.
     if (this.token) {
       headers.Authorization = `Bearer ${this.token}`;
       headers['X-Bayplan-Token'] = this.token;
     }
-    return { headers, signal, credentials: 'same-origin', cache: 'no-store', redirect: 'error' };
+    const sent = body ? { method: 'POST', body } : {};
+    return { ...sent, headers, signal, credentials: 'same-origin', cache: 'no-store', redirect: 'error' };
   }
 
   async refused(response) {

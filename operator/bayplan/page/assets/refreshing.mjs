@@ -5,12 +5,19 @@ import { timeOf } from './elements.mjs';
 
 const MILLISECONDS = 10000;
 
-/** Component whose document is at the address that `path(props)` returns; "" for none. State: {doc, at, error, path}. */
+/**
+ * Component whose document is at the address that `path(props)` returns; "" for none. `body()` is the manifest that is sent
+ * to it, "" for none. State: {doc, at, error, path}.
+ */
 export class Refreshing extends Component {
   constructor(props) {
     super(props);
     this.state = { doc: null, at: 0, error: '', path: '' };
     this.refresh = () => this.load(this.path(this.props));
+  }
+
+  body() {
+    return '';
   }
 
   componentDidMount() {
@@ -36,7 +43,7 @@ export class Refreshing extends Component {
     if (!path) return;
     let found;
     try {
-      found = { doc: await this.props.source.read(path), at: timeOf(this.props.source), error: '' };
+      found = { doc: await this.props.source.read(path, this.body()), at: timeOf(this.props.source), error: '' };
     } catch (error) {
       found = { error: error.status ? error.message : 'the operator cannot be reached' };
       // An object that is gone is no longer shown. After a lost connection the last document stays.

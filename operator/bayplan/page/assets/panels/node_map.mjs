@@ -1,4 +1,5 @@
-// Map of nodes on a canvas. A cell fills from its bottom by utilisation; only cells that changed are drawn again.
+// Map of nodes on a canvas. A cell fills by utilisation from its bottom, or with names from its left; only cells that changed are
+// drawn again.
 
 import { Component } from '../vendor/preact-11.2.0.mjs';
 import { html } from '../elements.mjs';
@@ -17,16 +18,25 @@ export function flagsOf(doc) {
   return flags;
 }
 
-/** Properties: doc, resource, room (Map of node to number of pods, or null), marked (Set of nodes), selected, onSelect, theme, label. */
+/** Properties: doc, resource, room (Map of node to number of pods, or null), marked (Set of nodes), selected, onSelect, onPoint, theme, label. */
 export class NodeMap extends Component {
   constructor(props) {
     super(props);
     this.drawn = new Map();
-    this.pointer = (event) => {
+    const at = (event) => {
       const box = this.canvas.getBoundingClientRect();
-      const node = nodeAt(this.layout, event.clientX - box.left, event.clientY - box.top);
+      return nodeAt(this.layout, event.clientX - box.left, event.clientY - box.top);
+    };
+    this.press = (event) => {
+      const node = at(event);
       if (node >= 0 && node !== this.props.selected) this.props.onSelect(node);
     };
+    this.pointer = (event) => {
+      const { onPoint } = this.props;
+      if (!onPoint) this.press(event);
+      else onPoint(at(event));
+    };
+    this.leave = () => this.props.onPoint?.(-1);
     this.key = (event) => {
       if (!/^(Arrow(Left|Right|Up|Down)|Home|End)$/.test(event.key)) return;
       event.preventDefault();
@@ -104,39 +114,52 @@ export class NodeMap extends Component {
 
   cell(node, level, flags, fits, isFiltered, isSelected) {
     const { pen, colours } = this;
-    const { size } = this.layout;
+    const { isNamed, cellWidth: wide, cellHeight: high } = this.layout;
     const x = this.layout.x[node];
     const y = this.layout.y[node];
+    // Below the bar of a wide cell is its name.
+    const bar = isNamed ? 9 : high;
     pen.fillStyle = colours.paper;
-    pen.fillRect(x - 1, y - 1, size + 2, size + 2);
+    pen.fillRect(x - 2, y - 2, wide + 4, high + 4);
     pen.globalAlpha = isFiltered && !fits ? 0.35 : 1;
     pen.fillStyle = level < 0 ? colours.paper : colours.track;
-    pen.fillRect(x, y, size, size);
+    pen.fillRect(x, y, wide, bar);
     if (level > 0) {
       const share = Math.min(1, level / 1000);
-      const height = Math.max(1, Math.round(size * share));
       pen.fillStyle = colours.steps[Math.min(STEPS - 1, Math.floor(share * STEPS))];
-      pen.fillRect(x, y + size - height, size, height);
+      if (isNamed) {
+        pen.fillRect(x, y, Math.max(1, Math.round(wide * share)), bar);
+      } else {
+        const height = Math.max(1, Math.round(high * share));
+        pen.fillRect(x, y + high - height, wide, height);
+      }
     }
-    if (level < 0) outline(pen, colours.edge, x + 0.5, y + 0.5, size - 1, 1);
-    if (flags) this.mark(x, y, size, flags);
+    if (level < 0) outline(pen, colours.edge, x + 0.5, y + 0.5, wide - 1, bar - 1, 1);
+    if (flags) this.mark(x, y, isNamed ? bar + 2 : wide, bar, flags);
+    if (isNamed) {
+      pen.font = `11px ${colours.font}`;
+      pen.fillStyle = colours.ink;
+      pen.fillText(cutStart(pen, printable(this.props.doc.names[node]), wide - 4), x + 2, y + high - 4);
+    }
     pen.globalAlpha = 1;
-    if (fits) outline(pen, colours.ring, x + 0.5, y + 0.5, size - 1, size > 12 ? 2 : 1);
-    if (isSelected) outline(pen, colours.ink, x - 0.5, y - 0.5, size + 1, 1.5);
+    // A second line in the colour of the panel separates the ring from a dark cell.
+    if (fits && wide > 12) outline(pen, colours.paper, x + 2, y + 2, wide - 4, high - 4, 1);
+    if (fits) outline(pen, colours.ring, x + 0.5, y + 0.5, wide - 1, high - 1, wide > 12 ? 2 : 1);
+    if (isSelected) outline(pen, colours.ink, x - 0.5, y - 0.5, wide + 1, high + 1, 1.5);
   }
 
   /** Draw one diagonal for unschedulable, two for not ready. */
-  mark(x, y, size, flags) {
+  mark(x, y, wide, high, flags) {
     const { pen, colours } = this;
     pen.beginPath();
-    pen.moveTo(x, y + size);
-    pen.lineTo(x + size, y);
+    pen.moveTo(x, y + high);
+    pen.lineTo(x + wide, y);
     if (flags & NOT_READY) {
       pen.moveTo(x, y);
-      pen.lineTo(x + size, y + size);
+      pen.lineTo(x + wide, y + high);
     }
     // An edge in the colour of the panel, because the mark may lie on any step.
-    for (const [colour, width] of [[colours.paper, 3], [colours.mark, size > 12 ? 2 : 1.25]]) {
+    for (const [colour, width] of [[colours.paper, 3], [colours.mark, wide > 12 ? 2 : 1.25]]) {
       pen.strokeStyle = colour;
       pen.lineWidth = width;
       pen.stroke();
@@ -146,16 +169,24 @@ export class NodeMap extends Component {
   render({ label }) {
     return html`<div class="map" tabindex="0" role="group" aria-label=${label} aria-describedby="node-keys" onKeyDown=${this.key}
       ref=${(box) => { this.box = box; }}>
-      <canvas aria-hidden="true" onPointerMove=${this.pointer} onPointerDown=${this.pointer}
+      <canvas aria-hidden="true" onPointerMove=${this.pointer} onPointerDown=${this.press} onPointerLeave=${this.leave}
         ref=${(canvas) => { this.canvas = canvas; }}></canvas>
     </div>`;
   }
 }
 
-function outline(pen, colour, x, y, size, width) {
+function outline(pen, colour, x, y, wide, high, width) {
   pen.strokeStyle = colour;
   pen.lineWidth = width;
-  pen.strokeRect(x, y, size, size);
+  pen.strokeRect(x, y, wide, high);
+}
+
+/** Return a name without its beginning if it is too wide: names of nodes differ at their ends. */
+function cutStart(pen, text, width) {
+  if (pen.measureText(text).width <= width) return text;
+  let from = 1;
+  while (from < text.length - 1 && pen.measureText(`…${text.slice(from)}`).width > width) from += 1;
+  return `…${text.slice(from)}`;
 }
 
 function cut(pen, text, width) {

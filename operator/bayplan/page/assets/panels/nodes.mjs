@@ -5,6 +5,7 @@ import { Chip, html, Meter, Name, Panel, Table } from '../elements.mjs';
 import { routeTo } from '../routing.mjs';
 import { amountOf, count, counted, percent } from '../text.mjs';
 import { flagsOf, NodeMap } from './node_map.mjs';
+import { NodeCard } from './node_card.mjs';
 import { Room } from './room.mjs';
 
 /**
@@ -24,13 +25,18 @@ export function applyDelta(doc, delta) {
 export class Nodes extends Component {
   constructor(props) {
     super(props);
-    this.state = { selected: -1, room: null, query: {} };
-    this.select = (selected) => this.setState({ selected });
+    this.state = { selected: -1, pointed: -1, room: null, query: {} };
+    this.point = (pointed) => this.setState((state) => (state.pointed === pointed ? null : { pointed }));
+    this.select = (selected) => {
+      this.setState({ selected });
+      this.change({ node: this.props.doc.names[selected] });
+    };
     this.found = (room) => this.setState({ room });
     this.choose = (event) => this.change({ resource: event.target.value });
     this.change = (changed) => {
       const query = { ...this.query(), ...changed };
-      history.replaceState(null, '', routeTo('nodes', [], query));
+      // A pasted manifest is not part of the address.
+      history.replaceState(null, '', routeTo('nodes', [], { ...query, isManifest: '' }));
       this.setState({ query });
     };
   }
@@ -41,22 +47,23 @@ export class Nodes extends Component {
 
   componentWillReceiveProps({ route, doc }) {
     if (route !== this.props.route && route.panel === 'nodes') this.setState({ query: Object.fromEntries(route.query) });
-    const before = this.props.doc;
-    if (before && doc?.names !== before.names) {
-      this.setState(({ selected }) => ({ selected: selected < 0 ? -1 : doc.names.indexOf(before.names[selected]) }));
-    }
+    const isLinked = route !== this.props.route && route.panel === 'nodes';
+    if (isLinked || doc?.names !== this.props.doc?.names) this.setState(({ query }) => ({ selected: doc ? doc.names.indexOf(query.node) : -1 }));
   }
 
   componentWillMount() {
-    if (this.props.route.panel === 'nodes') this.setState({ query: Object.fromEntries(this.props.route.query) });
+    const { route, doc } = this.props;
+    if (route.panel !== 'nodes') return;
+    const query = Object.fromEntries(route.query);
+    this.setState({ query, selected: doc ? doc.names.indexOf(query.node) : -1 });
   }
 
   query() {
-    const { resource = '', room = '', count: number = '', key = '' } = this.state.query;
-    return { resource, room, count: number, key };
+    const { resource = '', node = '', room = '', pod = '', isManifest = '', count: number = '', key = '', profile = '' } = this.state.query;
+    return { resource, node, room, pod, isManifest, count: number, key, profile };
   }
 
-  render({ doc, source, theme, isLive, failure }, { selected, room }) {
+  render({ doc, source, theme, isLive, failure }, { selected, pointed, room }) {
     const query = this.query();
     const resource = doc?.resources.find((each) => each.name === query.resource) ?? doc?.resources[0];
     const note = doc && [counted(doc.names.length, 'node'), `${count(doc.unschedulable.length)} unschedulable`, `${count(doc.notReady.length)} not ready`].join(', ');
@@ -69,12 +76,14 @@ export class Nodes extends Component {
         </div>
         <div class="split">
           <div>
-            <${NodeMap} doc=${doc} resource=${resource.name} theme=${theme} selected=${selected} onSelect=${this.select}
+            <${NodeMap} doc=${doc} resource=${resource.name} theme=${theme} selected=${selected} onSelect=${this.select} onPoint=${this.point}
               room=${room && room.perNode} label=${`Map of ${counted(doc.names.length, 'node')} by ${resource.name}`} />
-            <p id="node-keys" class="note">Point at a node, or use the arrow keys on the map.</p>
+            <p id="node-keys" class="note">${pointed >= 0 && pointed < doc.names.length
+              ? html`<${Name}>${doc.names[pointed]}<//>: ${percent(doc.used[resource.name][pointed] / 1000)} ${resource.name}, ${counted(doc.pods[pointed], 'pod')}`
+              : 'Select a node with a click, or with the arrow keys on the map.'}</p>
           </div>
           <div class="aside">
-            <${Selected} doc=${doc} node=${selected} room=${room} />
+            <${Selected} doc=${doc} node=${selected} room=${room} source=${source} isLive=${isLive} />
             ${!source.isStatic && html`<${Room} doc=${doc} source=${source} isLive=${isLive} query=${query} onChange=${this.change} onFound=${this.found} />`}
             <${Fragmentation} doc=${doc} />
           </div>
@@ -101,7 +110,7 @@ export function placeOf(doc, node) {
   return ['', ''];
 }
 
-function Selected({ doc, node, room }) {
+function Selected({ doc, node, room, source, isLive }) {
   if (node < 0) return html`<div class="box" role="status"><h3>Node</h3><p class="note">No node is selected.</p></div>`;
   const [zone, rack] = placeOf(doc, node);
   const flags = flagsOf(doc)[node];
@@ -110,11 +119,12 @@ function Selected({ doc, node, room }) {
     <p class="note">${zone ? html`zone <${Name}>${zone}<//>` : 'no zone'}${rack ? html`, rack <${Name}>${rack}<//>` : ''}; ${counted(doc.pods[node], 'pod')}${
       room ? `; room for ${count(room.perNode.get(node) ?? 0)}` : ''}</p>
     ${flags > 0 && html`<p class="chips">${flags & 1 ? html`<${Chip} tone="warn">unschedulable<//>` : ''}${flags & 2 ? html`<${Chip} tone="bad">not ready<//>` : ''}</p>`}
-    <dl class="bars">${doc.resources.map(({ name }) => {
+    ${!source.isStatic && html`<${NodeCard} name=${doc.names[node]} source=${source} isLive=${isLive} />`}
+    ${source.isStatic && html`<dl class="bars">${doc.resources.map(({ name }) => {
       const level = doc.used[name][node];
       return html`<div key=${name}><dt><${Name}>${name}<//></dt><dd>${level < 0 ? 'none' : html`
         <${Meter} share=${level / 1000} label=${`${percent(level / 1000)} in use`} /> <span class="number" aria-hidden="true">${percent(level / 1000)}</span>`}</dd></div>`;
-    })}</dl>
+    })}</dl>`}
   </div>`;
 }
 
