@@ -19,6 +19,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from msgspec.structs import replace
 
 from scheduler_core.cycle.freed_capacity_event import FreedCapacity
+from scheduler_core.cycle.internal_errors import try_twice
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.framework.cluster_events import NODE_ADD, Action, ClusterEvent, Resource
@@ -199,13 +200,37 @@ class StorageFeed(ObjectFeed[StorageObject]):
 
     An object that cannot be read counts as follows: pods with a claim of such a claim or volume wait; a CSIDriver
     requires capacity and the driver on the node; the nodes of a CSINode or VolumeAttachment accept no pods, because
-    the number of volumes there is not known; a StorageClass or CSIStorageCapacity does not exist.
+    the number of volumes there is not known; a StorageClass or CSIStorageCapacity does not exist. These nodes accept no
+    pods either while a change of such an object that raised is not delivered again.
     """
 
     def __init__(self, columns: NodeColumns, queue: SchedulingQueue, suspension: Suspension, holds: NodeHolds) -> None:
         super().__init__(columns.storage, queue, suspension)
         self._columns = columns
         self._holds = holds
+
+    def _assigned(self, shown: StorageObject) -> bool:
+        try:
+            return super()._assigned(shown)
+        except Exception:
+            # Raised again, and delivered again; the version before may allow more volumes.
+            try_twice(self._hold_for_change, shown)
+            raise
+
+    def _hold_for_change(self, shown: StorageObject) -> None:
+        node_name = self._node_of(shown)
+        if node_name:
+            reason = f"node(s) had a change of their {_kind_name(shown)} that could not be handled yet"
+            self._holds.hold(node_name, _change_of(shown), reason)
+
+    def _node_of(self, shown: StorageObject) -> str:
+        """Return the node whose volumes an object limits or counts; "" for none."""
+        if isinstance(shown, CsiNode):
+            return shown.metadata.name
+        if not isinstance(shown, VolumeAttachment):
+            return ""
+        known = self._columns.storage.attachments.get(shown.metadata.name)
+        return shown.spec.node_name or ("" if known is None else known.spec.node_name)
 
     def _hold(self, shown: StorageObject, reason: str) -> None:
         storage, name = self._columns.storage, shown.metadata.name
@@ -218,21 +243,17 @@ class StorageFeed(ObjectFeed[StorageObject]):
                 storage.assign(replace(volume, status=VolumePhase(UNREADABLE)))
             case CsiDriver():
                 storage.assign(CsiDriver(shown.metadata, CsiDriverSpec(True, True)))
-            case CsiNode():
-                self._hold_node(name, shown)
-            case VolumeAttachment():
-                known_attachment = storage.attachments.get(name)
-                node_name = shown.spec.node_name or (known_attachment and known_attachment.spec.node_name)
+            case CsiNode() | VolumeAttachment():
+                node_name = self._node_of(shown)
                 if node_name:
-                    self._hold_node(node_name, shown)
+                    text = f"node(s) had a {_kind_name(shown)} that could not be decoded"
+                    self._holds.hold(node_name, _source(shown), text)
             case _:
                 super()._hold(shown, reason)
 
-    def _hold_node(self, node_name: str, shown: StorageObject) -> None:
-        self._holds.hold(node_name, _source(shown), f"node(s) had a {_kind_name(shown)} that could not be decoded")
-
     def _release(self, shown: StorageObject) -> None:
         self._holds.release(_source(shown))
+        self._holds.release(_change_of(shown))
 
 
 class DeviceFeed(ObjectFeed[DeviceObject]):
@@ -295,6 +316,10 @@ def _event(changed: object, action: Action) -> ClusterEvent:
 
 def _source(shown: DeclaredObject) -> str:
     return f"{type(shown).__name__}/{shown.metadata.namespace}/{shown.metadata.name}"
+
+
+def _change_of(shown: DeclaredObject) -> str:
+    return f"change of {_source(shown)}"
 
 
 def _kind_name(shown: object) -> str:

@@ -1,13 +1,16 @@
 """Event handlers for PodGroups of all APIs: they update the gangs and the queue.
 
 Callers convert the objects of each API. While a cycle is suspended, changes are buffered and then applied in order.
+A change that raises gates the members of its group until it is delivered again: half of it may be applied.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 from scheduler_core.cycle.freed_capacity_event import FreedCapacity
+from scheduler_core.cycle.internal_errors import try_twice
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.errors import Problem
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, Resource
@@ -23,8 +26,8 @@ class GroupFeed:
     def __init__(self, queue: SchedulingQueue, suspension: Suspension, freed: FreedCapacity) -> None:
         self._freed = freed
         self._queue = queue
-        self._unfinished = set[GroupKey | GroupSource]()
-        """What an exception interrupted: it is delivered again, and must not be skipped then because it is known."""
+        self._unfinished = set[GroupSource]()
+        """Sources whose change an exception interrupted: it must not be skipped when it is delivered again."""
         self._run_or_defer = suspension.run_or_defer
 
     def serve(self, source: GroupSource) -> None:
@@ -51,7 +54,11 @@ class GroupFeed:
         if queue.gangs.unread(source) != reason or source in self._unfinished:
             self._unfinished.add(source)
             queue.gangs.withhold(source, reason)
-            queue.gang_requeueing.source_changed(source)
+            try:
+                queue.gang_requeueing.source_changed(source)
+            except Exception:
+                try_twice(queue.gang_requeueing.source_changed, source)
+                raise
             for gang in [gang for gang in queue.gangs if gang.depends_on(source)]:
                 self._end_nominations(gang)
             self._unfinished.discard(source)
@@ -68,54 +75,68 @@ class GroupFeed:
 
     def _composite_changed(self, composite: CompositePodGroup) -> None:
         gangs = self._queue.gangs
-        before = gangs.forest.get(composite.key)
-        if before == composite and composite.key not in self._unfinished:
-            return
-        if before is not None and before.uid != composite.uid:
-            # It was deleted and created again, and the watch did not deliver the deletion.
-            self._group_deleted(composite.key)
-        was_interrupted = composite.key in self._unfinished
-        self._unfinished.add(composite.key)
-        changed = gangs.composite_changed(composite)
-        for gang in list(gangs) if was_interrupted else changed:
-            self._queue.group_changed(gang)
-            self._update_nominations(gang)
-        self._unfinished.discard(composite.key)
+        with self._change(composite.key) as was_interrupted:
+            before = gangs.forest.get(composite.key)
+            if before == composite and not was_interrupted:
+                return
+            if before is not None and before.uid != composite.uid:
+                # It was deleted and created again, and the watch did not deliver the deletion.
+                self._group_deleted(composite.key)
+            changed = gangs.composite_changed(composite)
+            for gang in list(gangs) if was_interrupted else changed:
+                self._queue.group_changed(gang)
+                self._update_nominations(gang)
 
     def _group_changed(self, group: PodGroup) -> None:
         queue = self._queue
-        known = queue.gangs.get(group.key)
-        before = None if known is None else known.group
-        if group.key not in self._unfinished and (before == group or queue.gangs.run_recorded(group)):
-            return
-        if before is not None and before.uid != group.uid:
-            # It was deleted and created again, and the watch did not deliver the deletion.
-            self._group_deleted(group.key)
-            before = None
-        self._unfinished.add(group.key)
-        gang = queue.gangs.group_changed(group)
-        queue.group_changed(gang)
-        self._update_nominations(gang)
-        action = Action.ADD if before is None else Action.UPDATE_OTHER
-        queue.on_event(ClusterEvent(Resource.POD_GROUP, action), before, group)
-        self._unfinished.discard(group.key)
+        with self._change(group.key) as was_interrupted:
+            known = queue.gangs.get(group.key)
+            before = None if known is None else known.group
+            if not was_interrupted and (before == group or queue.gangs.run_recorded(group)):
+                return
+            if before is not None and before.uid != group.uid:
+                # It was deleted and created again, and the watch did not deliver the deletion.
+                self._group_deleted(group.key)
+                before = None
+            gang = queue.gangs.group_changed(group)
+            queue.group_changed(gang)
+            self._update_nominations(gang)
+            action = Action.ADD if before is None else Action.UPDATE_OTHER
+            queue.on_event(ClusterEvent(Resource.POD_GROUP, action), before, group)
+
+    @contextmanager
+    def _change(self, key: GroupKey) -> Iterator[bool]:
+        """Apply a change of a group; gate the members below it if that raises. Yield whether the last change raised."""
+        gangs = self._queue.gangs
+        was_interrupted = key in gangs.interrupted
+        # First, because the reviews during the change open the gates.
+        gangs.interrupted.discard(key)
+        try:
+            yield was_interrupted
+        except Exception:
+            gangs.interrupted.add(key)
+            try_twice(self._gate_below, key)
+            raise
+
+    def _gate_below(self, key: GroupKey) -> None:
+        for gang in self._queue.gangs.forest.leaves_below(key):
+            self._queue.gang_changed(gang)
 
     def group_deleted(self, key: GroupKey) -> None:
         """Handle a deleted group; its members are gated until it is created again."""
         self._run_or_defer(self._group_deleted, key)
 
     def _group_deleted(self, key: GroupKey) -> None:
-        queue, was_interrupted = self._queue, key in self._unfinished
-        self._unfinished.add(key)
-        if key.source is GroupSource.COMPOSITE:
-            changed = queue.gangs.composite_deleted(key)
-        else:
-            gang = queue.gangs.group_deleted(key)
-            changed = [] if gang is None else [gang]
-        for gang in list(queue.gangs) if was_interrupted else changed:
-            queue.group_changed(gang)
-            self._end_nominations(gang)
-        self._unfinished.discard(key)
+        queue = self._queue
+        with self._change(key) as was_interrupted:
+            if key.source is GroupSource.COMPOSITE:
+                changed = queue.gangs.composite_deleted(key)
+            else:
+                gang = queue.gangs.group_deleted(key)
+                changed = [] if gang is None else [gang]
+            for gang in list(queue.gangs) if was_interrupted else changed:
+                queue.group_changed(gang)
+                self._end_nominations(gang)
 
     def group_refused(self, key: GroupKey, problems: Iterable[Problem]) -> None:
         """Handle an object whose spec is invalid and never was valid: its members are gated with the reason."""

@@ -175,7 +175,11 @@ class GangScheduler:
             extra = {"podgroup": str(entry.gang_key)}
             try_twice(log.error, "the result for gang %s cannot be used", entry.gang_key, exc_info=fault, extra=extra)
             self.errors.undo()
-            return None if self.queue.is_in_flight(entry.uid) else []
+            if not self.queue.is_in_flight(entry.uid):
+                return []
+            # A report that raised may have set them.
+            entry.rejected_by = entry.pending_on = frozenset()
+            return None
         except BaseException:
             self.errors.undo()
             if self.queue.find(entry.uid) is entry:

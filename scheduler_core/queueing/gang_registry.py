@@ -52,6 +52,7 @@ class Gangs:
         forest: The CompositePodGroups, and the trees of gangs below them.
         on_change: Called with every gang whose status may have changed.
         on_foreign: Called with an added pod that has a mark of another gang scheduler, and what it is.
+        interrupted: Groups whose last change raised: their members are gated until it is delivered again.
         on_gated: Called with a pod that the queue gates because its PodGroup is not known, again when the reason
             changes, and when the pod waits for other members of its gang instead.
     """
@@ -67,6 +68,7 @@ class Gangs:
             source: f"the {source.kind}s of {source.api_group} have not been listed yet" for source in GroupSource
         }
         self._refused: dict[GroupKey, str] = {}
+        self.interrupted: set[GroupKey] = set()
         self._follows_runs = False
         self._named_besides: dict[GroupKey, set[str]] = {}
         self.forest = GroupForest(self._gangs, clock.now, self.of_uid)
@@ -113,6 +115,9 @@ class Gangs:
         unread = self._unread.get(key.source)
         if unread is not None:
             return f'pod group "{key.name}" cannot be read: {unread}'
+        if self.interrupted and (interrupted := self._interrupted_from(key)) is not None:
+            what = f"{interrupted.source.kind} {interrupted} of {interrupted.source.api_group}"
+            return f"a change of {what} failed in the scheduler itself; it is repeated until it is handled"
         gang = self._gangs.get(key)
         if gang is not None and gang.group is not None:
             return self._obstacle_above(gang.group.parent_key)
@@ -122,6 +127,17 @@ class Gangs:
         if refused is not None:
             return f"{waits}: PodGroup {key} of {key.source.value} cannot be scheduled: {refused}, {remedy}"
         return f"{waits}: no valid PodGroup {key} of {key.source.value} exists; create or correct it, {remedy}"
+
+    def _interrupted_from(self, key: GroupKey) -> GroupKey | None:
+        """Return the first group, from one upwards, whose last change raised; None for none."""
+        seen: set[GroupKey] = set()
+        current: GroupKey | None = key
+        while current is not None and current not in seen:
+            if current in self.interrupted:
+                return current
+            seen.add(current)
+            current = self.forest.parent_of(current)
+        return None
 
     def _obstacle_above(self, parent: GroupKey | None) -> str:
         """Return why the CompositePodGroups above a PodGroup are not known; "" if they are, or if there are none."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -359,6 +360,118 @@ def test_an_interrupted_change_is_completed(part: int) -> None:
     """One exception at a sample of the calls."""
     rng = random.Random(f"interrupted/{part}")
     assert _failures(lambda _: rng.random() < 1 / (4 * _SAMPLE)) == []
+
+
+_NODE = node("a")
+_HOLDING: dict[str, list[Change]] = {
+    "node": [(None, _NODE), (_NODE, node("a", unschedulable=True))],
+    "CSINode": [
+        (None, storage.csi_node("a", {_DRIVER: 2})),
+        (storage.csi_node("a", {_DRIVER: 2}), storage.csi_node("a", {_DRIVER: 1})),
+    ],
+    "VolumeAttachment": [
+        (None, storage.volume("pv", csi=(_DRIVER, "handle"), storage_class="fast")),
+        (None, storage.attachment("attached", _DRIVER, "a", "pv")),
+    ],
+    "pod": [(None, pod("there", node_name="a", requests={"cpu": "1"}))],
+}
+"""Changes of which the last one lets a node accept fewer pods."""
+
+
+_BEFORE_THE_CHANGE = ("._node_updated", "._guarded", "._added", "._updated", "._assigned", "._pod_added_or_read")
+"""Calls before anything of a change is handled: the same as a change that is delivered later."""
+
+
+def _is_applied(tested: Reported, fresh: Reported) -> bool:
+    """Return whether all that decisions depend on is as after the change; pods may wait for its event."""
+    return not [each for each in _problems(tested, fresh) if not each.startswith("places")]
+
+
+@pytest.mark.parametrize("changes", _HOLDING.values(), ids=_HOLDING)
+def test_a_node_is_held_until_its_change_is_complete(changes: list[Change]) -> None:
+    """One exception at each call of the last change: until it is delivered again, the node accepts no pods."""
+    *before, last = _versions([(None, _NODE), *changes] if changes[0][1] is not _NODE else changes)
+
+    def interrupted(number: int) -> tuple[Reported, InjectedErrors]:
+        tested = Reported()
+        for change in before:
+            tested.report(change)
+        _read(tested.made)
+        errors = InjectedErrors(lambda call, _site: RuntimeError if call == number else None, is_single=True)
+        with errors.active():
+            tested.report(last)
+        return tested, errors
+
+    whole, counted = interrupted(0)
+    held = 0
+    for number in range(1, counted.calls + 1):
+        tested, errors = interrupted(number)
+        reason = tested.made.context.cache.columns.held.reason("a")
+        held += bool(reason)
+        if not errors.injected[0].site[0].endswith(_BEFORE_THE_CHANGE):
+            assert reason or _is_applied(tested, whole), errors.injected
+        tested.made.clock.advance(0.5)
+        tested.settle()
+        assert not tested.made.context.cache.columns.held.reason("a"), errors.injected
+    assert held
+
+
+def _pair() -> list[Change]:
+    return [(None, node("a")), *((None, pod(name, group="leaf")) for name in ("one", "two"))]
+
+
+_GATING: dict[str, tuple[list[Change], Change]] = {
+    "a group is created": ([*_pair(), (None, composite_group("root"))], (None, leaf_group("leaf", "root"))),
+    "a group requires more": (
+        [*_pair(), (None, composite_group("root")), (None, leaf_group("leaf", "root", min_member=1))],
+        (leaf_group("leaf", "root", min_member=1), leaf_group("leaf", "root", min_member=3)),
+    ),
+    "a group is deleted": (
+        [*_pair(), (None, composite_group("root")), (None, leaf_group("leaf", "root"))],
+        (leaf_group("leaf", "root"), None),
+    ),
+    "a parent is created": ([*_pair(), (None, leaf_group("leaf", "root"))], (None, composite_group("root"))),
+    "a parent requires more": (
+        [*_pair(), (None, composite_group("root")), (None, leaf_group("leaf", "root"))],
+        (composite_group("root"), composite_group("root", min_groups=2)),
+    ),
+    "a parent is deleted": (
+        [*_pair(), (None, composite_group("root")), (None, leaf_group("leaf", "root"))],
+        (composite_group("root"), None),
+    ),
+}
+"""Changes before, and a change of a group of the gang ``leaf``."""
+_OF_GROUPS = ("._group_changed", "._composite_changed", "._group_deleted")
+
+
+@pytest.mark.parametrize(("before", "last"), _GATING.values(), ids=_GATING)
+def test_members_wait_until_the_change_of_their_group_is_complete(before: list[Change], last: Change) -> None:
+    """One exception at each call of the last change: until it is delivered again, no member is in a queue to be popped."""
+
+    def interrupted(number: int) -> tuple[Reported, InjectedErrors]:
+        tested = Reported()
+        for change in _versions(before):
+            tested.report(change)
+        feed, (old, new) = tested.made.scheduler.group_feed, last
+        errors = InjectedErrors(lambda call, _site: RuntimeError if call == number else None, is_single=True)
+        with errors.active(), suppress(RuntimeError):
+            feed.group_deleted(old.key) if new is None else feed.group_changed(new)
+        return tested, errors
+
+    whole, counted = interrupted(0)
+    gated = 0
+    for number in range(1, counted.calls + 1):
+        tested, errors = interrupted(number)
+        if errors.injected[0].site[0].endswith(_OF_GROUPS):
+            continue
+        places = {uid: place for uid, place in _facts(tested.made)["places"] if place in ("active", "backoff")}
+        is_gated = bool(tested.made.queue.gangs.interrupted)
+        gated += is_gated
+        assert not places if is_gated else _is_applied(tested, whole), errors.injected
+        tested._report_group(*last)
+        tested.settle()
+        assert not _problems(tested, whole), errors.injected
+    assert gated
 
 
 @pytest.mark.nightly

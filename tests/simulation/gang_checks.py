@@ -52,7 +52,7 @@ class Decision:
         counted: UIDs of the members that count. The value is true if the member counted before the cycle: it may have
             terminated while the cycle waited for an extender.
         is_listed: Whether the first list of the group's API was complete.
-        is_judged: Whether the scheduler had handled all changes of groups and members; one that raised is repeated.
+        is_judged: Whether the scheduler had handled all changes of members; one that raised is repeated.
     """
 
     min_member: int
@@ -132,7 +132,7 @@ class GangChecks:
             0 if group is None else group.min_member,
             dict(self._counted(key)),
             key.source in self.groups.listed,
-            not (self.groups.unhandled or self.received.unhandled),
+            not self.received.unhandled,
         )
         self._problems[pod.metadata.uid] = problem
         if group is not None and group.parent:

@@ -111,8 +111,11 @@ class AcceptedGroups:
         """Record the problems of an invalid spec; the accepted group stays unless it belongs to another object."""
         key = observed.key
         known = self._groups.get(key)
-        if known is not None and known.uid != observed.uid:
+        if known is None or known.uid != observed.uid:
             self._withdraw(key)
+        else:
+            # The sink may have handled half of it.
+            self.update(known)
         self._problems[key] = error.problems
         effect = (
             "its last valid spec stays in effect" if key in self._groups else "its members wait until it is corrected"
