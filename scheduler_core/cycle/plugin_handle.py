@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
+from scheduler_core.cycle.internal_errors import try_twice
 from scheduler_core.cycle.journal import Journal
 from scheduler_core.cycle.simulated_pod_removal import NodeDryRun
 from scheduler_core.cycle.suspension import Suspension
@@ -28,6 +31,7 @@ from scheduler_core.snapshot.node_columns import DeclaredObjects, KindStore, Nod
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 from scheduler_core.step_counter import StepCounter
 
+log = logging.getLogger(__name__)
 R = TypeVar("R")
 
 
@@ -71,13 +75,19 @@ class ReportedDeletions:
 
     def delete_pod(self, deletion: PodDeletion, done: Callable[[Exception | None], None]) -> None:
         """Queue a deletion."""
+        self._writer.delete_pod(deletion, partial(self._answered, deletion, done))
 
-        def answered(fault: Exception | None) -> None:
+    def _answered(
+        self, deletion: PodDeletion, done: Callable[[Exception | None], None], fault: Exception | None
+    ) -> None:
+        try:
             if fault is None:
                 self._on_accepted(deletion)
-            done(fault)
-
-        self._writer.delete_pod(deletion, answered)
+        except Exception:
+            # The watch shows the deletion too; a preemptor whose victim is never reported would be gated permanently.
+            log.exception("the deletion of pod %s/%s is handled later", deletion.namespace, deletion.name)
+        finally:
+            try_twice(done, fault)
 
 
 class PluginWriters(NamedTuple):

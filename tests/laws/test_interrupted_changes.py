@@ -446,7 +446,7 @@ _OF_GROUPS = ("._group_changed", "._composite_changed", "._group_deleted")
 
 @pytest.mark.parametrize(("before", "last"), _GATING.values(), ids=_GATING)
 def test_members_wait_until_the_change_of_their_group_is_complete(before: list[Change], last: Change) -> None:
-    """One exception at each call of the last change: until it is delivered again, no member is in a queue to be popped."""
+    """One exception at each call of the last change: until it is delivered again, no member is to be popped."""
 
     def interrupted(number: int) -> tuple[Reported, InjectedErrors]:
         tested = Reported()

@@ -4,8 +4,8 @@ A profile function counts the calls and raises at chosen ones, as if the called 
 that is called must be listed, and a new function is covered without a change here.
 
 The law holds after an exception at any call: a change is applied wholly, or its object fails closed until the
-change is delivered again. Further exceptions may hit each repetition of a change. None is raised inside ``try_twice``:
-of a step of the recovery and its repetition, one ends.
+change is delivered again. Further exceptions may hit each repetition of a change. None is raised inside ``try_twice``,
+and what runs twice by itself: of a step of the recovery and its repetition, one ends.
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ _ROOTS = frozenset(
         "scheduler.py:Scheduler._bind",
         "scheduler.py:Scheduler._flush",
         "scheduler.py:Scheduler._settle",
+        "cycle/plugin_handle.py:ReportedDeletions._answered",
         "queueing/queue_moves.py:Moves._end_backoffs",
         "framework/waiting_pods.py:_TimeOut.__call__",
         "gangs/reservation_lifecycle.py:GangReservations._due",
@@ -68,7 +69,13 @@ _ROOTS = frozenset(
 )
 """Loops, tasks and timers of the scheduler: exceptions are raised only at calls inside of them, or of a feed."""
 _FEEDS = "feeds/"
-_RECOVERY = frozenset({"cycle/internal_errors.py:try_twice", "cycle/internal_errors.py:try_all"})
+_RECOVERY = frozenset(
+    (
+        "cycle/internal_errors.py:try_twice",
+        "cycle/internal_errors.py:try_all",
+        "plugins/default_preemption/eviction.py:Evictions._end",
+    )
+)
 _SUSPENDABLE = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 FINAL = {

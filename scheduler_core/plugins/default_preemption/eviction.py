@@ -10,6 +10,8 @@ The preemptor is gated until its evictions are issued::
 The last victim is evicted alone: if the event of its deletion arrives before the response to the request, the preemptor
 may be tried already, so it does not miss that event.
 
+A preemption that begins also ends, whatever raises: until its end the preemptor is gated.
+
 A gang preempts like a pod; its preemption is stored under the key of the gang and gates whichever member represents it
 in the queue.
 
@@ -111,26 +113,36 @@ class Evictions:
         )
 
     def _begin(self, preemption: Preemption, victims: Sequence[PodInfo], withdrawn: Iterable[PodInfo]) -> None:
-        self._handle.preemptions.begin(preemption)
-        for info in withdrawn:
-            self._withdraw(info)
-        *first, last = victims
-        for victim in first:
-            # The event loop may run between two victims of a large gang; the last one waits for all of them.
-            self._handle.nodes.steps.upkeep(_STEPS_OF_EVICTION)
-            self._evict(preemption, victim, partial(self._first_victim_done, preemption, last))
-        if not first:
-            self._evict_last(preemption, last)
+        try:
+            self._handle.preemptions.begin(preemption)
+            for info in withdrawn:
+                self._withdraw(info)
+            *first, last = victims
+            for victim in first:
+                # The event loop may run between two victims of a large gang; the last one waits for all of them.
+                self._handle.nodes.steps.upkeep(_STEPS_OF_EVICTION)
+                self._evict(preemption, victim, partial(self._first_victim_done, preemption, last))
+            if not first:
+                self._evict_last(preemption, last)
+        except BaseException:
+            # Raised again to the cycle, which requeues the preemptor. Not all of the first victims report their end.
+            self._end(preemption)
+            raise
 
     def _first_victim_done(self, preemption: Preemption, last: PodInfo, fault: Exception | None) -> None:
         preemption.waiting_for -= 1
         preemption.has_failed = preemption.has_failed or fault is not None
-        if preemption.waiting_for:
+        # Below 0 if the report of the last of them raised, and is repeated.
+        if preemption.waiting_for > 0:
             return
+        if not preemption.has_failed:
+            try:
+                self._evict_last(preemption, last)
+            except Exception:
+                log.exception("pod %s cannot be evicted", last.key, extra={"pod": last.key})
+                preemption.has_failed = True
         if preemption.has_failed:
             self._end(preemption)
-        else:
-            self._evict_last(preemption, last)
 
     def _last_victim_done(self, preemption: Preemption, fault: Exception | None) -> None:
         preemption.has_failed = fault is not None
@@ -141,10 +153,19 @@ class Evictions:
         self._evict(preemption, last, partial(self._last_victim_done, preemption))
 
     def _end(self, preemption: Preemption) -> None:
-        self._handle.preemptions.end(preemption)
-        if preemption.has_failed or preemption.has_held:
-            # The event that caused the gated attempt has passed, so no other event may ever activate the preemptor.
-            self._handle.activate(self._held(preemption.preemptor))
+        """End a preemption; if that raises, once more: the preemptor would be gated permanently."""
+        for is_last in (False, True):
+            try:
+                self._handle.preemptions.end(preemption)
+                if preemption.has_failed or preemption.has_held:
+                    # The event that caused the gated attempt has passed, so no other event may ever activate it.
+                    self._handle.activate(self._held(preemption.preemptor))
+            except Exception:
+                if is_last:
+                    raise
+                log.exception("the preemption by %s is ended once more", preemption.preemptor.key)
+            else:
+                return
 
     def _held(self, preemptor: Preemptor) -> Sequence[PodInfo]:
         if preemptor.pod is not None:
@@ -174,17 +195,19 @@ class Evictions:
         deletion = PodDeletion(meta.namespace, meta.name, meta.uid, None if has_condition else condition)
 
         def done(fault: Exception | None) -> None:
-            if fault is None:
-                _decisions.debug(
-                    "pod %s on node %s is evicted for %s", victim.key, victim.node_name, named, extra=fields
-                )
-                self._record_event(preemption, victim)
-            elif isinstance(fault, NotFoundError):
-                log.info("pod %s was deleted before it was evicted for %s", victim.key, named, extra=fields)
-                fault = None
-            else:
-                log.error("pod %s cannot be evicted for %s: %s", victim.key, named, fault, extra=fields)
-            report(fault)
+            is_gone = isinstance(fault, NotFoundError)
+            try:
+                if fault is None:
+                    _decisions.debug(
+                        "pod %s on node %s is evicted for %s", victim.key, victim.node_name, named, extra=fields
+                    )
+                    self._record_event(preemption, victim)
+                elif is_gone:
+                    log.info("pod %s was deleted before it was evicted for %s", victim.key, named, extra=fields)
+                else:
+                    log.error("pod %s cannot be evicted for %s: %s", victim.key, named, fault, extra=fields)
+            finally:
+                report(None if is_gone else fault)
 
         self._handle.writer.delete_pod(deletion, done)
 

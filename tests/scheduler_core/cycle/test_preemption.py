@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from scheduler_core.config.profile_config import ProfileConfig
@@ -9,6 +11,7 @@ from scheduler_core.errors import ClusterWriteError
 from scheduler_core.model.pod import Pod
 from scheduler_core.scheduler import Scheduler
 from tests.support.builders import node, pod
+from tests.support.injected_errors import InjectedErrors
 from tests.support.preemption import DeferringWriter
 from tests.support.scheduling import places_of
 from tests.support.virtual_clock import VirtualClock
@@ -16,6 +19,9 @@ from tests.support.virtual_clock import VirtualClock
 VICTIMS = [pod(f"v{index}", node_name="n", requests={"cpu": "2"}, priority=1 - index) for index in range(2)]
 HIGH = pod("high", requests={"cpu": "4"}, priority=10)
 UID = HIGH.metadata.uid
+_ANSWERS = frozenset(
+    ("cycle/plugin_handle.py:ReportedDeletions._answered", "plugins/default_preemption/eviction.py:Evictions._begin")
+)
 
 
 class Stage:
@@ -107,3 +113,40 @@ async def test_a_preemptor_that_is_deleted() -> None:
     stage.writer.pending_deletions["v1"](None)
     assert stage.places == []
     assert len(stage.context.queue.nominator) == 0
+
+
+def _end_of_a_preemption(number: int) -> tuple[Stage, InjectedErrors]:
+    """Preempt two pods, with an exception at one of the calls from the first eviction to the last answer."""
+    stage = Stage()
+    errors = InjectedErrors(lambda call, _site: RuntimeError if call == number else None, _ANSWERS, is_single=True)
+    with errors.active():
+        queued = stage.context.queue.pop()
+        assert queued is not None
+        try:
+            stage.scheduler.cycles.pods.schedule(queued)
+        except RuntimeError as fault:
+            stage.scheduler.cycles.errors.interrupted(queued, None, fault)
+    answered: set[str] = set()
+    while answered != stage.writer.pending_deletions.keys():
+        name = min(stage.writer.pending_deletions.keys() - answered)
+        answered.add(name)
+        errors.arm()
+        stage.writer.pending_deletions[name](None)
+        sys.setprofile(None)
+    return stage, errors
+
+
+async def test_a_preemption_ends_whatever_raises() -> None:
+    """One exception at each call: a preemption that does not end would gate its preemptor permanently."""
+    stage, counted = _end_of_a_preemption(0)
+    stage.context.queue.close()
+    assert counted.calls
+    for number in range(1, counted.calls + 1):
+        stage, errors = _end_of_a_preemption(number)
+        assert not len(stage.context.services.preemptions), errors.injected
+        stage.delete(VICTIMS[0])
+        stage.delete(VICTIMS[1])
+        stage.clock.advance(20.0)
+        stage.context.queue.flush()
+        assert stage.places != ["gated"], errors.injected
+        stage.context.queue.close()
