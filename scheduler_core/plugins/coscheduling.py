@@ -149,9 +149,10 @@ class Records:
             return
         record = self.of(key)
         seconds = max(seconds, min(_FIRST_SECONDS * 2.0 ** min(record.backoffs, _MOST_DOUBLINGS), _LONGEST_SECONDS))
+        # First: without a timer, nothing would activate the members of a group that is backed off.
+        record.timer = self._handle.clock.call_later(seconds, lambda: then(key))
         record.backoffs += 1
         record.backed_off_until = self._handle.clock.now() + seconds
-        record.timer = self._handle.clock.call_later(seconds, lambda: then(key))
 
     def placed(self, key: GroupKey) -> None:
         """Remove the record of a group whose members were scheduled together."""

@@ -335,9 +335,11 @@ class Moves:
         if self._timer is not None:
             if due >= self._due:
                 return
-            self._timer.cancel()
-        self._due = due
+            # A cancelled timer must not count as set if the next line raises.
+            timer, self._timer = self._timer, None
+            timer.cancel()
         self._timer = self._clock.call_later(max(0.0, due - self._clock.now()), self._end_backoffs)
+        self._due = due
 
     def _end_backoffs(self) -> None:
         self._timer = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -14,6 +15,7 @@ from scheduler_core.framework.cluster_events import (
 )
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.model.pod import Pod
+from scheduler_core.ports import Timer
 from tests.support.builders import pod
 from tests.support.queue_world import COLUMNS, GATED, LABELLED, NAME, OTHER, WEB, QueueWorld
 
@@ -83,6 +85,30 @@ def test_a_pod_in_error_backoff_is_not_popped_early() -> None:
     assert world.queue.readings.is_idle
     world.clock.advance(2)
     assert world.pop().uid == WEB.metadata.uid
+
+
+def test_backoffs_end_although_their_timer_could_not_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The timer is set to an earlier time, and that raises once: both pods are tried again."""
+    world = QueueWorld()
+    world.add(WEB)
+    for _ in range(3):
+        world.pop_and_fail()
+        world.clock.advance(20)
+    world.pop_and_fail()
+    world.add(OTHER)
+    unbroken, faults = world.clock.call_later, [MemoryError()]
+
+    def broken(seconds: float, callback: Callable[[], None]) -> Timer:
+        if faults:
+            raise faults.pop()
+        return unbroken(seconds, callback)
+
+    monkeypatch.setattr(world.clock, "call_later", broken)
+    world.pop_and_fail()
+    assert not faults
+    world.queue.flush()
+    world.clock.advance(60)
+    assert {world.pop().uid, world.pop().uid} == {WEB.metadata.uid, OTHER.metadata.uid}
 
 
 @pytest.mark.parametrize(

@@ -251,9 +251,10 @@ class UndeliveredChanges(Generic[T]):
         if self._timer is not None:
             if self._timer_at <= due:
                 return
-            self._timer.cancel()
-        self._timer_at = due
+            timer, self._timer = self._timer, None
+            timer.cancel()
         self._timer = self._clock.call_later(max(0.0, due - self._clock.now()), self._retry_due)
+        self._timer_at = due
 
     def _retry_due(self) -> None:
         self._timer = None

@@ -386,7 +386,8 @@ class ApiDispatcher:
         if self._timer is not None:
             if self._timer_due <= due:
                 return
-            self._timer.cancel()
+            timer, self._timer = self._timer, None
+            timer.cancel()
         self._timer = self._clock.call_later(seconds, self._wake)
         self._timer_due = due
 
