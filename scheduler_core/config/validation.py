@@ -125,16 +125,23 @@ def repeated(names: Sequence[str]) -> list[int]:
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Suggest a similar name.
 
-    Similarity alone would suggest Coscheduling for CapacityScheduling; a misspelt name differs in a letter of four.
-
     Returns:
         Text that starts with a space, or an empty text.
+    """
+    nearest = nearest_name(name, known)
+    return f' (did you mean "{nearest}"?)' if nearest else ""
+
+
+def nearest_name(name: str, known: Iterable[str]) -> str:
+    """Return the known name of which another one may be a misspelling; "" if there is none.
+
+    Similarity alone would suggest Coscheduling for CapacityScheduling; a misspelt name differs in a letter of four.
     """
     by_lower = {candidate.lower(): candidate for candidate in known}
     wrong = name.lower()
     close = difflib.get_close_matches(wrong, by_lower, n=3, cutoff=0.6)
     few = [each for each in close if _differences(wrong, each) <= max(1, len(wrong) // 4)]
-    return f' (did you mean "{by_lower[few[0]]}"?)' if few else ""
+    return by_lower[few[0]] if few else ""
 
 
 def _differences(one: str, other: str) -> int:

@@ -88,6 +88,14 @@ class QueueReadings:
         """Number of pods whose profile is not live."""
         return self._places.size(Place.PARKED)
 
+    def parked(self) -> Iterator[QueuedPod]:
+        """Yield the pods whose profile is not live; move none while iterating."""
+        return self._places.pods(Place.PARKED)
+
+    def parked_counts(self) -> dict[str, int]:
+        """Return the number of pods whose profile is not live, by their ``schedulerName``."""
+        return self._places.parked_counts()
+
     @property
     def is_idle(self) -> bool:
         """Whether no pod can be tried before a backoff ends or an event occurs."""

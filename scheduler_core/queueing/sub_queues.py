@@ -389,6 +389,9 @@ class Places:
                 found[profile] = of_profile
         return found
 
+    def parked_counts(self) -> dict[str, int]:
+        return {profile: counts[Place.PARKED] for profile, counts in self._counts.items() if counts[Place.PARKED]}
+
     # -- looking ------------------------------------------------------------------------------------------------
 
     def find(self, uid: str) -> QueuedPod | None:

@@ -6,8 +6,9 @@ there is one active queue; a set of instances that disagree is rejected as a who
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+from scheduler_core.config.validation import nearest_name
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 
@@ -17,6 +18,10 @@ def queue_sort_of(instance: FrameworkInstance) -> tuple[str, str]:
     plugin = instance.queue_sort
     args = plugin.args
     return plugin.name, "" if args is None else args.model_dump_json()
+
+
+_MOST_MEANT = 1024
+_DEFAULT_SCHEDULER = "default-scheduler"
 
 
 class ProfileTable:
@@ -29,6 +34,9 @@ class ProfileTable:
     def __init__(self, on_change: Callable[[str], None]) -> None:
         self.live: dict[str, FrameworkInstance] = {}
         self._on_change = on_change
+        self._claimed: frozenset[str] | None = None
+        self._served_before: set[str] = set()
+        self._meant: dict[str, str] = {}
 
     def __iter__(self) -> Iterator[FrameworkInstance]:
         return iter(list(self.live.values()))
@@ -42,6 +50,32 @@ class ProfileTable:
     def get(self, name: str) -> FrameworkInstance | None:
         """Return the live instance of a scheduler name, None if there is none."""
         return self.live.get(name)
+
+    # -- names of other schedulers ----------------------------------------------------------------------------------
+
+    def claim(self, names: Iterable[str]) -> None:
+        """Set the names that profiles claim, live or not; until the first call, every name counts as meant for them."""
+        self._claimed = frozenset(names)
+        self._meant.clear()
+
+    def meant_by(self, name: str) -> str:
+        """Return the name of a profile that a pod's ``schedulerName`` means, perhaps misspelt; "" for other schedulers.
+
+        A name that a profile had earlier means that profile.
+        """
+        if self._claimed is None or name in self.live or name in self._claimed or name in self._served_before:
+            return name
+        if name not in self._meant:
+            if len(self._meant) >= _MOST_MEANT:
+                self._meant.clear()
+            self._meant[name] = "" if name == _DEFAULT_SCHEDULER else nearest_name(name, self._claimed)
+        return self._meant[name]
+
+    def count_meant(self, pods: Mapping[str, int]) -> int:
+        """Return how many pods, by ``schedulerName``, are not those of other schedulers."""
+        return sum(count for name, count in pods.items() if self.meant_by(name))
+
+    # -- changes ------------------------------------------------------------------------------------------------------
 
     def disagreement(self, instances: Sequence[FrameworkInstance]) -> Problem | None:
         """Return the reason why ``instances`` cannot go live together with the live ones that they do not replace."""
@@ -67,6 +101,7 @@ class ProfileTable:
             raise ConfigError([problem])
         replaced = [self.live.get(instance.name) for instance in instances]
         self.live.update((instance.name, instance) for instance in instances)
+        self._served_before.update(instance.name for instance in instances)
         for instance in instances:
             self._on_change(instance.name)
         for old in replaced:

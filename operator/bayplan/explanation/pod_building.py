@@ -27,6 +27,7 @@ from bayplan.explanation.documents import (
 from bayplan.explanation.gang_building import ExplanationOptions, explain_gang, gang_of_pod
 from bayplan.extenders.http_extender import extenders_skipped_notice
 from bayplan.texts.document_formats import error_text, item_or_error
+from scheduler_core.config.validation import did_you_mean
 from scheduler_core.cycle.cycle_context import CycleContext
 from scheduler_core.errors import AttemptLimitError, SchedulerCoreError
 from scheduler_core.explain.device_findings import DeviceFindings, device_findings
@@ -117,7 +118,8 @@ def _without_profile(context: CycleContext, pod: Pod, node: str) -> Explanation:
         headline = f'pod {pod.key} is scheduled to node {node}; no profile serves its schedulerName "{name}"'
         return _bare(pod, Verdict.PLACED, headline, node)
     names = ", ".join(sorted(instance.name for instance in context.profiles)) or "none"
-    headline = f'no profile serves schedulerName "{name}" of pod {pod.key}; available profiles: {names}'
+    hint = did_you_mean(name, [instance.name for instance in context.profiles])
+    headline = f'no profile serves schedulerName "{name}"{hint} of pod {pod.key}; available profiles: {names}'
     return _bare(pod, Verdict.NO_PROFILE, headline)
 
 

@@ -69,12 +69,15 @@ def operator_status(sources: StatusSources, started: float, limit: int = DEFAULT
 
     Args:
         started: Time of the clock when the process started.
-        limit: Maximum number of pods for each place in the queue, and of gangs; 0 for all.
+        limit: Maximum number of pods for each place in the queue, and of gangs; 0 for all, with the pods of other
+            schedulers.
     """
     context = sources.scheduler.context
     now, claims = context.clock.now(), sources.informers.get(CLAIMS)
     by_place: dict[str, list[QueuedPod]] = {}
     for place, pod in context.queue.readings.places():
+        if limit and place == "parked" and not context.profiles.meant_by(pod.profile):
+            continue
         by_place.setdefault(place, []).append(pod)
     shown = [
         _queued(context, place, pod, now) for place, pods in by_place.items() for pod in islice(pods, limit or None)

@@ -128,7 +128,9 @@ class OverviewPanel:
             places["backoff"] += counts.backoff
             places["unschedulable"] += counts.unschedulable
             places["gated"] += counts.gated
-        places["parked"], places["inFlight"] = readings.parked_count, readings.in_flight_count
+        profiles = self._sources.scheduler.context.profiles
+        places["parked"] = profiles.count_meant(readings.parked_counts())
+        places["inFlight"] = readings.in_flight_count
         return dict(places)
 
     def _utilisation(self) -> tuple[Utilisation, ...]:

@@ -145,7 +145,12 @@ class PendingPanel:
 
     async def _grouped(self, turns: Turns) -> tuple[dict[str, _Group], int]:
         now, wall = self._sources.clock.now(), self._sources.clock.wall().timestamp()
-        pods = list(self._sources.scheduler.context.queue.readings.places())
+        context = self._sources.scheduler.context
+        pods = [
+            (place, pod)
+            for place, pod in context.queue.readings.places()
+            if place != "parked" or context.profiles.meant_by(pod.profile)
+        ]
         await turns.pause_if_due()
         groups: dict[str, _Group] = {}
         for position, (place, pod) in enumerate(pods):

@@ -87,12 +87,14 @@ class RatesPanel:
         before, now = self._samples[-1], self._read()
         seconds = max(now.taken - before.taken, 1e-3)
         attempts, binds = _difference(now.attempts, before.attempts), _difference(now.binds, before.binds)
-        readings = self._sources.scheduler.context.queue.readings
+        context = self._sources.scheduler.context
+        readings = context.queue.readings
+        parked = context.profiles.count_meant(readings.parked_counts())
         point = (
             int(self._sources.clock.wall().timestamp()),
             round(sum(binds) / seconds, 2),
             round(sum(attempts) / seconds, 2),
-            len(readings) + readings.parked_count + readings.in_flight_count,
+            len(readings) + parked + readings.in_flight_count,
             percentile(ATTEMPT_BOUNDS, attempts, _SHARE),
             percentile(SLI_BOUNDS, binds, _SHARE),
         )

@@ -194,6 +194,13 @@ class DesiredState:
     plugin_configs: tuple[DesiredPluginConfig, ...]
     elsewhere: frozenset[str] = frozenset()
 
+    @property
+    def claimed(self) -> frozenset[str]:
+        """Scheduler names that profiles of this process claim, granted or not, except kube-scheduler's."""
+        return frozenset(
+            each.scheduler_name for each in self.profiles if each.shadow is None and not each.name_is_reserved
+        )
+
     def of_live_profiles(self) -> DesiredState:
         return replace(self, profiles=tuple(each for each in self.profiles if each.shadow is None))
 

@@ -151,6 +151,7 @@ class ProfileController:
             allow_default_scheduler=self._allow_default_scheduler,
             selection=self._served.selection,
         )
+        self._scheduler.context.profiles.claim(desired.claimed)
         before = _uids(self._profiles)
         rolled_out = (*self._live.apply(desired.of_live_profiles()), *self._shadows.apply(desired.shadows))
         order = {profile.meta.uid: place for place, profile in enumerate(desired.profiles)}

@@ -27,6 +27,7 @@ from bayplan.profiles.desired_profiles import ProfileOwnership
 from bayplan.profiles.initial_profiles import InitialProfiles, read_initial_profiles
 from bayplan.profiles.profile_controller import ControllerPorts, ProfileController
 from bayplan.profiles.profile_status import ProfileReading
+from bayplan.profiles.unserved_pods import UnservedPods
 from bayplan.resources.conditions import ConditionState
 from bayplan.resources.plugin_config import PluginConfig
 from bayplan.resources.pod_group import PodGroup
@@ -112,6 +113,7 @@ class CustomResourceProfiles:
             served=ports.served,
         )
         self._lists = ResourceLists(PROFILES, resources, self._controller, clock)
+        self._unserved = UnservedPods(scheduler.context, self._controller.readings)
         self._group_lists = ResourceLists(GROUPS, resources, ports.groups, clock)
         initial = [] if settings.initial_profiles is None else read_initial_profiles(Path(settings.initial_profiles))
         self._initial = InitialProfiles(ports.connection, clock, initial)
@@ -155,6 +157,7 @@ class CustomResourceProfiles:
             "lists of profiles": self._lists.run(),
             "lists of groups": self._group_lists.run(),
             INITIAL_PROFILES: self._initial.run(),
+            "reports of pods without a profile": self._unserved.run(),
         }
 
     def watches(self) -> Mapping[str, Coroutine[Any, Any, None]]:
@@ -226,6 +229,7 @@ class ConfiguredProfiles:
         return ""
 
     def activate(self) -> None:
+        self._scheduler.context.profiles.claim(instance.name for instance in self._instances)
         self._scheduler.activate(self._instances)
         log.info("Scheduling the pods of %s", ", ".join(instance.name for instance in self._instances))
 

@@ -75,8 +75,8 @@ def profile_metrics(context: CycleContext) -> Iterator[Metric]:
     yield from _plugin_metrics(context)
     yield gauge(
         "bayplan_parked_pods",
-        "Pods whose schedulerName no live profile serves.",
-        context.queue.readings.parked_count,
+        "Pods whose schedulerName no live profile serves, without those of other schedulers.",
+        context.profiles.count_meant(context.queue.readings.parked_counts()),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, TypeVar
 
@@ -19,7 +19,7 @@ from bayplan.introspection.shadow_report import shadow_report
 from bayplan.introspection.status_building import StatusSources, operator_status
 from bayplan.introspection.status_model import ExtenderState, Status
 from bayplan.kube.leader_election import LeaderState
-from bayplan.profiles.profile_status import ProfileReading
+from bayplan.profiles.unserved_pods import profiles_not_live
 from bayplan.serving.bayplan_metrics import (
     OperatorSources,
     extender_metrics,
@@ -121,16 +121,6 @@ class Endpoints:
         """Return the leader, as this replica sees it."""
         election = self._parts.election
         return LeaderState(is_standby=False) if election is None else election.state
-
-
-def profiles_not_live(readings: Iterable[ProfileReading], name: str) -> Iterator[str]:
-    """Yield the profiles that would serve a scheduler name and are not live, with the reason."""
-    for reading in readings:
-        if reading.scheduler_name != name or reading.live_revision or reading.shadow_of:
-            continue
-        text = f"SchedulerProfile {reading.name} would serve it and is not live"
-        failed = next((each for each in reading.conditions if each.get("status") == "False"), None)
-        yield text if failed is None else f"{text} ({failed['type']} is False): {failed.get('message', '')}"
 
 
 def operator_server(
