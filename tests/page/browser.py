@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -80,6 +81,15 @@ class Browser:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.command("Emulation.setEmulatedMedia", features=[scheme])
         self.driver.get(url)
+
+    @contextmanager
+    def without_shared_workers(self) -> Iterator[None]:
+        """Remove shared workers from pages that are opened meanwhile, so that each connects by itself."""
+        script = self.command("Page.addScriptToEvaluateOnNewDocument", source="delete window.SharedWorker")
+        try:
+            yield
+        finally:
+            self.command("Page.removeScriptToEvaluateOnNewDocument", identifier=script["identifier"])
 
     def resize(self, size: tuple[int, int]) -> None:
         """Set the size of the page in CSS pixels."""

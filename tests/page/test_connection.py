@@ -42,7 +42,8 @@ def test_the_page_reconnects(browser: Browser, page: PageServer) -> None:
 
 def test_connect_now(browser: Browser, page: PageServer) -> None:
     """The button connects at once instead of after the backoff."""
-    browser.open(page.url)
+    with browser.without_shared_workers():
+        browser.open(page.url)
     browser.shows(".connection", "live")
     browser.run(
         "Math.random = () => 0; window.timeout = setTimeout; setTimeout = (call, ms) => timeout(call, ms * 100)"
@@ -55,7 +56,8 @@ def test_connect_now(browser: Browser, page: PageServer) -> None:
 def test_the_backoff_grows(browser: Browser, page: PageServer) -> None:
     """The delay between attempts grows up to 30 s, with jitter."""
     browser.accept_status(500)
-    browser.open(page.url)
+    with browser.without_shared_workers():
+        browser.open(page.url)
     browser.shows(".connection", "live")
     browser.run("""window.waits = []; const timeout = setTimeout;
         setTimeout = (call, ms) => { if (ms < 40000) waits.push(ms); return timeout(call, ms < 40000 ? 1 : ms); }""")
@@ -135,6 +137,69 @@ def test_the_stream_ends_with_the_page(browser: Browser, page: PageServer) -> No
     browser.shows(".connection", "live")
     browser.driver.get("about:blank")
     browser.until(lambda: page.streams == 0, "no stream is open")
+
+
+def test_all_tabs_share_one_connection(browser: Browser, page: PageServer) -> None:
+    """Eight tabs read one stream, each sends requests and shows changes; the stream ends with the last tab."""
+    browser.open(page.url)
+    first, tabs = browser.driver.current_window_handle, []
+    try:
+        for _ in range(7):
+            browser.driver.switch_to.new_window("tab")
+            tabs.append(browser.driver.current_window_handle)
+            browser.driver.get(page.url)
+            browser.shows(".connection", "live")
+            browser.shows("#pending", "1,000 pods")
+        assert page.streams == 1
+        browser.find('#nodes input[name="room"]').send_keys("cpu=4,memory=8Gi", Keys.ENTER)
+        browser.shows("#nodes .aside", "58 such pods have room")
+        page.push("pending", pending_work(12, 3))
+        for tab in (tabs[0], first):
+            browser.driver.switch_to.window(tab)
+            browser.shows("#pending", "12 pods in 3 groups")
+        page.drop()
+        browser.shows(".banner", "Connection lost")
+        browser.shows(".connection", "live")
+        assert page.streams == 1
+    finally:
+        for tab in tabs:
+            browser.driver.switch_to.window(tab)
+            browser.driver.close()
+        browser.driver.switch_to.window(first)
+    assert page.streams == 1
+    browser.driver.get("about:blank")
+    browser.until(lambda: page.streams == 0, "no stream is open")
+
+
+def test_pages_that_are_left_keep_no_connection(browser: Browser, page: PageServer) -> None:
+    """Departures by a link and returns leave one stream, also without shared workers."""
+    browser.accept_status(404)
+    with browser.without_shared_workers():
+        for _ in range(8):
+            browser.driver.get(page.url)
+            browser.shows(".connection", "live")
+            browser.driver.get(page.url.replace("/page/", "/elsewhere"))
+        browser.driver.back()
+        browser.shows(".connection", "live")
+        browser.until(lambda: page.streams == 1, "one stream is open")
+
+
+def test_a_token_holds_for_all_tabs(browser: Browser, page: PageServer) -> None:
+    """A login in one tab logs in the others, and another tab needs none."""
+    browser.accept_status(401)
+    page.token = "secret-token"
+    browser.open(page.url)
+    browser.find("#token").send_keys("secret-token", Keys.ENTER)
+    browser.shows("#pending", "1,000 pods")
+    first = browser.driver.current_window_handle
+    browser.driver.switch_to.new_window("tab")
+    try:
+        browser.driver.get(page.url)
+        browser.shows("#pending", "1,000 pods")
+        assert not browser.all(".login")
+    finally:
+        browser.driver.close()
+        browser.driver.switch_to.window(first)
 
 
 def test_themes(browser: Browser, page: PageServer) -> None:

@@ -99,7 +99,7 @@ class Room(Struct, frozen=True, rename="camel", kw_only=True):
         nodes: Number of feasible nodes.
         per_node: Index of the node in the map, and number of pods, of each feasible node.
         domains: Room by topology domain, most first; with a count only those with room for all pods.
-        copies: Dry run of the number of pods that was asked for; None without a number.
+        copies: Dry run of the requested number of pods; None without a number.
         rejected: Reasons why the other nodes are infeasible, with numbers of nodes, most first.
         message: Why no node is feasible; "" if one is.
         note: What is considered.
@@ -123,7 +123,7 @@ class Room(Struct, frozen=True, rename="camel", kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class RoomQuery:
-    """What the reader asks for; exactly one of ``requests``, ``pod`` and ``manifest`` is not empty.
+    """Query of a reader; exactly one of ``requests``, ``pod`` and ``manifest`` is not empty.
 
     Attributes:
         requests: Amount of one pod by resource, CPU in millicores, everything else in whole units.
@@ -143,7 +143,7 @@ class RoomQuery:
 
 
 def read_room_query(query: Mapping[str, str], manifest: str = "") -> RoomQuery:
-    """Return what a request asks for.
+    """Return the query of a request.
 
     Args:
         query: Parameters ``requests`` or ``pod``, and ``profile``, ``count`` and ``key``.

@@ -2,8 +2,8 @@
 
 import { Component, h, render } from './vendor/preact-11.2.0.mjs';
 import { Banner, Login } from './connection.mjs';
+import { applyDelta } from './document_delta.mjs';
 import { Chip, html, timeOf } from './elements.mjs';
-import { applyDelta } from './panels/nodes.mjs';
 import { PANELS, parseRoute, routeTo } from './routing.mjs';
 import { count } from './text.mjs';
 import { appliedTheme, nextTheme, setTheme, storedTheme, watchTheme } from './theme.mjs';
@@ -15,7 +15,7 @@ const READER = ['wheel', 'keydown', 'touchstart', 'pointerdown'];
 /**
  * Show the page in an element.
  *
- * The source has `stream(panels, onEvent, onState)`, which returns a function that ends it, and the asynchronous
+ * The source has `stream(panels, onEvent, onState)`, which calls onEvent(name, document, time) and returns a function that ends it, and the asynchronous
  * `read(path)`, which returns a document. `login(token)`, `retry()` and `title` are optional. `isStatic` marks a source whose
  * documents never change, and which nothing else can be requested from; its `taken` is the time for which their ages hold, "" if
  * they have none.
@@ -32,7 +32,7 @@ class Page extends Component {
     this.state = { docs: {}, at: {}, failures: {}, connection: { kind: 'connecting', attempt: 0 }, route: parseRoute(location.hash), theme: storedTheme(), applied: appliedTheme() };
     // Until the reader scrolls, the panel of the permalink stays in view while the panels above it change their size.
     this.pinned = this.state.route.panel;
-    this.event = (name, data) => this.receive(name, data);
+    this.event = (name, data, at) => this.receive(name, data, at ?? timeOf(this.props.source));
     this.connected = (connection) => this.setState({ connection });
     this.turn = () => {
       const theme = nextTheme(this.state.theme);
@@ -83,21 +83,21 @@ class Page extends Component {
     if (isFocused) heading?.focus({ preventScroll: true });
   }
 
-  receive(name, data) {
+  receive(name, data, at) {
     if (name === 'nodesDelta') {
       const nodes = applyDelta(this.state.docs.nodes, data);
-      if (nodes) this.keep('nodes', nodes);
+      if (nodes) this.keep('nodes', nodes, at);
       else this.readNodes();
     } else if (name === 'failure') {
       this.setState(({ failures }) => ({ failures: { ...failures, [data.panel]: data.error } }));
     } else if (STREAMED.includes(name)) {
-      this.keep(name, data);
+      this.keep(name, data, at);
     }
   }
 
-  keep(name, doc) {
+  keep(name, doc, time) {
     this.setState(({ docs, at, failures: { [name]: ended, ...failures } }) => ({
-      docs: { ...docs, [name]: doc }, at: { ...at, [name]: timeOf(this.props.source) }, failures,
+      docs: { ...docs, [name]: doc }, at: { ...at, [name]: time }, failures,
     }));
   }
 
@@ -105,7 +105,7 @@ class Page extends Component {
     if (this.isReading) return;
     this.isReading = true;
     try {
-      this.keep('nodes', await this.props.source.read('nodes'));
+      this.keep('nodes', await this.props.source.read('nodes'), timeOf(this.props.source));
     } catch {
       // The next delta reads it again, or a new stream sends it.
     }

@@ -1,4 +1,5 @@
-// Source of the documents: the operator that serves the page. Reconnects with back-off; keeps the token in memory only.
+// Source of the documents: the operator that serves the page. Reconnects with back-off; keeps the token in memory only. Runs in a
+// page, or in a worker for all pages.
 
 import { EventParser } from './event_stream.mjs';
 
@@ -43,12 +44,10 @@ export class HttpSource {
     this.onEvent = onEvent;
     this.onState = onState;
     this.isClosed = false;
-    const seen = () => this.visibility();
-    document.addEventListener('visibilitychange', seen);
+    this.attempt = 0;
     this.connect();
     return () => {
       this.isClosed = true;
-      document.removeEventListener('visibilitychange', seen);
       clearTimeout(this.timer);
       clearTimeout(this.hiding);
       this.controller?.abort();
@@ -160,9 +159,10 @@ export class HttpSource {
     this.timer = setTimeout(() => this.connect(), milliseconds);
   }
 
-  visibility() {
+  /** Note whether a reader sees the documents; after five minutes in which none does, reading stops until one does. */
+  show(isVisible) {
     clearTimeout(this.hiding);
-    if (document.visibilityState === 'hidden') {
+    if (!isVisible) {
       this.hiding = setTimeout(() => {
         clearTimeout(this.timer);
         this.controller?.abort('hidden');

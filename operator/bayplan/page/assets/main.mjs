@@ -1,7 +1,6 @@
 // Entry of the served page.
 
 import { mount } from './app.mjs';
-import { HttpSource } from './http_source.mjs';
 import { Gangs } from './panels/gangs.mjs';
 import { Nodes } from './panels/nodes.mjs';
 import { Overview } from './panels/overview.mjs';
@@ -10,7 +9,8 @@ import { Profiles } from './panels/profiles.mjs';
 import { Rates } from './panels/rates.mjs';
 import { Watches } from './panels/watches.mjs';
 import { Work } from './panels/work.mjs';
+import { SharedSource } from './shared_source.mjs';
 
 const panels = { overview: Overview, pending: Pending, work: Work, gangs: Gangs, nodes: Nodes, profiles: Profiles, rates: Rates, watches: Watches };
 
-mount(document.getElementById('page'), new HttpSource(new URL('.', document.baseURI)), panels);
+mount(document.getElementById('page'), new SharedSource(new URL('.', document.baseURI)), panels);
