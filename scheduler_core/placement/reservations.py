@@ -41,7 +41,7 @@ from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.snapshot.cluster_cache import ClusterCache
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.overlay import ColumnsOverlay
-from scheduler_core.snapshot.pod_info import NO_ROW, WILDCARD_IP, HostPort, PodInfo
+from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo, ports_conflict
 
 log = logging.getLogger(__name__)
 
@@ -561,17 +561,11 @@ def conflicting_rows(
 
 def _dispute(pod: PodInfo, member: PodInfo) -> bool:
     """Return whether two pods may conflict on one node."""
-    if pod.host_ports and member.host_ports and any(_clash(one, member.host_ports) for one in pod.host_ports):
+    if pod.host_ports and member.host_ports and ports_conflict(pod.host_ports, member.host_ports):
         return True
     if pod.volumes is not NO_VOLUMES and member.volumes is not NO_VOLUMES:
         return True
     return bool(pod.pod.spec.resource_claims and member.pod.spec.resource_claims)
-
-
-def _clash(port: HostPort, others: Sequence[HostPort]) -> bool:
-    return any(
-        port[:2] == other[:2] and (port[2] == other[2] or WILDCARD_IP in (port[2], other[2])) for other in others
-    )
 
 
 def _disputed_domains(pod: PodInfo, member: PodInfo, nodes: NodeColumns) -> Iterator[str]:

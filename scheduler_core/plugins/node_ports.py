@@ -7,8 +7,6 @@ in profiles that do not enable PreFilter, where kube-scheduler fails the pod.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, EventRegistration, Hint, Resource
@@ -26,9 +24,12 @@ from scheduler_core.framework.extension_points import (
 from scheduler_core.framework.status import SKIP, unschedulable
 from scheduler_core.model.pod import Pod
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
-from scheduler_core.snapshot.pod_info import WILDCARD_IP, HostPort, PodInfo, host_ports_of
+from scheduler_core.snapshot.pod_info import PodInfo, host_ports_of, ports_conflict
 
 _TAKEN = 1
+_PORTS_AT_ONCE = 1_000
+_PORTS_OF_STEP = 100
+"""Ports and rows that are looked up in one step: a range of ports, as of a media server, has thousands."""
 _SKIPPED = PreFilterResult(SKIP)
 
 
@@ -38,7 +39,7 @@ def after_pod_deletion(pod: Pod, old: object | None, new: object | None) -> Hint
         return Hint.QUEUE
     if not (old.spec.node_name or old.status.nominated_node_name):
         return Hint.SKIP
-    return Hint.QUEUE if _conflict(host_ports_of(pod), host_ports_of(old)) else Hint.SKIP
+    return Hint.QUEUE if ports_conflict(host_ports_of(pod), host_ports_of(old)) else Hint.SKIP
 
 
 class NodePorts(PreFilterPlugin, FilterPlugin):
@@ -59,20 +60,13 @@ class NodePorts(PreFilterPlugin, FilterPlugin):
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
         """Reject rows where a port is in use; None if there is none."""
-        taken_rows = nodes.host_ports.conflicting_rows(pod.host_ports)
-        if not len(taken_rows):
-            return None
-        codes: Codes = np.zeros(nodes.size, dtype=np.int16)
-        codes[taken_rows] = _TAKEN
-        return codes[rows]
-
-
-def _conflict(wanted: Iterable[HostPort], taken: Iterable[HostPort]) -> bool:
-    addresses: dict[tuple[str, int], set[str]] = {}
-    for protocol, port, address in taken:
-        addresses.setdefault((protocol, port), set()).add(address)
-    for protocol, port, address in wanted:
-        others = addresses.get((protocol, port))
-        if others and (address == WILDCARD_IP or address in others or WILDCARD_IP in others):
-            return True
-    return False
+        codes: Codes | None = None
+        for start in range(0, len(pod.host_ports), _PORTS_AT_ONCE):
+            ports = pod.host_ports[start : start + _PORTS_AT_ONCE]
+            taken_rows = nodes.host_ports.conflicting_rows(ports)
+            nodes.steps.spend((len(ports) + len(taken_rows)) // _PORTS_OF_STEP)
+            if len(taken_rows):
+                if codes is None:
+                    codes = np.zeros(nodes.size, dtype=np.int16)
+                codes[taken_rows] = _TAKEN
+        return None if codes is None else codes[rows]

@@ -667,14 +667,17 @@ class NodeColumns:
             self._open(name)
 
     def _open(self, name: str) -> None:
-        column = self.resources.keys.index(name)
+        column = self.resources.find(name)
+        assert column is not None
         for row, amount in self._scalars.taken(name):
             total = self._requested.item(column, row) + amount
             self._requested[column, row] = self._exact.clamp(column, row, total, amount)
         for row in self._scalars.rows_with(name):
             node = self.nodes[row]
             if node is not None:
-                self._allocatable[column, row] = _parts(node)[0].get(name, 0)
+                # Of this resource alone: a node may offer thousands, each of which is opened.
+                quantity = node.status.allocatable.get(name, 0)
+                self._allocatable[column, row] = in_units({name: nano(quantity)}, LARGEST_CAPACITY).get(name, 0)
                 self._touch_node(row)
 
     def _allocate(self, capacity: int, resources: int) -> None:

@@ -313,6 +313,18 @@ def host_ports(pod: Pod) -> tuple[HostPort, ...]:
     return tuple(dict.fromkeys(ports)) if ports else ()
 
 
+def ports_conflict(wanted: Iterable[HostPort], taken: Iterable[HostPort]) -> bool:
+    """Return whether pods with these host ports exclude each other on a node; linear in both numbers."""
+    addresses: dict[tuple[str, int], set[str]] = {}
+    for protocol, port, address in taken:
+        addresses.setdefault((protocol, port), set()).add(address)
+    for protocol, port, address in wanted:
+        others = addresses.get((protocol, port))
+        if others and (address == WILDCARD_IP or address in others or WILDCARD_IP in others):
+            return True
+    return False
+
+
 terms_of = compiled_once(lambda info: info.terms, affinity_terms)
 requests_of = compiled_once(lambda info: info.requests, pod_requests)
 volumes_of = compiled_once(lambda info: info.volumes, pod_volumes)
@@ -343,20 +355,20 @@ class ScalarResources:
 
     def __init__(self, names: ResourceNames) -> None:
         self._names = names
-        self._offered: dict[int, tuple[str, ...]] = {}
+        self._offered: dict[int, dict[str, None]] = {}
         self._users: dict[str, dict[str, PodInfo]] = {}
 
     def offer(self, row: int, names: tuple[str, ...]) -> ColumnChange:
         """Set what the node of a row offers; nothing for a removed node."""
-        before = self._offered.get(row, ())
-        if names == before:
+        before, after = self._offered.get(row, {}), dict.fromkeys(names)
+        if after == before:
             return _NO_CHANGE
-        if names:
-            self._offered[row] = names
+        if after:
+            self._offered[row] = after
         else:
             del self._offered[row]
-        freed = [self._names.withdraw(name) for name in before if name not in names]
-        opened = [name for name in names if name not in before and self._names.offer(name)]
+        freed = [self._names.withdraw(name) for name in before if name not in after]
+        opened = [name for name in after if name not in before and self._names.offer(name)]
         while (adopted := self._names.adopt()) is not None:
             opened.append(adopted)
         return ColumnChange(tuple([column for column in freed if column is not None]), tuple(opened))

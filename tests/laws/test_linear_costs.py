@@ -1,8 +1,8 @@
 """Law: the cost of an event or a cycle grows at most linearly with every size that a user controls.
 
-Each row is one size. Its cost is counted at a size and at four times that size, in calls of Python and C functions and
-in the peak of the allocated memory, which also shows arrays of one element for each pair. A cost that grows with the
-square of the size would be 16 times as high.
+Each row is one size. Its cost is counted at a size and at four times that size, in calls of Python and C functions, in
+executed lines, which also show loops that call nothing, and in the peak of the allocated memory, which also shows
+arrays of one element for each pair. A cost that grows with the square of the size would be 16 times as high.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import tracemalloc
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from types import FrameType
-from typing import Unpack
+from typing import Any, NamedTuple, Unpack
 
 import pytest
 
@@ -23,20 +23,22 @@ from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.affinity import LabelSelector
 from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.node import Node
-from scheduler_core.model.pod import Container, TopologySpreadConstraint
+from scheduler_core.model.pod import Container, ContainerPort, TopologySpreadConstraint
 from scheduler_core.model.pod_group import GroupKey, GroupSource, GroupTopology, PodGroup
 from scheduler_core.model.taints import Toleration
 from scheduler_core.placement.requests import PlacementRequest
+from scheduler_core.placement.reservations import conflicting_rows
 from scheduler_core.ports import ExtenderVerdict
 from scheduler_core.scheduler import SchedulerPorts
 from tests.support.affinities import anti_affinity_to, term
 from tests.support.builders import PodFields, node, pod
+from tests.support.columns import columns
 from tests.support.gang_preemption import running_pod
 from tests.support.gangs import add_groups, composite_group, gang_of, group, leaf_group, member, members
 from tests.support.preemption import budget
 from tests.support.scheduling import DEFAULT_NAME, Rig, rig
 from tests.support.scripted_extender import ScriptedExtender
-from tests.support.storage import mounts
+from tests.support.storage import capacity, claim, csi_driver, mounts, storage_class, volume
 
 GROWTH = 4
 TOLERATED = 1.4
@@ -46,20 +48,38 @@ Act = Callable[[], Awaitable[object]]
 """What is measured; its inputs are prepared."""
 
 
+class Cost(NamedTuple):
+    """What an act costs; memory is the peak of what it allocates, in bytes."""
+
+    calls: int
+    lines: int
+    memory: int
+
+
 @dataclass
 class Counter:
-    """Counts calls while it is the profile function."""
+    """Counts calls while :meth:`note` is the profile function, and lines while :meth:`trace` is the trace function."""
 
     calls: int = 0
+    lines: int = 0
 
     def note(self, _: FrameType, event: str, __: object) -> None:
         """Count a call of a Python or C function."""
         self.calls += event in {"call", "c_call"}
 
+    def trace(self, _: FrameType, event: str, __: object) -> Callable[..., Any]:
+        """Count an executed line."""
+        self.lines += event == "line"
+        return self.trace
 
-async def _costs(prepare: Callable[[int], Act], size: int) -> tuple[int, int]:
-    """Return the calls and the peak of the allocated memory in bytes."""
-    act, counter = prepare(size), Counter()
+
+async def _cost(prepare: Callable[[int], Act], size: int) -> Cost:
+    calls, memory = await _calls_and_memory(prepare(size))
+    return Cost(calls, await _lines(prepare(size)), memory)
+
+
+async def _calls_and_memory(act: Act) -> tuple[int, int]:
+    counter = Counter()
     gc.collect()
     gc.disable()
     tracemalloc.start()
@@ -72,6 +92,19 @@ async def _costs(prepare: Callable[[int], Act], size: int) -> tuple[int, int]:
         sys.setprofile(None)
         tracemalloc.stop()
         gc.enable()
+
+
+async def _lines(act: Act) -> int:
+    """Return the executed lines; none while a debugger or the measurement of coverage has the trace function."""
+    counter, before = Counter(), sys.gettrace()
+    if before is not None:
+        return 0
+    sys.settrace(counter.trace)
+    try:
+        await act()
+    finally:
+        sys.settrace(None)
+    return counter.lines
 
 
 def _made(**fields: object) -> Rig:
@@ -390,6 +423,39 @@ def _host_ports(size: int) -> Act:
     return _one_pod(*(node(f"n{each}") for each in range(3)), ports=range(1, size + 1))
 
 
+def _addresses(size: int, first: int = 0) -> list[ContainerPort]:
+    """Return one port at as many addresses; the API server compares port and address together."""
+    numbers = range(first, first + size)
+    return [ContainerPort(80, 80, host_ip=f"10.0.{each // 250}.{each % 250}") for each in numbers]
+
+
+def _addresses_of_a_port(size: int) -> Act:
+    """Another pod uses the port at as many other addresses."""
+    made = _made()
+    made.add(*(node(f"n{each}") for each in range(3)))
+    made.add(pod("running", node_name="n0", ports=_addresses(size, first=size)))
+
+    async def act() -> None:
+        made.add(pod("p", ports=_addresses(size)))
+        assert made.decide() is not None
+
+    return act
+
+
+def _ports_beside_a_member(size: int) -> Act:
+    """A pod and a member of a gang with a reservation have as many ports, at different addresses."""
+    nodes = columns([node("n0")])
+    running, waiting = (nodes.compile_pod(pod(name, ports=_addresses(size, first))) for name, first in _BOTH)
+
+    async def act() -> None:
+        assert not len(conflicting_rows(running, {"n0": [waiting]}, [waiting], nodes))
+
+    return act
+
+
+_BOTH = (("running", 0), ("waiting", 5_000))
+
+
 def _claims(size: int) -> Act:
     return _one_pod(*(node(f"n{each}") for each in range(3)), volumes=mounts(*(f"c{each}" for each in range(size))))
 
@@ -409,6 +475,92 @@ def _gates(size: int) -> Act:
 
     async def act() -> None:
         made.add(pod("p", gates=[f"example.com/g{each}" for each in range(size)]))
+
+    return act
+
+
+# -- objects that change ------------------------------------------------------------------------------------------
+
+
+def _changed_node(size: int, many: Callable[[int, str], Node]) -> Act:
+    """A node is added, and all of its elements are exchanged while a pod waits."""
+    made = _made()
+    made.add(pod("p", requests={"cpu": "100"}))
+
+    async def act() -> None:
+        before, after = many(size, "a"), many(size, "b")
+        made.scheduler.feed.node_added(before)
+        made.scheduler.feed.node_updated(before, after)
+        made.scheduler.feed.node_deleted(after)
+
+    return act
+
+
+def _labels_of_a_node(size: int) -> Act:
+    return _changed_node(
+        size, lambda count, kind: node("n", labels={f"{kind}{each}": f"v{each}" for each in range(count)})
+    )
+
+
+def _taints_of_a_node(size: int) -> Act:
+    return _changed_node(
+        size, lambda count, kind: node("n", taints=[f"{kind}{each}:NoSchedule" for each in range(count)])
+    )
+
+
+def _images_of_a_node(size: int) -> Act:
+    return _changed_node(size, lambda count, kind: node("n", images={f"{kind}{each}": 1 for each in range(count)}))
+
+
+def _resources_of_a_node(size: int) -> Act:
+    return _changed_node(
+        size,
+        lambda count, kind: node("n", allocatable={f"example.com/{kind}{each}": "1" for each in range(count)}),
+    )
+
+
+def _pods_of_a_node(size: int) -> Act:
+    made = _made()
+    made.add(_big_node())  # type: ignore[arg-type] # a node
+    made.add(pod("p", requests={"cpu": "200k"}))
+    made.decide()
+
+    async def act() -> None:
+        running = [pod(f"r{each}", node_name="big", labels={"app": f"a{each}"}) for each in range(size)]
+        made.add(*running)
+        for each in running:
+            made.scheduler.feed.pod_deleted(each)
+
+    return act
+
+
+def _volumes_for_a_claim(size: int) -> Act:
+    made = _made()
+    made.add(*(node(f"n{each}", labels={"zone": f"z{each}"}) for each in range(3)))
+    made.scheduler.storage_feed.added(storage_class())
+    made.scheduler.storage_feed.added(claim("data"))
+    made.add(pod("p", volumes=mounts("data")))
+
+    async def act() -> None:
+        for each in range(size):
+            made.scheduler.storage_feed.added(volume(f"pv{each}", on={"zone": ["elsewhere"]}))
+        made.decide()
+
+    return act
+
+
+def _capacities(size: int) -> Act:
+    made = _made()
+    made.add(*(node(f"n{each}", labels={"zone": f"z{each}"}) for each in range(3)))
+    made.scheduler.storage_feed.added(storage_class(provisioner="csi"))
+    made.scheduler.storage_feed.added(csi_driver("csi"))
+    made.scheduler.storage_feed.added(claim("data"))
+    made.add(pod("p", volumes=mounts("data")))
+
+    async def act() -> None:
+        for each in range(size):
+            made.scheduler.storage_feed.added(capacity(f"c{each}", "local", "1Gi", on={"zone": f"z{each}"}))
+        made.decide()
 
     return act
 
@@ -465,17 +617,26 @@ def _reasons(size: int) -> Act:
         pytest.param(_affinity_terms, 20, id="affinity-terms"),
         pytest.param(_node_selector, 50, id="labels-of-a-node-selector"),
         pytest.param(_host_ports, 50, id="host-ports"),
+        pytest.param(_addresses_of_a_port, 100, id="addresses-of-a-host-port"),
+        pytest.param(_ports_beside_a_member, 100, id="host-ports-beside-a-member"),
         pytest.param(_claims, 50, id="claims"),
         pytest.param(_owners, 50, id="owner-references"),
         pytest.param(_containers, 50, id="containers"),
         pytest.param(_gates, 50, id="scheduling-gates"),
+        pytest.param(_labels_of_a_node, 100, id="labels-of-a-node"),
+        pytest.param(_taints_of_a_node, 100, id="taints-of-a-changed-node"),
+        pytest.param(_images_of_a_node, 100, id="images-of-a-node"),
+        pytest.param(_resources_of_a_node, 100, id="resources-of-a-node"),
+        pytest.param(_pods_of_a_node, 100, id="pods-of-a-node"),
+        pytest.param(_volumes_for_a_claim, 50, id="volumes-for-a-claim"),
+        pytest.param(_capacities, 50, id="storage-capacities"),
         pytest.param(_reasons, 100, id="reasons-of-an-extender"),
     ],
 )
 async def test_costs_grow_at_most_linearly(prepare: Callable[[int], Act], size: int) -> None:
-    """At four times the size, there are at most about four times as many calls, and as much memory is allocated."""
+    """At four times the size, there are at most about four times as many calls, lines and allocated bytes."""
     await prepare(2)()
-    few, low = await _costs(prepare, size)
-    many, high = await _costs(prepare, size * GROWTH)
-    assert many <= few * GROWTH * TOLERATED, f"{few} calls at {size}, {many} at {size * GROWTH}"
-    assert high <= low * GROWTH * TOLERATED + 2**20, f"{low} bytes at {size}, {high} at {size * GROWTH}"
+    few, many = await _cost(prepare, size), await _cost(prepare, size * GROWTH)
+    assert many.calls <= few.calls * GROWTH * TOLERATED, f"{few} at {size}, {many} at {size * GROWTH}"
+    assert many.lines <= few.lines * GROWTH * TOLERATED, f"{few} at {size}, {many} at {size * GROWTH}"
+    assert many.memory <= few.memory * GROWTH * TOLERATED + 2**20, f"{few} at {size}, {many} at {size * GROWTH}"

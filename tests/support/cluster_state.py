@@ -43,7 +43,10 @@ def _of_columns(nodes: NodeColumns) -> dict[str, Any]:
     found: dict[str, Any] = {name: getattr(nodes, name).tolist() for name in _ARRAYS}
     found["pods"] = [list(pods) for pods in nodes.pods]
     ports = nodes.host_ports
-    found["ports"] = {key: {address: dict(rows) for address, rows in use.items()} for key, use in ports._use.items()}
+    found["ports"] = {
+        key: (dict(use.rows), {address: dict(rows) for address, rows in use.by_address.items()})
+        for key, use in ports._use.items()
+    }
     found["hidden ports"] = set(ports._hidden)
     found["priorities"] = {
         priority: (column.rows.tolist(), column.total) for priority, column in nodes.priorities._columns.items()

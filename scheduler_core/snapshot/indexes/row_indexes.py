@@ -19,32 +19,55 @@ from scheduler_core.snapshot.pod_info import WILDCARD_IP, HostPort
 _Holders = dict[int, int]
 
 
+class _PortUse:
+    """Use of one protocol and port.
+
+    Attributes:
+        rows: Number of addresses in use by row.
+        by_address: Number of pods by row, by address.
+    """
+
+    __slots__ = ("by_address", "rows")
+
+    def __init__(self) -> None:
+        self.rows: _Holders = {}
+        self.by_address: dict[str, _Holders] = {}
+
+
 class HostPortIndex:
     """Host ports in use by row."""
 
     __slots__ = ("_hidden", "_use")
 
     def __init__(self) -> None:
-        self._use: dict[tuple[str, int], dict[str, _Holders]] = {}
+        self._use: dict[tuple[str, int], _PortUse] = {}
         self._hidden: set[tuple[int, HostPort]] = set()
 
     def add(self, row: int, ports: tuple[HostPort, ...]) -> None:
         for protocol, port, address in ports:
-            holders = self._use.setdefault((protocol, port), {}).setdefault(address, {})
-            holders[row] = holders.get(row, 0) + 1
+            use = self._use.setdefault((protocol, port), _PortUse())
+            holders = use.by_address.setdefault(address, {})
+            held = holders.get(row, 0)
+            if not held:
+                use.rows[row] = use.rows.get(row, 0) + 1
+            holders[row] = held + 1
 
     def remove(self, row: int, ports: tuple[HostPort, ...]) -> None:
         for protocol, port, address in ports:
-            by_address = self._use[protocol, port]
-            holders = by_address[address]
-            if holders[row] == 1:
-                del holders[row]
-                if not holders:
-                    del by_address[address]
-                    if not by_address:
-                        del self._use[protocol, port]
-            else:
+            use = self._use[protocol, port]
+            holders = use.by_address[address]
+            if holders[row] > 1:
                 holders[row] -= 1
+                continue
+            del holders[row]
+            if not holders:
+                del use.by_address[address]
+            if use.rows[row] > 1:
+                use.rows[row] -= 1
+                continue
+            del use.rows[row]
+            if not use.rows:
+                del self._use[protocol, port]
 
     def clear_pods(self) -> None:
         self._use.clear()
@@ -53,7 +76,8 @@ class HostPortIndex:
         """Treat ports of a row as free although pods use them, during a dry run."""
         for port in ports:
             protocol, number, address = port
-            if row in self._use.get((protocol, number), {}).get(address, {}):
+            use = self._use.get((protocol, number))
+            if use is not None and row in use.by_address.get(address, {}):
                 self._hidden.add((row, port))
 
     def reveal(self, row: int, ports: Iterable[HostPort]) -> tuple[HostPort, ...]:
@@ -64,7 +88,7 @@ class HostPortIndex:
         self._hidden.difference_update((row, port) for port in found)
         return found
 
-    def conflicting_rows(self, ports: tuple[HostPort, ...]) -> NDArray[np.intp]:
+    def conflicting_rows(self, ports: Iterable[HostPort]) -> NDArray[np.intp]:
         """Return the rows where one of ``ports`` is in use, intp[k] in no order, possibly with duplicates.
 
         The wildcard address conflicts with every address of the same protocol and port, any other with itself and the
@@ -72,17 +96,16 @@ class HostPortIndex:
         """
         rows: list[int] = []
         for protocol, port, address in ports:
-            by_address = self._use.get((protocol, port))
-            if by_address is None:
+            use = self._use.get((protocol, port))
+            if use is None:
                 continue
-            for taken, holders in by_address.items():
-                if address not in (WILDCARD_IP, taken) and taken != WILDCARD_IP:
-                    continue
-                if self._hidden:
-                    held = (protocol, port, taken)
-                    rows.extend(row for row in holders if (row, held) not in self._hidden)
-                else:
-                    rows.extend(holders)
+            if address == WILDCARD_IP and not self._hidden:
+                # Not by address: a pod may use one port at thousands of addresses.
+                rows.extend(use.rows)
+                continue
+            for taken in use.by_address if address == WILDCARD_IP else {address, WILDCARD_IP}:
+                holders, held = use.by_address.get(taken, {}), (protocol, port, taken)
+                rows.extend(row for row in holders if (row, held) not in self._hidden)
         return np.array(rows, dtype=np.intp)
 
 

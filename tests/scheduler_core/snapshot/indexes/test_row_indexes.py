@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from scheduler_core.model.node import ContainerImage
 from scheduler_core.snapshot.indexes.row_indexes import HostPortIndex, ImageIndex, PriorityCounts
-from scheduler_core.snapshot.pod_info import WILDCARD_IP, HostPort, host_ports
+from scheduler_core.snapshot.pod_info import WILDCARD_IP, HostPort, host_ports, ports_conflict
 from tests.support.builders import container, node, pod
 from tests.support.columns import columns
 
@@ -64,6 +64,39 @@ def test_hidden_ports_count_as_free() -> None:
     assert index.reveal(0, ports) == ports[:1]
     assert conflicts(index, ports[0]) == {0, 1}
     assert index.reveal(0, ports) == ()
+
+
+PORTS = st.tuples(
+    st.sampled_from(("TCP", "UDP")), st.integers(80, 81), st.sampled_from(("1.1.1.1", "2.2.2.2", WILDCARD_IP))
+)
+"""Host ports that often conflict."""
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.booleans(), PORTS), max_size=12), st.lists(PORTS, max_size=3), st.data()
+)
+def test_conflicts_equal_the_rule_port_by_port(
+    changes: list[tuple[int, bool, HostPort]], wanted: list[HostPort], data: st.DataObject
+) -> None:
+    """After any additions and removals, and with any ports hidden, each pair of ports is compared."""
+    index, held = HostPortIndex(), list[tuple[int, HostPort]]()
+    for row, is_removed, port in changes:
+        if is_removed and held:
+            gone = held.pop(0)
+            index.remove(gone[0], (gone[1],))
+        index.add(row, (port,))
+        held.append((row, port))
+    hidden = set(data.draw(st.lists(st.sampled_from(held), max_size=3))) if held else set()
+    for row, port in hidden:
+        index.hide(row, (port,))
+    expected = {
+        row
+        for row, port in held
+        if (row, port) not in hidden
+        and any(port[:2] == each[:2] and (port[2] == each[2] or WILDCARD_IP in (port[2], each[2])) for each in wanted)
+    }
+    assert conflicts(index, *wanted) == expected
+    assert {row for row, port in held if ports_conflict(wanted, [port])} >= expected
 
 
 def test_hiding_an_unused_port_has_no_effect() -> None:
