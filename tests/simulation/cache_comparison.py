@@ -91,8 +91,8 @@ def _node_facts(columns: NodeColumns, name: str) -> Facts:
     }
     ports = sorted(
         (protocol, port, address, holders[row])
-        for (protocol, port), by_address in columns.host_ports._use.items()
-        for address, holders in by_address.items()
+        for (protocol, port), use in columns.host_ports._use.items()
+        for address, holders in use.by_address.items()
         if row in holders
     )
     terms = sorted(
