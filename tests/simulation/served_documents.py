@@ -34,7 +34,10 @@ _OTHER = {
     "/debug/profile": (403,),
     "/debug/explain": (404, 503),  # deleted meanwhile, or a cycle waits for an extender
     "/page/data/work": (404, 503),
+    "/": (308,),
     "/page": (308,),
+    "/page/data/node": (404,),
+    "/page/data/room": (400, 422, 503),  # no such profile, or a cycle waits for an extender
 }
 """Statuses other than 200 that the simulated operator may return, by route."""
 
@@ -126,26 +129,38 @@ class ServedDocuments:
 
     def build(self) -> Iterator[str]:
         """Build every document, and yield the path of each."""
-        served = {route.resource.canonical for route in self._routes()}
-        requests = self._requests()
-        assert served == requests.keys(), "a route has no row in _requests(), or a row has no route"
+        served = {(route.method, route.resource.canonical) for route in self._routes()}
+        requests, sent = self._requests(), self._sent()
+        rows = {("GET", canonical) for canonical in requests} | {("POST", canonical) for canonical in sent}
+        assert served == rows, f"routes without a row in _requests() or _sent(), or the reverse: {served ^ rows}"
         for canonical, paths in requests.items():
             for path in paths:
-                response = _driven(self._app._handle(self._request(path)))
-                is_allowed = response is None or response.status == 200 or response.status in _OTHER.get(canonical, ())
-                assert is_allowed, (path, response.status, response.body)
-                yield path
+                yield self._answered(canonical, self._request(path))
+        for canonical, bodies in sent.items():
+            for body in bodies:
+                yield self._answered(canonical, self._request(canonical, body))
         yield from self._streamed()
 
-    def _request(self, path: str) -> web.Request:
-        return make_mocked_request("GET", path, headers={"Host": "localhost"}, transport=_Transport(self._port))
+    def _answered(self, canonical: str, request: web.Request) -> str:
+        response = _driven(self._app._handle(request))
+        is_allowed = response is None or response.status == 200 or response.status in _OTHER.get(canonical, ())
+        assert is_allowed, (request.path_qs, response.status, response.body)
+        return request.path_qs
+
+    def _request(self, path: str, body: bytes | None = None) -> web.Request:
+        headers = {"Host": "localhost", "Content-Type": "application/json"}
+        transport = _Transport(self._port)
+        if body is None:
+            return make_mocked_request("GET", path, headers=headers, transport=transport)
+        return make_mocked_request("POST", path, headers=headers, transport=transport, payload=_Body(body))  # type: ignore[arg-type]  # only read() is called
 
     def _routes(self) -> Iterator[Any]:
-        return (route for route in self._app.router.routes() if route.method == "GET")
+        return (route for route in self._app.router.routes() if route.method != "HEAD")
 
     def _requests(self) -> dict[str, tuple[str, ...]]:
         pods, groups = self._subjects()
         explained = (*(f"namespace={space}&pod={name}" for space, name in pods), *groups)
+        nodes = [name for name in self._process.scheduler.context.cache.columns.names if name]
         return {
             "/livez": ("/livez?verbose",),
             "/healthz": ("/healthz?verbose",),
@@ -158,13 +173,31 @@ class ServedDocuments:
             "/debug/tasks": ("/debug/tasks",),
             "/debug/profile": ("/debug/profile",),
             "/debug/explain": tuple(f"/debug/explain?{each}" for each in explained),
+            "/": ("/",),
             "/page": ("/page",),
             "/page/": ("/page/",),
             "/page/assets/{path}": ("/page/assets/index.html",),
             "/page/data/work": tuple(f"/page/data/work?{each}" for each in explained),
             "/page/data/room": ("/page/data/room?requests=cpu=1,memory=1Gi&count=2&key=topology.kubernetes.io/zone",),
+            "/page/data/node": tuple(f"/page/data/node?name={name}" for name in (*nodes[:2], "unknown")),
             "/page/data/{panel}": tuple(f"/page/data/{name}" for name in self._stream.names),
             "/page/events": (),  # _streamed()
+        }
+
+    def _sent(self) -> dict[str, tuple[bytes, ...]]:
+        """Return bodies by path: manifests of pods for whose room is looked."""
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "pasted", "namespace": "default"},
+            "spec": {"containers": [{"name": "main", "image": "x", "resources": {"requests": {"cpu": "1"}}}]},
+        }
+        names = (next(iter(self._process.scheduler.context.profiles.live), "default-scheduler"), "unknown")
+        return {
+            "/page/data/room": tuple(
+                msgspec.json.encode({**pod, "spec": {**pod["spec"], "schedulerName": name}})  # type: ignore[dict-item]
+                for name in names
+            )
         }
 
     def _subjects(self) -> tuple[list[tuple[str, str]], tuple[str, ...]]:
@@ -188,6 +221,16 @@ class ServedDocuments:
             self._stream.leave(viewer)
         assert self._stream._logged == {}
         yield "/page/events"
+
+
+class _Body:
+    """Body of a request, which arrives in two parts."""
+
+    def __init__(self, body: bytes) -> None:
+        self._parts = [body[:20], body[20:]]
+
+    async def read(self, _: int) -> bytes:
+        return self._parts.pop(0) if self._parts else b""
 
 
 class _Transport:

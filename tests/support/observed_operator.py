@@ -52,7 +52,7 @@ def observe(
     plane: ControlPlane,
     name: str,
     directory: Path,
-    scraped: Callable[[OperatorProcess], AbstractContextManager[None]] = nullcontext,
+    scraped: Callable[[OperatorProcess], AbstractContextManager[object]] = nullcontext,
 ) -> Observed:
     """Run an operator, let it schedule pods, and return its metrics and log.
 

@@ -270,7 +270,7 @@ class PageEndpoints:
             if request.content_type not in _MANIFESTS:
                 text = f"Content-Type: must be one of {', '.join(sorted(_MANIFESTS))}"
                 return _error(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, text)
-            manifest = (await request.content.read(MAX_MANIFEST + 1)).decode(errors="replace")
+            manifest = (await _body(request, MAX_MANIFEST)).decode(errors="replace")
         try:
             query = read_room_query(request.query, manifest)
         except RoomError as error:
@@ -351,6 +351,14 @@ def _protected(handler: Handler) -> Handler:
         return response
 
     return protected
+
+
+async def _body(request: web.Request, limit: int) -> bytes:
+    """Return the whole body, of which one read returns only what has arrived; cut after ``limit`` bytes and one."""
+    body = bytearray()
+    while len(body) <= limit and (chunk := await request.content.read(limit + 1 - len(body))):
+        body += chunk
+    return bytes(body)
 
 
 def _response(built: Document) -> web.Response:

@@ -121,6 +121,22 @@ async def served(tmp_path: Path) -> AsyncIterator[PageServer]:
     await made.server.stop()
 
 
+async def test_a_pasted_manifest_may_arrive_in_parts(served: PageServer) -> None:
+    """The whole body is read, although the first read returns only its beginning."""
+    pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "m"}]}}
+    manifest = json.dumps({"apiVersion": "v1", "kind": "Pod", **pod}).encode()
+
+    async def in_parts() -> AsyncIterator[bytes]:
+        for part in (manifest[:30], manifest[30:60], manifest[60:]):
+            yield part
+            await asyncio.sleep(0.02)
+
+    url = f"http://{LOOPBACK}:{served.server.port}/page/data/room"
+    headers = {"Content-Type": "application/json"}
+    async with aiohttp.ClientSession() as client, client.post(url, data=in_parts(), headers=headers) as response:
+        assert (response.status, (await response.json()).get("error")) == (200, None)
+
+
 async def test_every_response_has_the_headers(served: PageServer) -> None:
     """Every response has headers that forbid scripts and frames of other origins."""
     paths = ("", "/", "/assets/panels/pending.mjs", "/assets/none", "/data/pending", "/data/none", "/data/room")
