@@ -235,13 +235,23 @@ def test_profiles(browser: Browser, page: PageServer) -> None:
     assert "chosen" in (browser.find("#profile-latency").get_attribute("class") or "")
     batch = browser.text("#profile-batch")
     assert "active 120 backoff 380 unschedulable 9,300 gated 200 scheduled 48,213" in batch
-    assert "5d6c7f9b8a ✓ live edit by kubectl-edit" in batch
-    assert len(browser.all("#profile-batch .axis circle")) == 3
+    assert "3 5d6c7f9b8a ✓ live" in batch
+    assert "by kubectl-edit: edit podMaxBackoffSeconds: 10 → 20 Diff" in batch
+    assert "MostAllocated" not in batch
+    assert "oldest stored revision" in batch
     shadow = browser.text("#profile-batch-next")
     assert "agrees in 97.8 % of 4,000 compared decisions differed 88, other node 74" in shadow
     assert "Empty nodes 12 61" in shadow
     assert "batch/render-5 worker-0051 worker-0452 NodeResourcesFit: 81 instead of 64" in shadow
     assert "Last error NodeResourcesFit: division by zero" in browser.text("#profile-latency")
+
+
+def test_the_diff_of_a_revision(browser: Browser, page: PageServer) -> None:
+    """The permalink of a revision opens its diff from the revision before, with the command that prints it."""
+    browser.open(page.url + "#/profiles/batch/2")
+    browser.shows("#profile-batch details[open]", "- type: LeastAllocated + type: MostAllocated")
+    assert len(browser.all("#profile-batch details[open]")) == 1
+    assert "bayplan history batch --diff 1 2 --resolved" in browser.text("#profile-batch details[open]")
 
 
 def test_rates(browser: Browser, page: PageServer) -> None:

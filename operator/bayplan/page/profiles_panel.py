@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import Any
 
 from msgspec import Struct
@@ -13,8 +14,11 @@ from bayplan.introspection.status_model import ExtenderState, ProfileState
 from bayplan.page.page_sources import PageSources, Turns
 from bayplan.profiles.profile_status import ProfileReading
 from bayplan.profiles.revision_store import StoredRevision
+from bayplan.profiles.rollback import changes, unified_diff
 from bayplan.resources.resource_model import format_time
 
+_MAX_CHANGES = 20
+_MAX_DIFF = 8192
 RESOURCES, CONFIGURATION = "resources", "configuration"
 
 
@@ -38,6 +42,9 @@ class ProfileRevision(Struct, frozen=True, rename="camel"):
         cause: The change cause as the user wrote it.
         manager: Field manager of the spec.
         live: Whether it runs.
+        changes: First differences from the revision before, with those of referenced PluginConfigs.
+        diff: The same as a unified diff of YAML; "" for the oldest stored revision.
+        command: Command that compares the specs, "" for the oldest stored revision.
     """
 
     number: int
@@ -46,6 +53,19 @@ class ProfileRevision(Struct, frozen=True, rename="camel"):
     cause: str
     manager: str
     live: bool
+    changes: tuple[str, ...] = ()
+    diff: str = ""
+    command: str = ""
+
+
+class _Changes(Struct, frozen=True):
+    """Differences between two revisions."""
+
+    changes: tuple[str, ...] = ()
+    diff: str = ""
+
+
+_NO_CHANGES = _Changes()
 
 
 class ProfileQueue(Struct, frozen=True, rename="camel"):
@@ -106,6 +126,7 @@ class ProfilesPanel:
 
     def __init__(self, sources: PageSources) -> None:
         self._sources = sources
+        self._compared: dict[tuple[str, str, str], _Changes] = {}
 
     async def build(self, turns: Turns) -> Profiles:
         sources = self._sources
@@ -115,8 +136,12 @@ class ProfilesPanel:
             shown = [_with_state(ShownProfile(name=name, scheduler_name=name), state) for name, state in states.items()]
             commanded = tuple(replace(each, command="bayplan status") for each in shown)
             return Profiles(commanded, CONFIGURATION, "bayplan status")
-        found = []
+        found, known, self._compared = [], self._compared, {}
         for reading in list(readings):
+            for before, after in pairwise(reversed(reading.revisions)):
+                key = (after.profile_uid, before.hash, after.hash)
+                self._compared[key] = known.get(key) or _compared(before, after)
+                await turns.pause_if_due()
             found.append(self._shown(reading, states))
             await turns.pause_if_due()
         return Profiles(tuple(sorted(found, key=lambda each: each.name)), RESOURCES)
@@ -125,13 +150,23 @@ class ProfilesPanel:
         """Return the document itself: its times are absolute."""
         return document
 
+    def _revisions(self, reading: ProfileReading) -> Iterator[ProfileRevision]:
+        older = [*reading.revisions[1:], None]
+        for each, before in zip(reading.revisions, older, strict=False):
+            shown = _revision(each, reading.live_revision)
+            if before is not None:
+                found = self._compared.get((each.profile_uid, before.hash, each.hash), _NO_CHANGES)
+                command = f"bayplan history {reading.name} --diff {before.number} {each.number} --resolved"
+                shown = replace(shown, changes=found.changes, diff=found.diff, command=command)
+            yield shown
+
     def _shown(self, reading: ProfileReading, states: Mapping[str, ProfileState]) -> ShownProfile:
         shown = ShownProfile(
             name=reading.name,
             scheduler_name=reading.scheduler_name,
             revision=reading.live_revision,
             conditions=tuple(map(_condition, reading.conditions)),
-            revisions=tuple(_revision(each, reading.live_revision) for each in reading.revisions),
+            revisions=tuple(self._revisions(reading)),
             command=f"bayplan history {reading.name}",
         )
         if reading.shadow_of:
@@ -142,6 +177,16 @@ class ProfilesPanel:
         state = states.get(reading.scheduler_name)
         # Of two profiles with one scheduler name, only the live one has the queue.
         return shown if state is None or not reading.live_revision else _with_state(shown, state)
+
+
+def _compared(before: StoredRevision, after: StoredRevision) -> _Changes:
+    if before.config is None or after.config is None:
+        return _NO_CHANGES
+    names = (f"revision {before.number}", f"revision {after.number}")
+    text = unified_diff(before.content, after.content, names)
+    if len(text) > _MAX_DIFF:
+        text = f"{text[:_MAX_DIFF]}\n... more lines are cut; use the command\n"
+    return _Changes(tuple(changes(before.content, after.content)[:_MAX_CHANGES]), text)
 
 
 def _with_state(shown: ShownProfile, state: ProfileState) -> ShownProfile:

@@ -15,7 +15,10 @@ from bayplan.page.rates import RatesPanel, percentile
 from bayplan.page.report_documents import WorkReader
 from bayplan.page.room import Room, RoomError, RoomQuery, RoomReader, read_room_query
 from bayplan.page.waiting_gangs import GangsPanel
+from bayplan.profiles.profile_status import ProfileReading
+from bayplan.profiles.revision_store import Origin, StoredRevision
 
+from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.model.pod import Pod, PodCondition
 from scheduler_core.model.taints import Toleration
 from scheduler_core.snapshot.indexes.device_index import DeviceUse
@@ -445,6 +448,29 @@ async def test_rates(world: PageWorld) -> None:
 def test_percentile(counts: tuple[int, ...], expected: float | None) -> None:
     """A percentile is interpolated within its bucket."""
     assert percentile((1.0, 2.0), counts, 0.99) == expected
+
+
+def stored(number: int, seconds: int, manager: str = "kubectl-edit") -> StoredRevision:
+    """Return a stored revision with a maximum backoff."""
+    config = ProfileConfig(scheduler_name="pack", pod_max_backoff_seconds=seconds)
+    origin = Origin(cause="faster" if number == 2 else "", manager=manager)
+    return StoredRevision(f"pack-{number}", "", number, None, "pack", "uid", config.revision(), config, origin)
+
+
+async def test_revisions_of_a_profile() -> None:
+    """A revision has the differences from the one before, who changed it, and the command that compares them."""
+    new, old = stored(2, 20, "argocd"), stored(1, 10)
+    world = PageWorld([ProfileReading("pack", "pack", new.hash, "", (), (new, old))])
+    panel = ProfilesPanel(world.sources)
+    [shown] = (await panel.build(world.turns)).profiles
+    first, last = shown.revisions
+    assert (first.number, first.live, first.cause, first.manager) == (2, True, "faster", "argocd")
+    assert first.changes == ("podMaxBackoffSeconds: 10 → 20",)
+    assert first.diff.startswith("--- revision 1")
+    assert "-podMaxBackoffSeconds: 10\n+podMaxBackoffSeconds: 20\n" in first.diff
+    assert first.command == "bayplan history pack --diff 1 2 --resolved"
+    assert (last.changes, last.diff, last.command) == ((), "", "")
+    assert await panel.build(world.turns) == await panel.build(world.turns)
 
 
 async def test_profiles_of_a_file(world: PageWorld) -> None:

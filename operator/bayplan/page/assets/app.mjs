@@ -136,7 +136,7 @@ class Page extends Component {
           ${Work && html`<${Work} ...${parts} />`}
           ${Gangs && html`<${Gangs} doc=${docs.gangs} at=${at.gangs} failure=${failure('gangs')} />`}
           ${Nodes && html`<${Nodes} doc=${docs.nodes} failure=${failure('nodes')} ...${parts} />`}
-          ${Profiles && html`<${Profiles} doc=${docs.profiles} failure=${failure('profiles')} chosen=${route.panel === 'profiles' ? route.path[0] : undefined} />`}
+          ${Profiles && html`<${Profiles} doc=${docs.profiles} failure=${failure('profiles')} chosen=${route.panel === 'profiles' ? route.path[0] : undefined} opened=${route.panel === 'profiles' ? route.path[1] : undefined} />`}
           ${Rates && html`<${Rates} doc=${docs.rates} failure=${failure('rates')} theme=${applied} isStatic=${source.isStatic} />`}
           ${Watches && html`<${Watches} doc=${docs.watches} failure=${failure('watches')} />`}`}
       </main>

@@ -6,17 +6,17 @@ import { count, counted, localTime } from '../text.mjs';
 import { Shadow } from './shadow.mjs';
 
 export class Profiles extends Pure {
-  render({ doc, chosen, failure }) {
+  render({ doc, chosen, opened, failure }) {
     const note = doc && `${counted(doc.profiles.length, 'profile')}, from ${doc.source === 'configuration' ? 'a configuration file' : 'resources'}`;
     return html`<${Panel} id="profiles" failure=${failure} title="Profiles" note=${note ?? ''} busy=${!doc} command=${doc?.command ?? "kubectl get schedulerprofiles -o wide"}>
       ${doc && (doc.profiles.length
-        ? html`<div class="cards">${doc.profiles.map((profile) => html`<${Profile} key=${profile.name} profile=${profile} isChosen=${profile.name === chosen} />`)}</div>`
+        ? html`<div class="cards">${doc.profiles.map((profile) => html`<${Profile} key=${profile.name} profile=${profile} opened=${profile.name === chosen ? opened : undefined} isChosen=${profile.name === chosen} />`)}</div>`
         : html`<${Empty}>No profile is served.<//>`)}
     <//>`;
   }
 }
 
-function Profile({ profile, isChosen }) {
+function Profile({ profile, isChosen, opened }) {
   const { shadow } = profile;
   return html`<article class=${`card ${isChosen ? 'chosen' : ''}`} id=${`profile-${profile.name}`}>
     <h3><a href=${routeTo('profiles', [profile.name])}><${Name}>${profile.name}<//></a>
@@ -34,7 +34,7 @@ function Profile({ profile, isChosen }) {
     </dl>`}
     ${profile.lastError && html`<p class="problem"><${Chip} tone="bad">Last error<//> <bdi>${profile.lastError}</bdi></p>`}
     ${shadow && html`<${Shadow} shadow=${shadow} />`}
-    <${Revisions} revisions=${profile.revisions} />
+    <${Revisions} revisions=${profile.revisions} name=${profile.name} opened=${opened} />
     ${profile.extenders.length > 0 && html`<h4>Extenders</h4><ul class="list">${profile.extenders.map((extender) => html`<li key=${extender.urlPrefix}>
       <${Name}>${extender.urlPrefix}<//> <${Chip} tone=${extender.state === 'Closed' ? 'good' : 'bad'}>circuit ${extender.state}<//>
       ${extender.lastError && html` <bdi class="note">${extender.lastError}</bdi>`}</li>`)}</ul>`}
@@ -49,20 +49,26 @@ function toneOf({ type, status }) {
   return (status === 'True') !== UNWANTED.includes(type) ? 'good' : 'bad';
 }
 
-function Revisions({ revisions }) {
+/** Revisions, newest first: what changed, who changed it, and the diff from the one before. */
+function Revisions({ revisions, name, opened }) {
   if (!revisions.length) return null;
-  const times = revisions.map((revision) => Date.parse(revision.time)).filter((time) => !Number.isNaN(time));
-  const [first, last] = [Math.min(...times), Math.max(...times)];
-  const x = (time) => (last > first ? 2 + (96 * (Date.parse(time) - first)) / (last - first) : 98);
   return html`<div><h4>Revisions</h4>
-    ${times.length > 1 && html`<svg class="axis" aria-hidden="true"><line x1="0" x2="100%" y1="8" y2="8" />
-      ${revisions.map((revision) => html`<circle key=${revision.revision} class=${revision.live ? 'live' : ''} cx=${`${x(revision.time)}%`} cy="8" r=${revision.live ? 5 : 4} />`)}
-    </svg>`}
-    <${Cut} entries=${revisions} first=${4} what="revisions">${(shown) => html`<ol class="timeline">${shown.map((revision) => html`
-      <li key=${revision.revision} class=${revision.live ? 'live' : ''}>
-        <span class="number">${localTime(revision.time)}</span> <${Name}>${revision.revision}<//>
-        ${revision.live && html` <${Chip} tone="good">live<//>`}
-        <span class="note"> ${revision.cause ? html`<bdi>${revision.cause}</bdi>` : ''}${revision.manager ? html` by <bdi>${revision.manager}</bdi>` : ''}</span>
-      </li>`)}</ol>`}<//>
-  </div>`;
+    <${Cut} entries=${revisions} first=${Math.max(4, revisions.findIndex(({ number }) => String(number) === opened) + 1)} what="revisions">
+      ${(shown) => html`<ol class="timeline">${shown.map((revision) => html`<${Revision} key=${revision.number} revision=${revision} name=${name}
+        isOpen=${String(revision.number) === opened} />`)}</ol>`}
+    <//></div>`;
+}
+
+function Revision({ revision: { number, revision, time, live, cause, manager, changes, diff, command }, name, isOpen }) {
+  const [first, ...others] = changes;
+  return html`<li class=${live ? 'live' : ''}>
+    <a href=${routeTo('profiles', [name, String(number)])}><strong>${number}</strong> <${Name}>${revision}<//></a> ${live && html`<${Chip} tone="good">live<//> `}
+    <span class="note"><span class="number">${localTime(time)}</span>${manager ? html` by <bdi>${manager}</bdi>` : ''}${cause ? html`: <bdi>${cause}</bdi>` : ''}</span>
+    ${first
+      ? html`<p><${Name}>${first}<//>${others.length > 0 && html` <span class="note">and ${count(others.length)} more</span>`}</p>`
+      : html`<p class="note">${command ? 'no change that this version can show' : 'oldest stored revision'}</p>`}
+    ${diff && html`<details open=${isOpen}><summary>Diff</summary>
+      <pre class="diff">${diff.split('\n').map((line, at) => html`<span key=${at} class=${line.startsWith('+') ? 'added' : line.startsWith('-') ? 'removed' : ''}>${`${line}\n`}</span>`)}</pre>
+      <${Command} text=${command} /></details>`}
+  </li>`;
 }
