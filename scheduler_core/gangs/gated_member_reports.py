@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from itertools import islice
 
+from scheduler_core.config.validation import did_you_mean
 from scheduler_core.cycle.failure_handler import (
     Failure,
     failed_scheduling,
@@ -18,7 +19,7 @@ from scheduler_core.cycle.internal_errors import try_twice
 from scheduler_core.framework.queued_pod import Place, QueuedPod
 from scheduler_core.framework.status import GANG_SCHEDULING
 from scheduler_core.model.pod import PodCondition
-from scheduler_core.model.pod_group import GroupSource
+from scheduler_core.model.pod_group import GroupKey, GroupSource
 from scheduler_core.ports import Clock, ClusterWriter, Event, ObjectReference, PodStatusPatch, Timer
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 
@@ -26,6 +27,7 @@ log = logging.getLogger(__name__)
 
 REPORT_AFTER_SECONDS = 1.0
 _REPORTED_AT_ONCE = 256
+_COMPARED_NAMES = 100
 _NO_QUORUM = "waiting for minCount pods from a gang to appear in scheduling queue"
 
 FOREIGN_GANG = "ForeignGang"
@@ -45,6 +47,7 @@ class GatedMembers:
         self._logged: dict[GroupSource, str] = {}
         self._timer: Timer | None = None
         self._has_warned = False
+        self._hints: dict[GroupKey, str] = {}
         queue.gangs.on_gated.append(self._note_gated)
         queue.gangs.on_foreign.append(self._warn)
 
@@ -77,6 +80,7 @@ class GatedMembers:
 
     def _report_some(self) -> None:
         self._timer = None
+        self._hints.clear()
         for uid in list(islice(self._pending, _REPORTED_AT_ONCE)):
             try_twice(self._report_if_gated, self._pending.pop(uid))
         if self._pending:
@@ -100,11 +104,23 @@ class GatedMembers:
             patch_status(self._writer, pod.info.pod, failure, queued=pod)
 
     def _report(self, queued: QueuedPod) -> None:
-        pod, message = queued.info.pod, ", ".join(queued.gate_reasons)
+        pod, message = queued.info.pod, ", ".join(queued.gate_reasons) + self._hint(queued)
         self._log(queued, message)
         failure = Failure(message, nominated_node=None, is_gated=True)
         if patch_status(self._writer, pod, failure, queued=queued):
             self._writer.record(failed_scheduling(pod, message, queued.profile))
+
+    def _hint(self, queued: QueuedPod) -> str:
+        """Return the name of a PodGroup of the namespace that a missing one may be a misspelling of, as a question."""
+        gang = self._queue.gangs.of_uid(queued.uid)
+        if gang is None or gang.group is not None:
+            return ""
+        if gang.key not in self._hints:
+            source, namespace = gang.key.source, gang.key.namespace
+            known = (each.key for each in self._queue.gangs if each.group is not None)
+            names = (key.name for key in known if key.source is source and key.namespace == namespace)
+            self._hints[gang.key] = did_you_mean(gang.key.name, islice(names, _COMPARED_NAMES))
+        return self._hints[gang.key]
 
     def _log(self, queued: QueuedPod, message: str) -> None:
         gangs = self._queue.gangs

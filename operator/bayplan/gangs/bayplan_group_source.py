@@ -8,7 +8,7 @@ on its groups at once.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -17,6 +17,7 @@ from bayplan.gangs.group_translation import from_bayplan
 from bayplan.resources.object_store import Body, ObjectStore
 from bayplan.resources.pod_group import PodGroup
 from bayplan.resources.resource_model import CustomResource
+from scheduler_core.config.validation import did_you_mean
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.model.pod_group import CompositePodGroup, GroupKey, GroupSource
 from scheduler_core.model.pod_group import PodGroup as Group
@@ -55,6 +56,9 @@ class GroupObserver(Protocol):
 
     def invalid(self, key: GroupKey, uid: str, generation: int, problems: Iterable[Problem]) -> None:
         """Handle an object with an invalid spec; :meth:`known` is called for it first."""
+
+    def warned(self, key: GroupKey, warnings: Sequence[Problem]) -> None:
+        """Handle what a valid spec names and does not exist; called after :meth:`known`, again when it changes."""
 
     def gone(self, key: GroupKey) -> None:
         """Handle a deleted object."""
@@ -158,6 +162,7 @@ class BayplanGroups:
 
     def __init__(self, sink: GroupSink, observer: GroupObserver | None = None) -> None:
         self._sink = sink
+        self._observer = observer
         self._store = ObjectStore()
         self._accepted = AcceptedGroups(sink, observer)
         self._validated: dict[GroupKey, Body] = {}
@@ -239,6 +244,21 @@ class BayplanGroups:
         else:
             self._valid[key] = resource
             self._accepted.accept(observed, group)
+            self._warn(key, resource)
+
+    def _warn(self, key: GroupKey, resource: PodGroup) -> None:
+        """Report a priority class that does not exist; every cluster has some, so none means that they are unknown."""
+        name = resource.spec.priority_class_name
+        if self._observer is None or not self._priorities:
+            return
+        warnings = []
+        if name and name not in self._priorities:
+            hint = did_you_mean(name, self._priorities)
+            message = (
+                f'there is no PriorityClass "{name}"{hint}; until it exists, the highest priority of the members counts'
+            )
+            warnings.append(Problem("spec.priorityClassName", message))
+        self._observer.warned(key, warnings)
 
     def _delete(self, key: GroupKey) -> None:
         self._validated.pop(key, None)
@@ -251,8 +271,12 @@ class BayplanGroups:
     # -- PriorityClasses ----------------------------------------------------------------------------------------
 
     def class_added(self, added: PriorityClass) -> None:
+        are_first = not self._priorities
         self._priorities[added.metadata.name] = added.value
         self._update_groups_of(added.metadata.name)
+        if are_first:
+            for key, resource in self._valid.items():
+                self._warn(key, resource)
 
     def class_updated(self, old: PriorityClass, new: PriorityClass) -> None:
         """Handle an updated class; its value is immutable and differs only if the class was recreated."""
@@ -269,6 +293,7 @@ class BayplanGroups:
             if resource.spec.priority_class_name == class_name:
                 body = self.body(key) or {}
                 self._accepted.update(self._translated(resource, body.get("status") or {}))
+                self._warn(key, resource)
 
 
 def _key(body: Mapping[str, Any]) -> GroupKey:

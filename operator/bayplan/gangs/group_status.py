@@ -31,6 +31,7 @@ from bayplan.kube.http.connection import (
 )
 from bayplan.kube.writes.api_dispatcher import ApiDispatcher, Rank, Write
 from bayplan.resources.conditions import (
+    WITH_WARNINGS,
     Condition,
     ConditionStatus,
     ConditionUpdate,
@@ -82,6 +83,7 @@ class SeenGroup(Struct, frozen=True):
     problems: tuple[Problem, ...] = ()
     keeps_start: bool = False
     version: str = ""
+    warnings: tuple[Problem, ...] = ()
 
 
 class GroupStatus(Struct, frozen=True):
@@ -210,6 +212,9 @@ def _bayplan_status(
 
 def _bayplan_conditions(seen: SeenGroup, verdict: Verdict, now: datetime) -> Sequence[Condition]:
     accepted = ConditionUpdate("Accepted", "True", "Valid", "The spec is valid.")
+    if seen.warnings:
+        warnings = problems_message(seen.warnings, "warnings")
+        accepted = ConditionUpdate("Accepted", "True", WITH_WARNINGS, f"The spec is valid, but: {warnings}.")
     if seen.problems:
         accepted = ConditionUpdate("Accepted", "False", INVALID_SPEC, problems_message(seen.problems))
     is_scheduled: ConditionStatus = "True" if verdict.is_scheduled else "False"

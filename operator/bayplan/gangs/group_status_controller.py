@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -102,6 +102,7 @@ class _Record:
         "timer",
         "uid",
         "version",
+        "warnings",
         "written",
         "written_at",
     )
@@ -110,6 +111,7 @@ class _Record:
         self.uid = uid
         self.generation = generation
         self.problems: tuple[Problem, ...] = ()
+        self.warnings: tuple[Problem, ...] = ()
         self.version = ""
         self.written: dict[str, Any] = dict(status)
         self.written_at = float("-inf")
@@ -172,6 +174,13 @@ class GroupController:
         """Handle an object with an invalid spec."""
         self._seen(key, uid, generation, {}).problems = tuple(problems)
         self._mark(key)
+
+    def warned(self, key: GroupKey, warnings: Sequence[Problem]) -> None:
+        """Handle what a valid spec names and does not exist."""
+        record = self._records.get(key)
+        if record is not None and record.warnings != tuple(warnings):
+            record.warnings = tuple(warnings)
+            self._mark(key)
 
     def gone(self, key: GroupKey) -> None:
         """Handle a deleted object: its status is not written any more."""
@@ -266,7 +275,15 @@ class GroupController:
             return None
         if group is None and not record.problems:
             return None
-        seen = SeenGroup(key, record.generation, record.written, record.problems, record.keeps_start, record.version)
+        seen = SeenGroup(
+            key,
+            record.generation,
+            record.written,
+            record.problems,
+            record.keeps_start,
+            record.version,
+            record.warnings,
+        )
         status = group_status(seen, gang, self._clock.wall())
         if status.verdict.phase is Phase.PENDING and record.keeps_start:
             # Members are missing: scheduling starts again when the quorum is complete.

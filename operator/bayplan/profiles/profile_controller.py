@@ -309,6 +309,7 @@ class ProfileController:
             gated=waiting.gated,
             scheduled=record.scheduled,
             last_scheduled=record.last_scheduled,
+            errors=record.errors,
             last_error=record.last_error,
             last_error_at=record.last_error_at,
             lost_binds=record.lost_binds,

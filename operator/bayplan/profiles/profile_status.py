@@ -16,6 +16,7 @@ from bayplan.extenders.http_extender import ExtenderState
 from bayplan.profiles.desired_profiles import DesiredPluginConfig, DesiredProfile
 from bayplan.profiles.revision_store import StoredRevision
 from bayplan.resources.conditions import (
+    WITH_WARNINGS,
     Condition,
     ConditionUpdate,
     cut_text,
@@ -27,14 +28,13 @@ from bayplan.resources.conditions import (
 from bayplan.resources.plugin_config import PluginConfigStatus
 from bayplan.resources.scheduler_profile import (
     MAX_REASON_LENGTH,
+    SHOWN_DIFFERENCES,
     CarriedForward,
     Difference,
     ExtenderStatus,
     NotCompared,
     PlacementFigures,
     QueueCounts,
-    ResolvedPlugin,
-    ResolvedPoint,
     ResourceFigures,
     SchedulerProfileStatus,
     ScoreDifference,
@@ -82,8 +82,6 @@ class AppliedProfile:
     activated: ProfileConfig | None = None
 
 
-WITH_WARNINGS = "ValidWithWarnings"
-"""Reason of the condition Accepted if entries do not do what they seem to do."""
 CONTESTED = "Contested"
 CONTESTED_SECONDS = 600.0
 """Duration for which a profile counts as contested after a lost bind."""
@@ -133,11 +131,31 @@ def contested(
     return ConditionUpdate(CONTESTED, "True", "BindsLostToRival", message)
 
 
+DEGRADED = "Degraded"
+DEGRADED_SECONDS = 300.0
+"""Duration for which a profile counts as degraded after an error."""
+
+
+def degraded(errors: int, last_error: str, last_error_at: datetime | None, now: datetime) -> Iterator[ConditionUpdate]:
+    """Yield the condition Degraded, which is present only while attempts fail with errors."""
+    if last_error_at is None or now - last_error_at >= timedelta(seconds=DEGRADED_SECONDS):
+        return
+    many = "An attempt has failed with an error" if errors == 1 else f"{errors} attempts have failed with an error"
+    minutes = round(DEGRADED_SECONDS / 60)
+    message = (
+        f"{many} since the operator started, the last one within {minutes} min: {cut_text(last_error, _SHOWN_ERROR)}. "
+        "The pods are tried again. Correct or disable the plugin or extender that the error names; the operator's log "
+        "has the traceback."
+    )
+    yield ConditionUpdate(DEGRADED, "True", "AttemptsFail", message)
+
+
 if TYPE_CHECKING:
     from scheduler_core.shadows.ledger import LedgerFigures, StateFigures
     from scheduler_core.shadows.shadow import Shadow, ShadowDifference
 
 _MAX_ERROR_LENGTH = 4096
+_SHOWN_ERROR = 512
 _MAX_RESOURCES = 32
 
 
@@ -220,6 +238,11 @@ def shadow_status(running: RunningShadow | None) -> ShadowStatus | None:
     )
 
 
+def _short(shadow: ShadowStatus | None) -> ShadowStatus | None:
+    """Leave out all but the last differences, which would hide the events in ``kubectl describe``."""
+    return None if shadow is None else shadow.model_copy(update={"differences": shadow.differences[:SHOWN_DIFFERENCES]})
+
+
 def _decimal(value: float | None) -> str | None:
     return None if value is None else f"{value:.1f}"
 
@@ -281,8 +304,8 @@ _COUNTS = frozenset(
     }
 )
 _CONDITIONS_FIELD = "conditions"
-_UNDER_WAY = frozenset({"Reconciling", "Stalled"})
-"""Conditions of kstatus (cli-utils ``pkg/kstatus``), which are present only while they are true."""
+_WHILE_TRUE = frozenset({"Reconciling", "Stalled", DEGRADED})
+"""Conditions that are present only while they are true, as those of kstatus (cli-utils ``pkg/kstatus``) must be."""
 _EXTENDERS = "extenders"
 
 
@@ -296,6 +319,7 @@ class Progress:
     gated: int = 0
     scheduled: int = 0
     last_scheduled: datetime | None = None
+    errors: int = 0
     last_error: str = ""
     last_error_at: datetime | None = None
     lost_binds: int = 0
@@ -324,11 +348,12 @@ def profile_status(
     lost_time = last_lost_time(progress.last_lost_bind, written)
     rivalry = contested(progress.lost_binds, progress.last_lost_bind, lost_time, known, now)
     accepted, ready = _accepted(findings), _ready(findings)
-    updates = [accepted, ready, rivalry, *_under_way(accepted, ready, findings)]
+    failing = degraded(progress.errors, progress.last_error, progress.last_error_at, now)
+    updates = [accepted, ready, rivalry, *failing, *_under_way(accepted, ready, findings)]
     if findings.shadow is not None:
         updates = [accepted, *shadow_conditions(findings, progress.shadow), *_under_way(accepted, ready, findings)]
     types = {update.type for update in updates}
-    conditions: Sequence[Condition] = [one for one in known if one.type in types or one.type not in _UNDER_WAY]
+    conditions: Sequence[Condition] = [one for one in known if one.type in types or one.type not in _WHILE_TRUE]
     for update in updates:
         conditions = set_condition(conditions, update, findings.generation, now)
     status = SchedulerProfileStatus(
@@ -336,7 +361,7 @@ def profile_status(
         scheduler_name=None if findings.shadow else findings.scheduler_name,
         active_revision=findings.live_revision or None,
         conditions=tuple(conditions),
-        plugins=_points(findings.resolved),
+        resolved_plugins=_plugins(findings.resolved),
         queue=QueueCounts(
             active=progress.active,
             backoff=progress.backoff,
@@ -351,7 +376,7 @@ def profile_status(
         lost_binds=progress.lost_binds,
         last_lost_bind_time=lost_time,
         extenders=tuple(_extender(state) for state in progress.extenders),
-        shadow=shadow_status(progress.shadow),
+        shadow=_short(shadow_status(progress.shadow)),
     )
     return status.model_dump(mode="json", by_alias=True, exclude_none=True)
 
@@ -385,7 +410,7 @@ def status_change(written: Mapping[str, Any], wanted: Mapping[str, Any]) -> Stat
         # An extender's error without a change of its circuit may wait: its text may differ with each call.
         counts.add(_EXTENDERS)
     if _stable_conditions(written) == _stable_conditions(wanted):
-        # The number of lost binds is part of the message, and must not cause more writes than any other count.
+        # Numbers of lost binds and errors are part of the messages, and must not cause more writes than other counts.
         counts.add(_CONDITIONS_FIELD)
     return StatusChange(
         patch,
@@ -402,7 +427,7 @@ def _stable_conditions(status: Mapping[str, Any]) -> list[object]:
     """Return the conditions without the message that changes with counts."""
     return [
         {name: value for name, value in one.items() if name != "message"}
-        if isinstance(one, Mapping) and one.get("type") == CONTESTED
+        if isinstance(one, Mapping) and one.get("type") in (CONTESTED, DEGRADED)
         else one
         for one in status.get(_CONDITIONS_FIELD) or ()
     ]
@@ -480,18 +505,12 @@ def _ready(findings: ProfileFindings) -> ConditionUpdate:
     return ConditionUpdate("Ready", "True", "Live", f"Revision {live} schedules the pods of {findings.scheduler_name}.")
 
 
-def _points(resolved: ResolvedPlugins) -> tuple[ResolvedPoint, ...]:
-    return tuple(
-        ResolvedPoint(
-            point=point,
-            plugins=tuple(
-                ResolvedPlugin(name=plugin.name, weight=plugin.weight if point == "score" else None)
-                for plugin in plugins
-            ),
-        )
+def _plugins(resolved: ResolvedPlugins) -> dict[str, str]:
+    return {
+        point: ", ".join(f"{each.name}={each.weight}" if point == "score" else each.name for each in plugins)
         for point, plugins in resolved.items()
         if plugins
-    )
+    }
 
 
 @dataclass(frozen=True, slots=True)

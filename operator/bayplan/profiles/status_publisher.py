@@ -14,8 +14,8 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from bayplan.profiles.profile_status import CONTESTED, COUNT_INTERVAL_SECONDS, WITH_WARNINGS, status_change
-from bayplan.resources.conditions import Condition, ConditionState, find_condition, read_conditions
+from bayplan.profiles.profile_status import CONTESTED, COUNT_INTERVAL_SECONDS, DEGRADED, status_change
+from bayplan.resources.conditions import WITH_WARNINGS, Condition, ConditionState, find_condition, read_conditions
 from bayplan.resources.plugin_config import PluginConfig
 from bayplan.resources.resource_model import API_VERSION, CustomResource, ObjectMeta
 from bayplan.resources.scheduler_profile import SchedulerProfile
@@ -67,9 +67,10 @@ def profile_events(meta: ObjectMeta, before: Mapping[str, Any], after: Mapping[s
         yield factory.warning(
             "Withdrawn", "Activating", f"Revision {old} was withdrawn. {ready.message if ready else ''}"
         )
-    was, now = (find_condition(read_conditions(status), CONTESTED) for status in (before, after))
-    if now is not None and now.status == "True" and (was is None or was.status != "True"):
-        yield factory.warning("BindLost", "Binding", now.message)
+    for kind, reason, action in ((CONTESTED, "BindLost", "Binding"), (DEGRADED, DEGRADED, "Scheduling")):
+        was, now = (find_condition(read_conditions(status), kind) for status in (before, after))
+        if now is not None and now.status == "True" and (was is None or was.status != "True"):
+            yield factory.warning(reason, action, now.message)
 
 
 def plugin_config_events(meta: ObjectMeta, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Event]:

@@ -114,6 +114,10 @@ def read_conditions(status: Mapping[str, Any]) -> tuple[Condition, ...]:
         return ()
 
 
+WITH_WARNINGS = "ValidWithWarnings"
+"""Reason of the condition Accepted if entries do not do what they seem to do."""
+
+
 def problems_message(problems: Iterable[Problem], noun: str = "problems") -> str:
     """Format problems on one line, for ``kubectl get``; problems beyond 4,096 characters are only counted.
 

@@ -7,7 +7,7 @@ profile.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 from pydantic.alias_generators import to_camel
@@ -33,10 +33,13 @@ from scheduler_core.config.profile_config import ProfileConfig, ProfileSettings
 from scheduler_core.config.validation import repeated, validate
 
 MAX_DIFFERENCES = 100
+SHOWN_DIFFERENCES = 3
+"""An earlier version of the operator writes up to :data:`MAX_DIFFERENCES`."""
 MAX_REASON_LENGTH = 512
 _MAX_POD_KEY_LENGTH = 2 * MAX_NAME_LENGTH + 1
 _MAX_RESOURCES = 32
 _MAX_REASONS = 16
+_MAX_PLUGIN_NAMES = 2 * MAX_PLUGINS * (MAX_NAME_LENGTH + 13)
 _DECIMAL = 32
 """Maximum length of a decimal number as text."""
 
@@ -145,7 +148,9 @@ class ShadowStatus(StatusModel):
         description="Effect of the shadow's choices on packing and spread, if they had been taken. All other figures "
         "are of single decisions on the live state.",
     )
-    differences: tuple[Difference, ...] = entries("The last differences, the newest first.", MAX_DIFFERENCES)
+    differences: tuple[Difference, ...] = entries(
+        "The last three differences, the newest first; `bayplan status --shadow` shows 100.", MAX_DIFFERENCES
+    )
 
 
 _EFFECTIVE_NAME = "(has({0}.spec.schedulerName) ? {0}.spec.schedulerName : {0}.metadata.name)"
@@ -218,20 +223,6 @@ class SchedulerProfileSpec(ProfileSettings):
             )
 
 
-class ResolvedPlugin(StatusModel):
-    """A live plugin of an extension point."""
-
-    name: str = text("The plugin's name.")
-    weight: int | None = count("Its weight, at score only.", default=None)
-
-
-class ResolvedPoint(StatusModel):
-    """The plugins of an extension point in the order of their calls."""
-
-    point: str = text("The extension point, such as preFilter.", 63)
-    plugins: tuple[ResolvedPlugin, ...] = entries("Its plugins in the order of their calls.", 2 * MAX_PLUGINS)
-
-
 class QueueCounts(StatusModel):
     """Numbers of the profile's waiting pods, by queue."""
 
@@ -273,8 +264,11 @@ class SchedulerProfileStatus(StatusModel):
         "profile. Stalled and Reconciling are present only while they are "
         "true, for tools that wait for a spec to take effect: it was rejected, or waits for other profiles."
     )
-    plugins: tuple[ResolvedPoint, ...] = entries(
-        "Live plugins of each extension point, including the default plugins and all weights.", 16, key="point"
+    resolved_plugins: dict[str, Annotated[str, Field(json_schema_extra={"maxLength": _MAX_PLUGIN_NAMES})]] = Field(
+        default={},
+        description="Live plugins of each extension point in the order of their calls, including the default plugins, "
+        "such as `score: TaintToleration=3, NodeAffinity=2`: at score with their weights.",
+        json_schema_extra={"maxProperties": 16},
     )
     queue: QueueCounts = Field(default=QueueCounts(), description="Waiting pods, by queue.")
     pending: int = count("All waiting pods, the sum of queue.", default=0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from scheduler_core.errors import Problem
@@ -51,11 +51,16 @@ class RecordingObserver:
     Attributes:
         calls: One line for each call.
         versions: Version of each object with a call of :meth:`known`.
+        warnings: The last warnings of each object.
     """
 
     def __init__(self) -> None:
         self.versions: list[str] = []
+        self.warnings: dict[GroupKey, tuple[Problem, ...]] = {}
         self.calls: list[str] = []
+
+    def warned(self, key: GroupKey, warnings: Sequence[Problem]) -> None:
+        self.warnings[key] = tuple(warnings)
 
     def known(self, key: GroupKey, uid: str, generation: int, status: Mapping[str, Any], *, version: str = "") -> None:
         self.versions.append(version)

@@ -169,6 +169,22 @@ def test_a_changed_class_affects_only_its_groups(world: World) -> None:
     assert priorities == [7, 8, None]
 
 
+def test_a_priority_class_that_does_not_exist_is_a_warning(world: World) -> None:
+    """A group of a missing priority class has a warning until the class is created; no classes mean they are unread."""
+    world.seen(body(1, priorityClassName="high"))
+    assert world.observer.warnings == {}
+    world.groups.class_added(priority_class(1, "hihg"))
+    (warning,) = world.observer.warnings[KEY]
+    assert warning.path == "spec.priorityClassName"
+    assert warning.message.startswith('there is no PriorityClass "high" (did you mean "hihg"?); until it exists')
+    world.groups.class_added(priority_class(7))
+    assert world.observer.warnings[KEY] == ()
+    world.groups.class_deleted(priority_class(7))
+    assert len(world.observer.warnings[KEY]) == 1
+    world.seen(body(2))
+    assert world.observer.warnings[KEY] == ()
+
+
 def test_a_global_default_is_not_applied(world: World) -> None:
     """A group without a priority class has no priority, because admission sets the default on its members."""
     world.groups.class_added(PriorityClass(ObjectMeta("usual"), 5, global_default=True))

@@ -8,7 +8,15 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from bayplan.gangs.group_status import GroupStatusWrite, GroupStatusWrites, OtherProcesses, Urgency, status_difference
+from bayplan.gangs.group_status import (
+    GroupStatusWrite,
+    GroupStatusWrites,
+    OtherProcesses,
+    SeenGroup,
+    Urgency,
+    group_status,
+    status_difference,
+)
 from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
 from bayplan.kube.writes.api_dispatcher import ApiDispatcher, DispatcherOptions
 from bayplan.resources.pod_group import PodGroupStatus
@@ -32,6 +40,16 @@ def test_transition_time_changes_with_the_status() -> None:
     assert (train.condition()["lastTransitionTime"], train.condition()["message"][:1]) == (first, "2")
     train.add_members(*FOUR, node_name="n")
     assert train.condition()["lastTransitionTime"] == "2026-01-01T12:01:00Z"
+
+
+def test_warnings_of_a_valid_spec() -> None:
+    """A valid spec that names what does not exist is accepted with a warning."""
+    problem = Problem("spec.priorityClassName", 'there is no PriorityClass "high"')
+    gang = GroupScenario().gang
+    status = group_status(SeenGroup(gang.key, 1, {}, warnings=(problem,)), gang, NOW).fields
+    (accepted,) = (each for each in status["conditions"] if each["type"] == "Accepted")
+    assert (accepted["status"], accepted["reason"]) == ("True", "ValidWithWarnings")
+    assert accepted["message"] == ('The spec is valid, but: spec.priorityClassName: there is no PriorityClass "high".')
 
 
 def test_fields_of_a_waiting_gang() -> None:

@@ -146,17 +146,40 @@ def test_transition_times_are_kept() -> None:
 
 def test_counts_and_plugins() -> None:
     """Pending counts are summed, only score plugins have weights, and empty extension points are left out."""
-    resolved = {"filter": (ResolvedPlugin("A"),), "score": (ResolvedPlugin("B", 2),), "permit": ()}
+    resolved = {
+        "filter": (ResolvedPlugin("A"),),
+        "score": (ResolvedPlugin("B", 2), ResolvedPlugin("C", 1)),
+        "permit": (),
+    }
     progress = Progress(1, 2, 3, 4, scheduled=9, last_scheduled=NOW, last_error="ns/p: no")
     status = profile_status(findings_of(live_revision="r1", resolved=resolved), progress, {}, NOW)
     assert status["pending"] == 10
     assert status["queue"] == {"active": 1, "backoff": 2, "unschedulable": 3, "gated": 4}
     assert (status["scheduledTotal"], status["lastScheduledTime"]) == (9, "2026-01-01T12:00:00Z")
     assert status["lastError"] == "ns/p: no"
-    assert status["plugins"] == [
-        {"point": "filter", "plugins": [{"name": "A"}]},
-        {"point": "score", "plugins": [{"name": "B", "weight": 2}]},
-    ]
+    assert status["resolvedPlugins"] == {"filter": "A", "score": "B=2, C=1"}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "is_degraded"),
+    [pytest.param(0, True, id="now"), pytest.param(299, True, id="recently"), pytest.param(300, False, id="long-ago")],
+)
+def test_a_profile_whose_plugin_raises_is_degraded(seconds: int, is_degraded: bool) -> None:
+    """The condition is present for five minutes after an error, with the error; the profile stays Ready."""
+    at = NOW - timedelta(seconds=seconds)
+    progress = Progress(errors=3, last_error="plugin Mine raised KeyError", last_error_at=at)
+    before = profile_status(
+        findings_of(live_revision="r1"), Progress(errors=1, last_error="x", last_error_at=NOW), {}, at
+    )
+    status = profile_status(findings_of(live_revision="r1"), progress, before, NOW)
+    found = {each["type"]: each for each in status["conditions"]}
+    assert found["Ready"]["status"] == "True"
+    assert ("Degraded" in found) == is_degraded
+    if is_degraded:
+        assert found["Degraded"]["reason"] == "AttemptsFail"
+        assert "3 attempts have failed with an error" in found["Degraded"]["message"]
+        assert "plugin Mine raised KeyError" in found["Degraded"]["message"]
+        assert not status_change(before, status).at_once
 
 
 def test_unchanged_findings_write_nothing() -> None:

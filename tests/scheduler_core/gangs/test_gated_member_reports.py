@@ -56,6 +56,15 @@ async def test_a_missing_group(cluster: Rig) -> None:
     assert events == [(f"train-{number}", "FailedScheduling", MISSING) for number in range(2)]
 
 
+async def test_a_misspelt_group(cluster: Rig) -> None:
+    """Event and condition name the group of the namespace that the members may mean."""
+    cluster.scheduler.group_feed.group_changed(group("trian"))
+    cluster.scheduler.group_feed.group_changed(group("render"))
+    cluster.add(member("train-0"))
+    await settle(cluster)
+    assert reported(cluster) == [("train-0", "SchedulingGated", f'{MISSING} (did you mean "trian"?)')]
+
+
 async def test_a_group_that_is_created_before_the_report(cluster: Rig) -> None:
     """Nothing is reported if the group is created before reports are due, and the members are bound."""
     cluster.add(*members(2))
