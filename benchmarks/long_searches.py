@@ -2,6 +2,7 @@
 
     python -m benchmarks.long_searches      # 5,000 nodes, a gang of 1,000 that preempts, an explanation of 700 members
     python -m benchmarks.long_searches --nodes 1000 --members 200 --explained 150
+    python -m benchmarks.long_searches --cases claim,exhausted
 
 Pods arrive at a steady rate in a full cluster with room for them alone; each case begins a search and measures the pods
 until it has ended. Delays are from the arrival of a pod to its bind, by the wall clock and by the CPU time of the
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 
 import msgspec
@@ -26,15 +27,19 @@ from rich.console import Console
 
 from benchmarks.harness import add_output, command_line, print_json, table
 from scheduler_core.config.profile_config import ProfileConfig
+from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import POD_GROUP_LABELS, GroupKey, GroupSource, PodGroup
 from scheduler_core.ports import Binding
 from scheduler_core.scheduler import Scheduler, SchedulerOptions, SchedulerPorts
 from tests.support.builders import node, pod
+from tests.support.devices import DRIVER, claim, device, device_class, exactly, slice_of, using
 
 _PODS_PER_SECOND = 50.0
 _PER_NODE = 4
 _QUIET_SECONDS = 6.0
+_UUID = f'device.attributes["{DRIVER}"].uuid'
+_TENS = "[1,2,3,4,5,6,7,8,9,10]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +123,26 @@ class Run:
             await asyncio.sleep(0)
         return key
 
+    def add_devices(self, nodes: int, devices: int) -> None:
+        """Publish devices of each node."""
+        feed = self.scheduler.device_feed
+        self.world.claims.serve([device_class()], feed)
+        for number in range(nodes):
+            published = [
+                device(f"d{each}", attributes={"uuid": {"string": f"u{number}-{each}"}}) for each in range(devices)
+            ]
+            feed.added(slice_of(published, node=f"n{number}"))
+
+    def claimant(self, name: str, *selectors: str) -> QueuedPod:
+        """Create a pod with a claim for a device, and return it in the queue."""
+        made = claim(exactly("r", *selectors), name=f"{name}-claim")
+        self.world.claims.serve([made], self.scheduler.device_feed)
+        user = pod(name, namespace="ns", requests={"memory": "1Mi"})
+        self.world.add_pod(using(user, made.metadata.name))
+        queued = self.scheduler.context.queue.find(user.metadata.uid)
+        assert queued is not None
+        return queued
+
     async def measure(self, case: str, search: Awaitable[None]) -> Delays:
         """Let pods arrive during a search, and measure them."""
         self.world.arrived.clear()
@@ -163,9 +188,9 @@ class Run:
         while not condition():  # noqa: ASYNC110 - the scheduler has no event for it
             await asyncio.sleep(0.005)
 
-    def is_bound(self, name: str) -> bool:
+    def is_bound(self, namespace: str, name: str) -> bool:
         """Return whether a pod is bound."""
-        found = self.world.pod("default", name)
+        found = self.world.pod(namespace, name)
         return found is not None and found.spec.node_name != ""
 
     def is_tried(self, key: GroupKey) -> bool:
@@ -174,50 +199,103 @@ class Run:
         return gang is not None and gang.outcome is not None
 
 
-async def _run(nodes: int, members: int, explained: int, *, in_background: bool) -> list[Delays]:
-    made = Run(nodes, in_background=in_background)
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Sizes of the cases, and which of them run."""
+
+    nodes: int
+    members: int
+    explained: int
+    devices: int
+    cases: frozenset[str]
+
+
+async def _run(sizes: Sizes, *, in_background: bool) -> list[Delays]:
+    made = Run(sizes.nodes, in_background=in_background)
     running = asyncio.create_task(made.scheduler.run())
     mode = "in the background" if in_background else "state frozen"
     found = []
     try:
         await made.measure("warm-up", asyncio.sleep(1.0))
         found.append(await made.measure(f"quiet, {mode}", asyncio.sleep(_QUIET_SECONDS)))
-
-        async def preempt() -> None:
-            key = await made.gang("high", members, 10, lambda number: 600 + number % 400)
-            await made.until(lambda: made.is_tried(key))
-
-        found.append(await made.measure(f"gang of {members} preempts, {mode}", preempt()))
-        await made.until(lambda: made.is_bound(f"high-{members - 1}"))
-        gang = await made.gang("wide", explained, -1, lambda number: 700 + number)
-        await made.until(lambda: made.is_tried(gang))
-        documents = BackgroundDocuments(made.scheduler.context, made.documents)
-        explained_gang = made.scheduler.context.queue.gangs.get(gang)
-        assert explained_gang is not None
-
-        async def explain() -> None:
-            def make() -> Document:
-                return Document(200, msgspec.json.encode(explain_gang(made.scheduler, explained_gang)))
-
-            for _ in range(5):
-                await documents.build(make)
-                await asyncio.sleep(0.2)
-
-        found.append(await made.measure(f"5 explanations of a gang of {explained}, {mode}", explain()))
+        for name, (title, case) in CASES.items():
+            if name in sizes.cases:
+                about = f"{title.format(sizes)}, {mode}"
+                found += [await made.measure(about, search) async for search in case(made, sizes)]
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
     return found
 
 
+async def _preempt(made: Run, sizes: Sizes) -> AsyncIterator[Awaitable[None]]:
+    async def search() -> None:
+        key = await made.gang("high", sizes.members, 10, lambda number: 600 + number % 400)
+        await made.until(lambda: made.is_tried(key))
+
+    yield search()
+    await made.until(lambda: made.is_bound("default", f"high-{sizes.members - 1}"))
+
+
+async def _explain(made: Run, sizes: Sizes) -> AsyncIterator[Awaitable[None]]:
+    gang = await made.gang("wide", sizes.explained, -1, lambda number: 700 + number)
+    await made.until(lambda: made.is_tried(gang))
+    documents = BackgroundDocuments(made.scheduler.context, made.documents)
+    explained_gang = made.scheduler.context.queue.gangs.get(gang)
+    assert explained_gang is not None
+
+    def make() -> Document:
+        return Document(200, msgspec.json.encode(explain_gang(made.scheduler, explained_gang)))
+
+    async def search() -> None:
+        for _ in range(5):
+            await documents.build(make)
+            await asyncio.sleep(0.2)
+
+    yield search()
+
+
+async def _claim(made: Run, sizes: Sizes) -> AsyncIterator[Awaitable[None]]:
+    made.add_devices(sizes.nodes, sizes.devices)
+    await asyncio.sleep(1.0)
+
+    async def search() -> None:
+        made.claimant("claimant", f'{_UUID} != "u0-0"')
+        await made.until(lambda: made.is_bound("ns", "claimant"))
+
+    yield search()
+
+
+async def _exhaust(made: Run, sizes: Sizes) -> AsyncIterator[Awaitable[None]]:
+    made.add_devices(sizes.nodes, sizes.devices)
+    await asyncio.sleep(1.0)
+
+    async def search() -> None:
+        queued = made.claimant("costly", f'{_TENS}.all(a, {_TENS}.all(b, a + b > 0 && {_UUID} != "u"))')
+        await made.until(lambda: queued.was_given_up)
+
+    yield search()
+
+
+Case = Callable[[Run, Sizes], AsyncIterator[Awaitable[None]]]
+CASES: dict[str, tuple[str, Case]] = {
+    "preempt": ("gang of {0.members} preempts", _preempt),
+    "explain": ("5 explanations of a gang of {0.explained}", _explain),
+    "claim": ("a claim reads each of {0.devices} devices a node", _claim),
+    "exhausted": ("a claim takes all steps of an attempt", _exhaust),
+}
+
+
 def main() -> None:
-    parser = command_line(__doc__, nodes=5000, members=1000, explained=700)
+    parser = command_line(__doc__, nodes=5000, members=1000, explained=700, devices=4)
+    parser.add_argument("--cases", default=",".join(CASES), help="the cases to measure, separated by commas")
     add_output(parser)
     arguments = parser.parse_args()
     found: list[Delays] = []
+    cases = frozenset(arguments.cases.split(","))
+    sizes = Sizes(arguments.nodes, arguments.members, arguments.explained, arguments.devices, cases)
     for in_background in (True, False):
-        run = _run(arguments.nodes, arguments.members, arguments.explained, in_background=in_background)
-        found += asyncio.run(run)
+        found += asyncio.run(_run(sizes, in_background=in_background))
     if arguments.output == "json":
         print_json(found)
         return

@@ -18,6 +18,7 @@ from scheduler_core.cycle.failure_handler import FailedAttempts
 from scheduler_core.cycle.filter_and_score import NodeSelection
 from scheduler_core.cycle.freed_capacity_event import FreedCapacity
 from scheduler_core.cycle.internal_errors import InternalErrors
+from scheduler_core.cycle.moved_pods import MovedPods
 from scheduler_core.cycle.percentage_of_nodes import PartialSearch
 from scheduler_core.cycle.reuse_or_search import NodeChoice
 from scheduler_core.cycle.scheduling_cycle import SchedulingCycle
@@ -73,6 +74,16 @@ class Cycles:
             suspension=context.suspension,
         )
         self.errors = errors = InternalErrors(queue, assumed, writer, metrics, report)
+        moved = MovedPods(
+            cache=cache,
+            queue=queue,
+            order=context.node_order,
+            selection=self.selection,
+            assumed=assumed,
+            rejections=reservations,
+            background=context.background,
+            steps=context.steps,
+        )
         self.pods = SchedulingCycle(
             profiles=context.profiles,
             queue=queue,
@@ -85,6 +96,10 @@ class Cycles:
             failed=failed,
             decided=self.decided,
             errors=errors,
+            moved=moved,
+            background=context.background,
+            steps=context.steps,
+            order=context.node_order,
         )
         self.extended = ExtendedCycle(
             cycle=self.pods,

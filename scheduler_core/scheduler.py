@@ -107,6 +107,7 @@ class Scheduler:
         timing = self._timing
         self._extender_clients = ExtenderClients(ports.make_extender)
         self._cycling: asyncio.Task[None] | None = None
+        self._may_begin_waiting = True
         steps = StepCounter(
             ports.journal.slice_steps,
             self.options.attempt_steps,
@@ -165,7 +166,7 @@ class Scheduler:
             metrics=metrics,
             steps=steps,
             idle_binds=IdleBinds(clock),
-            background=BackgroundSearches(ports.processes, steps, ports.journal, queue.resume),
+            background=BackgroundSearches(ports.processes, steps, ports.journal, clock, queue.resume),
         )
         self._slices = CycleSlices(steps, suspension, clock, ports.journal)
         self.cycles = Cycles(self.context, self.reservations)
@@ -334,27 +335,40 @@ class Scheduler:
 
     async def _slice(self) -> None:
         """Run cycles for about two milliseconds, then the other tasks."""
-        context, decided, queue = self.context, self.cycles.decided, self.context.queue
+        context, decided, queue, background = (
+            self.context,
+            self.cycles.decided,
+            self.context.queue,
+            self.context.background,
+        )
         await queue.wait()
         await self._until_binds_drain()
         columns = context.cache.columns
         if columns.is_broken:
             columns.rebuild()
         deadline = context.clock.now() + _SLICE_SECONDS
+        # An attempt that waited for another search may take a slice before it moves. Popped pods do not wait for
+        # several of them: in every other turn of the event loop, none begins before the active queue is empty.
+        may_begin = self._may_begin_waiting
         for _ in range(_SLICE_PODS):
             if columns.overlays:
                 log.error("a plugin awaited within a dry run, or has left one open; it is undone before the next cycle")
                 self.cycles.errors.undo()
-            ended, queued = context.background.next() if context.background.is_due else (None, None)
+            ended, queued = background.next(may_begin=may_begin) if background.is_due else (None, None)
             is_popped = queued is None
             if queued is None:
                 queued = queue.pop()
-                if queued is None:
-                    break
+            if queued is None and background.is_due:
+                ended, queued = background.next()
+                is_popped = False
+            if queued is None:
+                break
+            if not is_popped and ended is None:
+                may_begin = False
             try:
                 if not is_popped and (queue.find(queued.uid) is not queued or not queue.is_in_flight(queued.uid)):
                     # It was deleted or bound meanwhile; a pod or gang of its UID may be in the queue again.
-                    context.background.forget(queued, ended)
+                    background.forget(queued, ended)
                     if queue.find(queued.uid) is None:
                         queue.done(queued.uid)
                     continue
@@ -362,7 +376,7 @@ class Scheduler:
                     decided.begin(queued)
                 await self._cycle(queued, ended)
             except Exception as fault:
-                try_twice(context.background.forget, queued, ended)
+                try_twice(background.forget, queued, ended)
                 self.cycles.errors.interrupted(queued, None, fault)
             if context.clock.now() >= deadline or self._binds_under_way >= self.options.max_binding:
                 break
@@ -372,6 +386,9 @@ class Scheduler:
             if context.suspension.waiting_tasks:
                 # Tasks that wait for the end of the suspended cycle run before the next cycle.
                 break
+        self._may_begin_waiting = may_begin or not self._may_begin_waiting
+        if background.is_due:
+            queue.resume()
         await self._journal.paused(self.shadows.compare() if decided.pods else context.clock.sleep(0))
 
     def _survived(self, what: str, fault: Exception) -> None:
@@ -395,9 +412,11 @@ class Scheduler:
                 else:
                     instance = self.context.profiles.live.get(queued.profile)
                     if instance is not None and instance.extenders:
+                        # Its search was moved by a revision without extenders, if at all.
+                        background.forget(queued, ended)
                         attempt = await self.cycles.extended.schedule(queued)
                     else:
-                        attempt = self.cycles.pods.schedule(queued)
+                        attempt = self.cycles.pods.schedule(queued, ended)
             except Exception as fault:
                 if attempt is None and not attempts:
                     raise

@@ -36,6 +36,7 @@ class StepCounter:
 
     Attributes:
         spent: Steps of the attempt in progress, or of the last one.
+        stored: Steps since the start whose results later attempts use again.
         limit: Steps that the attempt or dry run in progress may take; :data:`NO_LIMIT` without one.
         is_dry: Whether a dry run is in progress, which must not change what live attempts are charged for.
         on_slice_end: Called when a slice is used up; None if nothing can run between two slices.
@@ -53,6 +54,7 @@ class StepCounter:
         "on_slice_end",
         "slice_steps",
         "spent",
+        "stored",
     )
 
     def __init__(
@@ -64,7 +66,7 @@ class StepCounter:
         self.slice_steps = slice_steps
         self.attempt_steps = attempt_steps
         self.dry_run_steps = dry_run_steps
-        self.spent = 0
+        self.spent = self.stored = 0
         self.is_dry = False
         self.on_slice_end: Callable[[], None] | None = None
         self.on_long_search: Callable[[], None] | None = None
@@ -88,6 +90,11 @@ class StepCounter:
             if self.on_long_search is not None:
                 self.on_long_search()
             self._end_slice()
+
+    def spend_stored(self, steps: int = 1) -> None:
+        """Count steps of the attempt, as :meth:`spend` does, whose results are stored for later attempts."""
+        self.stored += steps
+        self.spend(steps)
 
     def upkeep(self, steps: int = 1) -> None:
         """Count steps that refresh shared state: they use up a slice, but the attempt is not charged for them."""

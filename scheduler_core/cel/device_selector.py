@@ -147,7 +147,7 @@ class _Expression:
         except RecursionError:
             problem = "max recursion depth exceeded"
         if steps is not None:
-            steps.spend(_STEPS_OF_EVALUATION)
+            steps.spend_stored(_STEPS_OF_EVALUATION)
             if frame is not None:
                 frame.count_steps(steps)
         if problem or frame is None:
@@ -316,7 +316,7 @@ def _compiled(
 
     def count() -> None:
         if steps is not None:
-            steps.spend(1 + len(expression) // _CHARACTERS_PER_STEP)
+            steps.spend_stored(1 + len(expression) // _CHARACTERS_PER_STEP)
 
     problems = Problems(expression)
     found = []

@@ -79,7 +79,7 @@ class Frame:
         # The reference takes the cost of a test of presence back.
         if total > self._counted:
             uncounted, self._counted = total - self._counted, total
-            steps.spend(uncounted)
+            steps.spend_stored(uncounted)
 
 
 # -- costs ----------------------------------------------------------------------------------------------------------

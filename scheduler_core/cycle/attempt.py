@@ -35,6 +35,7 @@ class Attempt:
         number: Number of the attempt; None for the number that the queue counted.
         gang: The gang with whose members the pod is bound; None for a single pod.
         is_counted: Whether it counts as in flight for its instance.
+        is_of_earlier_state: Whether its result was searched in another process, on the state when the search began.
     """
 
     queued: QueuedPod
@@ -53,6 +54,7 @@ class Attempt:
     number: int | None = None
     gang: GangBindBarrier | None = None
     is_counted: bool = False
+    is_of_earlier_state: bool = False
 
     def begin(self) -> None:
         """Count the attempt as in flight for its instance, until :meth:`end`."""

@@ -8,30 +8,43 @@ code continues the same search on a state that no longer changes::
     other pods are scheduled ... ──result──▶ checked on the live state ─┬─ holds ──▶ committed
                                                                         └─ else ───▶ searched again
 
-One copy runs at a time; an attempt that gets long meanwhile is undone and starts again when the copy has ended. After
-:data:`MOST_SEARCHES` searches of one pod or gang, its attempt runs in slices with the state frozen
-(:mod:`scheduler_core.cycle.cycle_slices`), as it does if no process can be started or the copy returns no result.
+One copy runs at a time; an attempt that gets long meanwhile is undone and starts again when the copy has ended. An
+attempt runs in slices with the state frozen (:mod:`scheduler_core.cycle.cycle_slices`) if no process can be started, if
+the copy returns no result, after :data:`MOST_SEARCHES` searches of its pod or gang, and once it has waited for
+:data:`LONGEST_WAIT_SECONDS`.
+
+What a copy computes for later attempts, such as verdicts of selectors, is lost with it. If that is a slice or more, the
+next attempt of the same kind does not move either, so that its results are stored: otherwise a thousand replicas of a
+pod would compute the same a thousand times, one after the other.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import deque
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from functools import partial
 from operator import attrgetter
-from typing import NoReturn
+from typing import NoReturn, Protocol
+
+import msgspec
+from msgspec import Struct
 
 from scheduler_core.cycle.journal import Journal
+from scheduler_core.cycle.search_basis import SearchBasis
 from scheduler_core.framework.queued_pod import QueuedPod
-from scheduler_core.ports import SearchProcesses
-from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.ports import Clock, SearchProcesses, Timer
 from scheduler_core.step_counter import StepCounter
 
 log = logging.getLogger(__name__)
 
 MOST_SEARCHES = 3
 """Searches of one pod or gang whose results may be found outdated, before its attempt runs with the state frozen."""
+LONGEST_WAIT_SECONDS = 60.0
+"""How long an attempt waits for the end of other searches, before it runs with the state frozen."""
+_MOST_KINDS = 1000
+"""Kinds of attempts that are stored because their next one does not move."""
 
 
 class SearchMovedError(BaseException):
@@ -46,32 +59,72 @@ class SearchMovedError(BaseException):
         super().__init__()
 
 
+class MovableAttempt(Protocol):
+    """The attempt in progress, as far as it matters whether its search can continue in another process."""
+
+    def may_move(self) -> bool:
+        """Return whether the search can continue in another process; called when a slice is used up."""
+
+    def kind(self) -> Hashable:
+        """Return a key that attempts share if they use the same stored results."""
+
+
+class SentResult(Struct, frozen=True):
+    """What a copy sends.
+
+    Attributes:
+        result: The result of the cycle.
+        is_loss: Whether a slice or more of the copy's steps had results that later attempts would have used.
+    """
+
+    result: bytes
+    is_loss: bool
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(SentResult).decode
+
+
 @dataclass(slots=True, eq=False)
 class MovedSearch:
     """A search that continues in another process.
 
     Attributes:
         queued: The pod or gang, which is in flight.
-        basis: What the cycle that began the search needs to check the result; set by that cycle.
+        kind: Key of attempts that use the same stored results.
+        basis: What the cycle that began the search needs to check the result; set by that cycle. Its profile's revision
+            counts the attempt as in flight until :meth:`close`.
         result: The encoded result; None before the end, or if the process ended without one.
-        instance: The profile's revision, for which the attempt counts as in flight until :meth:`close`.
+        is_loss: Whether much that later attempts would have used is lost with the other process.
+        is_counted: Whether the attempt counts as in flight for the profile's revision.
     """
 
     queued: QueuedPod
-    basis: object = None
+    kind: Hashable
+    basis: SearchBasis | None = None
     result: bytes | None = None
-    instance: FrameworkInstance | None = None
+    is_loss: bool = False
+    is_counted: bool = False
 
-    def hold(self, instance: FrameworkInstance, basis: object) -> None:
+    def hold(self, basis: SearchBasis) -> None:
         """Store what is needed when the search has ended."""
-        instance.begin()
-        self.instance, self.basis = instance, basis
+        basis.instance.begin()
+        self.basis, self.is_counted = basis, True
 
     def close(self) -> None:
         """End the attempt for the profile's revision; no effect the second time."""
-        instance, self.instance = self.instance, None
-        if instance is not None:
-            instance.end()
+        if self.is_counted and self.basis is not None:
+            self.is_counted = False
+            self.basis.instance.end()
+
+
+@dataclass(slots=True, eq=False)
+class WaitingAttempt:
+    """An attempt that starts again when the search in progress has ended."""
+
+    queued: QueuedPod
+    is_overdue: bool = False
+    timer: Timer | None = None
 
 
 @dataclass(slots=True)
@@ -102,40 +155,46 @@ class BackgroundSearches:
 
     Attributes:
         counts: Totals since the start.
+        searched: Number of searches of pods and gangs that are not decided yet, by UID.
+        waiting: Attempts that start again when the search in progress has ended.
+        is_enabled: Whether searches can move.
         is_copy: Whether this process is a copy.
         is_due: Whether :meth:`next` has something to return.
         on_copy: Called in the copy before its search goes on: ends what writes outside of the process.
     """
 
     def __init__(
-        self, processes: SearchProcesses | None, steps: StepCounter, journal: Journal, resume: Callable[[], None]
+        self,
+        processes: SearchProcesses | None,
+        steps: StepCounter,
+        journal: Journal,
+        clock: Clock,
+        resume: Callable[[], None],
     ) -> None:
         self.counts = SearchCounts()
+        self.searched: dict[str, int] = {}
+        self.is_enabled = processes is not None
         self.is_copy = self.is_due = False
         self.on_copy: list[Callable[[], None]] = [journal.cut]
         self._processes = processes
         self._steps = steps
         self._journal = journal
+        self._clock = clock
         self._resume = resume
-        self._attempt: QueuedPod | None = None
-        self._may_move: Callable[[], bool] = lambda: True
+        self._attempt: tuple[QueuedPod, MovableAttempt] | None = None
         self._live: MovedSearch | None = None
-        self._waiting: deque[QueuedPod] = deque()
-        self._ended: deque[MovedSearch] = deque()
-        self._searches: dict[str, int] = {}
+        self.waiting: list[WaitingAttempt] = []
+        self._ended: list[MovedSearch] = []
+        self._unstored: OrderedDict[Hashable, None] = OrderedDict()
         self._send: Callable[[bytes | None], NoReturn] | None = None
+        self._stored_before = 0
 
     # -- attempts -----------------------------------------------------------------------------------------------
 
-    def begin(self, queued: QueuedPod, may_move: Callable[[], bool]) -> None:
-        """Let the search of the attempt that begins move, unless the pod or gang has had all its searches.
-
-        Args:
-            may_move: Called when a slice is used up; returns whether the search can continue in another process.
-        """
-        if self._processes is not None and self._searches.get(queued.uid, 0) < MOST_SEARCHES:
-            self._attempt, self._may_move = queued, may_move
-            self._steps.on_long_search = self._move
+    def begin(self, queued: QueuedPod, attempt: MovableAttempt) -> None:
+        """Let the search of the attempt that begins move, unless the pod or gang has had all its searches."""
+        if self.is_enabled:
+            self._attempt, self._steps.on_long_search = (queued, attempt), self._move
 
     def end(self) -> None:
         """End the attempt, or the part of it whose search may move."""
@@ -147,14 +206,24 @@ class BackgroundSearches:
         Raises:
             SearchMovedError: In this process, unless no copy can be made.
         """
-        queued, processes = self._attempt, self._processes
-        if queued is None or processes is None or not self._journal.may_move() or not self._may_move():
+        if self._attempt is None or self._processes is None:
+            return
+        (queued, attempt), processes = self._attempt, self._processes
+        if self.searched.get(queued.uid, 0) >= MOST_SEARCHES:
+            self.end()
+            return
+        if not self._journal.may_move() or not attempt.may_move():
+            return
+        kind = attempt.kind()
+        if kind in self._unstored:
+            del self._unstored[kind]
+            self.end()
             return
         if self._live is not None:
-            self._waiting.append(queued)
+            self._wait(queued)
             self._journal.moved()
             raise SearchMovedError(None)
-        search = MovedSearch(queued)
+        search = MovedSearch(queued, kind)
         try:
             send = processes.fork(lambda result: self._end(search, result))
         except OSError as error:
@@ -167,7 +236,7 @@ class BackgroundSearches:
             self.become_copy(send)
             return
         self.counts.started += 1
-        self._searches[queued.uid] = self._searches.get(queued.uid, 0) + 1
+        self.searched[queued.uid] = self.searched.get(queued.uid, 0) + 1
         self._live = search
         self._journal.moved()
         raise SearchMovedError(search)
@@ -178,69 +247,109 @@ class BackgroundSearches:
         """Let this process be a copy: it writes nothing outside of itself but its result."""
         self.is_copy, self._send = True, send
         self._steps.on_long_search = self._steps.on_slice_end = None
+        self._stored_before = self._steps.stored
         for cut in self.on_copy:
             cut()
 
     def send(self, result: bytes | None) -> NoReturn:
         """End the copy with a result, None for none: the attempt then runs in the other process."""
         assert self._send is not None, "only a copy sends a result"
-        self._send(result)
+        # Not compared in the other process: a replay has other slices, and must decide the same.
+        is_loss = self._steps.stored - self._stored_before >= self._steps.slice_steps
+        self._send(None if result is None else _encode(SentResult(result, is_loss)))
 
     # -- results ------------------------------------------------------------------------------------------------
 
-    def _end(self, search: MovedSearch, result: bytes | None) -> None:
+    def _end(self, search: MovedSearch, sent: bytes | None) -> None:
         if self._live is not search:
             return
-        self._live, search.result = None, result
-        if result is None:
+        self._live = None
+        if sent is None:
             self.counts.lost += 1
-            self._searches[search.queued.uid] = MOST_SEARCHES
+            self.searched[search.queued.uid] = MOST_SEARCHES
+        else:
+            found = _decode(sent)
+            search.result, search.is_loss = found.result, found.is_loss
         self._ended.append(search)
         self.is_due = True
         self._resume()
 
-    def next(self) -> tuple[MovedSearch | None, QueuedPod | None]:
+    def note_unstored(self, search: MovedSearch) -> None:
+        """Let the next attempt that uses the same stored results not move, if much was lost with the copy."""
+        if search.is_loss:
+            self._unstored[search.kind] = None
+            if len(self._unstored) > _MOST_KINDS:
+                self._unstored.popitem(last=False)
+
+    def next(self, *, may_begin: bool = True) -> tuple[MovedSearch | None, QueuedPod | None]:
         """Return the next search that has ended, with its pod or gang, or one whose attempt starts again without one.
 
         The pod or gang may not be in flight any more; it is None if none is due.
+
+        Args:
+            may_begin: Whether an attempt may start again; it may take a slice, which other pods then wait for.
         """
         ended = queued = None
         if self._ended:
-            ended = self._ended.popleft()
+            ended = self._ended.pop(0)
             queued = ended.queued
-        elif self._waiting and self._live is None:
+        elif may_begin and self._is_waiting_due:
             queued = self._first_waiting()
-        self.is_due = bool(self._ended or (self._waiting and self._live is None))
+        self.is_due = bool(self._ended) or self._is_waiting_due
         return ended, queued
 
+    # -- attempts that wait for the end of another search ----------------------------------------------------------
+
+    def _wait(self, queued: QueuedPod) -> None:
+        waiting = WaitingAttempt(queued)
+        waiting.timer = self._clock.call_later(LONGEST_WAIT_SECONDS, partial(self._overdue, waiting))
+        self.waiting.append(waiting)
+
+    def _overdue(self, waiting: WaitingAttempt) -> None:
+        waiting.is_overdue = self.is_due = True
+        self._resume()
+
+    @property
+    def _is_waiting_due(self) -> bool:
+        return bool(self.waiting) and (self._live is None or any(each.is_overdue for each in self.waiting))
+
     def _first_waiting(self) -> QueuedPod:
-        """Remove the first waiting pod or gang in the order of QueueSort, and return it."""
-        try:
-            first = min(self._waiting, key=attrgetter("sort_key"))
-        except Exception:
-            # Keys of a QueueSort plugin that is not built in may not compare, or raise: first come, first served.
-            first = self._waiting[0]
-        self._waiting.remove(first)
-        return first
+        """Remove an attempt that has waited too long, or else the first in the order of QueueSort, and return it."""
+        first = next((each for each in self.waiting if each.is_overdue), None)
+        if first is not None:
+            self.freeze(first.queued)
+        else:
+            try:
+                first = min(self.waiting, key=attrgetter("queued.sort_key"))
+            except Exception:
+                # Keys of a QueueSort plugin that is not built in may not compare, or raise: first come, first served.
+                first = self.waiting[0]
+        self.waiting.remove(first)
+        if first.timer is not None:
+            first.timer.cancel()
+        return first.queued
 
     def freeze(self, queued: QueuedPod) -> None:
         """Let the next attempt of a pod or gang run with the state frozen: another search would end as the last one."""
-        self._searches[queued.uid] = MOST_SEARCHES
+        self.searched[queued.uid] = MOST_SEARCHES
 
     def forget(self, queued: QueuedPod, ended: MovedSearch | None = None) -> None:
         """Drop what is stored for a pod or gang that is decided, or is not in flight any more."""
         if ended is not None:
             ended.close()
-        if self._searches:
-            self._searches.pop(queued.uid, None)
+        if self.searched:
+            self.searched.pop(queued.uid, None)
 
     def stop(self) -> list[QueuedPod]:
         """End the copy, and drop all results; return the pods and gangs that are in flight because of a search."""
         searches = [*self._ended, *(() if self._live is None else (self._live,))]
-        left = [*self._waiting, *(search.queued for search in searches)]
+        left = [*(each.queued for each in self.waiting), *(search.queued for search in searches)]
+        for each in self.waiting:
+            if each.timer is not None:
+                each.timer.cancel()
         self._live = None
         self._ended.clear()
-        self._waiting.clear()
+        self.waiting.clear()
         self.is_due = False
         for search in searches:
             search.close()

@@ -162,6 +162,8 @@ class DecidedPods:
             return GANG
         if attempt.info.pod.has_deferred_resize:
             return RESIZE
+        if attempt.is_of_earlier_state:
+            return STATE_CHANGED
         if failure is not None and (failure.is_error or attempt.node_name):
             return ERROR
         if failure is not None and failure.nominated_node:

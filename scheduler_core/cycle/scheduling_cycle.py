@@ -1,5 +1,8 @@
 """The scheduling cycle of one pod: from the pop to assumed, reserved and permitted, without awaiting.
 
+A long search continues in another process (:mod:`scheduler_core.cycle.background_search`). The cycle then ends with its
+result: a node is checked before Reserve, and what PostFilter planned is done here.
+
 Follows kube-scheduler v1.37.1 (``schedulingCycle``).
 """
 
@@ -9,12 +12,15 @@ import logging
 
 from scheduler_core.cycle.assume_and_reserve import AssumedPods
 from scheduler_core.cycle.attempt import Attempt
+from scheduler_core.cycle.background_search import BackgroundSearches, MovedSearch, SearchMovedError
 from scheduler_core.cycle.cycle_report import CycleReport
 from scheduler_core.cycle.decided_pods import DecidedPods
 from scheduler_core.cycle.failure_handler import FailedAttempts, Failure, failed_scheduling, no_fit
 from scheduler_core.cycle.filter_and_score import NoNodesError
 from scheduler_core.cycle.gang_constraints import MemberDomains
-from scheduler_core.cycle.internal_errors import InternalErrors
+from scheduler_core.cycle.internal_errors import InternalErrors, try_twice
+from scheduler_core.cycle.moved_pods import MovedPods, SeatedPod
+from scheduler_core.cycle.percentage_of_nodes import NodeOrder
 from scheduler_core.cycle.reuse_or_search import NodeChoice
 from scheduler_core.errors import AttemptLimitError, SchedulerCoreError, error_message
 from scheduler_core.framework.cycle_state import CycleStage
@@ -25,9 +31,10 @@ from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.pod import Pod
 from scheduler_core.ports import ClusterWriter
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
-from scheduler_core.runtime.post_filtering import run_post_filters
+from scheduler_core.runtime.post_filtering import carry_out, plan_post_filters
 from scheduler_core.runtime.profile_table import ProfileTable
 from scheduler_core.snapshot.cluster_cache import ClusterCache
+from scheduler_core.step_counter import StepCounter
 
 log = logging.getLogger(__name__)
 _POST_FILTER = CycleStage.POST_FILTER
@@ -50,6 +57,10 @@ class SchedulingCycle:
         failed: FailedAttempts,
         decided: DecidedPods,
         errors: InternalErrors,
+        moved: MovedPods,
+        background: BackgroundSearches,
+        steps: StepCounter,
+        order: NodeOrder,
     ) -> None:
         self._profiles = profiles
         self._queue = queue
@@ -62,34 +73,121 @@ class SchedulingCycle:
         self._failed = failed
         self._decided = decided
         self._errors = errors
+        self._moved = moved
+        self._background = background
+        self._steps = steps
+        self._order = order
 
-    def schedule(self, queued: QueuedPod) -> Attempt | None:
+    def schedule(self, queued: QueuedPod, ended: MovedSearch | None = None) -> Attempt | None:
         """Run one scheduling cycle.
 
         Args:
             queued: The popped pod; if its profile is not live, it is parked.
+            ended: The search of the cycle, which was made in another process; None to search now.
 
         Returns:
-            The attempt, whose pod is assumed and must be bound; None if it failed or the pod was skipped.
+            The attempt, whose pod is assumed and must be bound; None if it failed, the pod was skipped, or its search
+            continues in another process.
         """
-        attempt = None
+        attempt, background, start = None, self._background, self._order.next_start
         try:
             attempt = self.begin(queued)
+            if attempt is not None and ended is not None:
+                is_used, failure = self._use(attempt, ended)
+                if is_used:
+                    return self.conclude(attempt, failure)
+                self._drop(attempt)
+                attempt = self.begin(queued)
             if attempt is None:
+                background.forget(queued, ended)
                 return None
+            if background.is_enabled:
+                self._moved.attempt = attempt
+                background.begin(queued, self._moved)
             try:
+                diagnosis: Diagnosis | None = None
                 node_name = self._choice.reuse(attempt)
-                failure = self._assumed.reserve_and_permit(attempt, node_name) if node_name else self._search(attempt)
+                if not node_name:
+                    node_name, diagnosis = self._choice.search(attempt)
+                if diagnosis is not None and not node_name:
+                    failure = self._post_filter(attempt, diagnosis)
+                else:
+                    # Reserve and Permit run in this process.
+                    self._steps.on_long_search = None
+                    if background.is_copy:
+                        self._moved.send_node(attempt, node_name)
+                    failure = self._assumed.reserve_and_permit(attempt, node_name)
             except Exception as error:
                 failure = failure_of(attempt, error)
+            self._steps.on_long_search = None
+            if background.is_copy and failure is not None:
+                self._moved.send_rejection(attempt, failure)
+            if background.searched:
+                background.forget(queued)
             return self.conclude(attempt, failure)
+        except SearchMovedError as moved:
+            assert attempt is not None, "only an attempt has a search"
+            self._leave(attempt, moved, start)
+            return None
         except Exception as error:
+            try_twice(background.forget, queued, ended)
             self._errors.interrupted(queued, attempt, error)
             return None
         except BaseException:
+            try_twice(background.forget, queued, ended)
             if attempt is not None:
                 self.cancel(attempt)
             raise
+
+    def _leave(self, attempt: Attempt, moved: SearchMovedError, start: int) -> None:
+        """End the attempt in this process; its pod stays in flight.
+
+        Args:
+            start: Where the search of a percentage of the nodes had started.
+        """
+        self._order.next_start = start
+        if moved.search is not None:
+            moved.search.hold(self._moved.basis(attempt, start))
+        self._drop(attempt)
+
+    def _drop(self, attempt: Attempt) -> None:
+        """End an attempt without a result, with everything undone."""
+        self._moved.attempt = None
+        self._assumed.undo()
+        self._report.release_recorder(attempt)
+        attempt.end()
+
+    def _use(self, attempt: Attempt, ended: MovedSearch) -> tuple[bool, Failure | None]:
+        """Reserve the node that another process has found, or do what it has planned for a rejected pod.
+
+        Returns:
+            Whether the result is used, and why the pod failed, None if it is assumed and permitted. If the result does
+            not hold any more, nothing is assumed.
+        """
+        background = self._background
+        try:
+            found = self._moved.check(attempt, ended)
+        except Exception as fault:
+            # The pod is searched again, where the error is reported if it persists.
+            text = "the result for pod %s cannot be used"
+            try_twice(log.error, text, attempt.info.key, exc_info=fault, extra=attempt.log_fields())
+            found = None
+        finally:
+            try_twice(ended.close)
+        if found is None:
+            background.counts.outdated += ended.result is not None
+            self._steps.begin_attempt()
+            return False, None
+        background.counts.used += 1
+        background.forget(attempt.queued)
+        attempt.is_of_earlier_state = True
+        try:
+            if isinstance(found, SeatedPod):
+                return True, self._assumed.reserve_and_permit(attempt, found.node_name)
+            carry_out(attempt.instance, attempt.info, found.planned)
+        except Exception as error:
+            return True, failure_of(attempt, error)
+        return True, found.result.failure
 
     def begin(self, queued: QueuedPod) -> Attempt | None:
         """Begin an attempt; None if the pod is parked or skipped instead.
@@ -136,24 +234,22 @@ class SchedulingCycle:
         self._queue.failed(attempt.queued)
         attempt.end()
 
-    def _search(self, attempt: Attempt) -> Failure | None:
-        """Choose a node by a full search, assume the pod and run Reserve and Permit; PostFilter if no node fits."""
-        node_name, diagnosis = self._choice.search(attempt)
-        if not node_name:
-            return no_fit(diagnosis, self._run_post_filters(attempt, diagnosis))
-        return self._assumed.reserve_and_permit(attempt, node_name)
-
-    def _run_post_filters(self, attempt: Attempt, diagnosis: Diagnosis) -> str | None:
-        """Run the PostFilter plugins.
-
-        Returns:
-            The node to nominate; "" clears the nomination, None keeps it.
-        """
+    def _post_filter(self, attempt: Attempt, diagnosis: Diagnosis) -> Failure:
+        """Run the PostFilter plugins for a pod without a feasible node, and return why it has none."""
         attempt.state.recorder.enter(_POST_FILTER)
-        outcome = run_post_filters(attempt.instance, attempt.state, attempt.info, self._cache.columns, diagnosis)
+        instance, info = attempt.instance, attempt.info
+        planned = plan_post_filters(instance, attempt.state, info, self._cache.columns, diagnosis)
+        outcome = planned.outcome
+        if not self._background.is_copy:
+            # What was planned is done in this process.
+            self._steps.on_long_search = None
+            outcome = carry_out(instance, info, planned)
         attempt.state.recorder.leave(_POST_FILTER, outcome.status.code)
         diagnosis.post_filter_message = outcome.status.message
-        return outcome.nominated_node
+        failure = no_fit(diagnosis, outcome.nominated_node)
+        if self._background.is_copy:
+            self._moved.send_rejection(attempt, failure, diagnosis, planned)
+        return failure
 
     def _skip_deleted(self, pod: Pod) -> None:
         """End the attempt of a pod that is being deleted; its nomination stays, without its requests and priority.

@@ -216,7 +216,7 @@ class BehaviourTable:
         """Return the distinct values of each attribute that constraints read, of the devices that serve a request."""
         found = self._values_of_shape.get(view.shape.number)
         if found is None:
-            self._steps.spend(1 + len(view.records) * len(self._patterns.names) // _RECORDS_PER_STEP)
+            self._steps.spend_stored(1 + len(view.records) * len(self._patterns.names) // _RECORDS_PER_STEP)
             behaviours = self.row(view).behaviours
             facts = [each.facts for each, base in zip(view.records, behaviours, strict=True) if base.is_relevant]
             found = self._values_of_shape[view.shape.number] = self._patterns.values(facts)
@@ -232,7 +232,7 @@ class BehaviourTable:
         content = self._content(view)
         found = self._by_content.get(content)
         if found is None:
-            self._steps.spend(1 + len(view.records) // _RECORDS_PER_STEP)
+            self._steps.spend_stored(1 + len(view.records) // _RECORDS_PER_STEP)
             behaviours = tuple(map(self.behaviour, view.records))
             if self._patterns.names:
                 behaviours = self._with_values(view, behaviours)
@@ -277,7 +277,7 @@ class BehaviourTable:
 
     def _with_values(self, view: PoolView, behaviours: tuple[Behaviour, ...]) -> tuple[Behaviour, ...]:
         """Distinguish devices by which of them have equal values."""
-        self._steps.spend(1 + len(view.records) * len(self._patterns.names) // _RECORDS_PER_STEP)
+        self._steps.spend_stored(1 + len(view.records) * len(self._patterns.names) // _RECORDS_PER_STEP)
         numbers = self._patterns.numbers()
         found = []
         for record, base in zip(view.records, behaviours, strict=True):
@@ -330,7 +330,7 @@ class BehaviourTable:
         )
 
     def _assess(self, terms: RequestTerms, record: DeviceRecord) -> Assessment:
-        self._steps.spend()
+        self._steps.spend_stored()
         if record.binding_conditions and not self._features.binding_conditions:
             return _REJECTED
         verdict = self._selectors.verdict(terms.class_selectors, record.facts)

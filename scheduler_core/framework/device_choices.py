@@ -87,6 +87,22 @@ CHOSEN: StateKey[DeviceChoice] = StateKey("GangDevices/chosen")
 """The choice that Reserve uses, written before PreFilter; without it, Reserve uses the first one."""
 
 
+class FoundDevices(Struct, frozen=True):
+    """Devices that an earlier search of the same state has found for a pod on a node.
+
+    Attributes:
+        claims: UID of each claim that had no allocation, in the order of the pod; "" for one that exists in memory.
+        allocations: The allocation of each of them; empty if the node serves them all without devices.
+    """
+
+    claims: tuple[str, ...]
+    allocations: tuple[AllocationResult, ...]
+
+
+FOUND: StateKey[FoundDevices] = StateKey("MovedSearch/found")
+"""Devices that Filter need not search and that Reserve uses, written before PreFilter for the only node to evaluate."""
+
+
 class DeviceChooser(ABC):
     """Enumerates allocations of devices."""
 
@@ -108,3 +124,7 @@ class DeviceChooser(ABC):
         Raises:
             StepLimitError: No step is left.
         """
+
+    @abstractmethod
+    def found_devices(self, state: CycleState) -> FoundDevices:
+        """Return the devices that Reserve has taken for a pod."""

@@ -272,6 +272,49 @@ class PostFilterPlugin(Plugin):
         return None
 
 
+class ReleasedClaim(Struct, frozen=True):
+    """A claim whose devices are made available for a pod.
+
+    Attributes:
+        key: Namespace and name.
+        is_deleted: Whether the claim is deleted, because an earlier attempt created it; else it is deallocated.
+    """
+
+    key: str
+    uid: str
+    is_deleted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PostFilterAction:
+    """What a PostFilter plugin is going to do; the default is nothing."""
+
+    preemption: PreemptionCandidate | None = None
+    released: ReleasedClaim | None = None
+
+
+class PlannedPostFilter(PostFilterPlugin):
+    """PostFilter plugin that plans first; a copy of the process, which must not change anything, only plans."""
+
+    @abstractmethod
+    def plan(
+        self, state: CycleState, pod: PodInfo, nodes: NodeColumns, diagnosis: Diagnosis
+    ) -> tuple[PostFilterResult, PostFilterAction]:
+        """Return the result of :meth:`post_filter`, and what has to be done for it."""
+
+    @abstractmethod
+    def carry_out(self, pod: PodInfo, action: PostFilterAction) -> None:
+        """Do what was planned; called after every plan, also if there is nothing to do."""
+
+    def post_filter(
+        self, state: CycleState, pod: PodInfo, nodes: NodeColumns, diagnosis: Diagnosis
+    ) -> PostFilterResult:
+        """Plan, and carry the plan out."""
+        result, action = self.plan(state, pod, nodes, diagnosis)
+        self.carry_out(pod, action)
+        return result
+
+
 class PreScorePlugin(Plugin):
     """Runs once per pod on the feasible nodes; on Skip the plugin's Score is not called for this pod."""
 

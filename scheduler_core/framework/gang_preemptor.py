@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.diagnosis import Diagnosis
-from scheduler_core.framework.extension_points import PreemptionCandidate
+from scheduler_core.framework.extension_points import PreemptionCandidate, ReleasedClaim
 from scheduler_core.framework.ongoing_preemptions import Preemptor
 from scheduler_core.snapshot.pod_info import PodInfo
 
@@ -126,3 +126,25 @@ class GangPostFilter(ABC):
         Returns:
             The members that may become feasible by what was done; the plugin's queueing hints are called for them.
         """
+
+
+GangRelease = tuple[PodInfo, ReleasedClaim]
+"""A member, and the claim that is released for it."""
+
+
+class PlannedGangPostFilter(GangPostFilter):
+    """Plans first, as :class:`scheduler_core.framework.extension_points.PlannedPostFilter` does."""
+
+    @abstractmethod
+    def plan_for_gang(self, members: Sequence[TriedMember], group_uid: str) -> Sequence[GangRelease]:
+        """Return what to release for the members that may become feasible by that; changes nothing."""
+
+    @abstractmethod
+    def carry_out_for_gang(self, planned: Sequence[GangRelease], group_uid: str) -> None:
+        """Do what was planned."""
+
+    def post_filter_for_gang(self, members: Sequence[TriedMember], group_uid: str) -> Sequence[PodInfo]:
+        """Plan, and carry the plan out."""
+        planned = self.plan_for_gang(members, group_uid)
+        self.carry_out_for_gang(planned, group_uid)
+        return [pod for pod, _ in planned]

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from scheduler_core.cycle.assume_and_reserve import AssumedPods
@@ -30,10 +30,11 @@ from scheduler_core.cycle.gang_bind_barrier import GangBindBarrier
 from scheduler_core.cycle.internal_errors import InternalErrors, try_twice
 from scheduler_core.cycle.percentage_of_nodes import NodeOrder
 from scheduler_core.cycle.scheduling_cycle import SchedulingCycle
+from scheduler_core.cycle.search_basis import PlannedEviction, SentDevices
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.errors import error_message
 from scheduler_core.framework.extension_points import SumsFilter
-from scheduler_core.framework.gang_preemptor import GangEviction, TriedMember
+from scheduler_core.framework.gang_preemptor import GangEviction, GangRelease, TriedMember
 from scheduler_core.framework.queued_pod import QueuedGang
 from scheduler_core.framework.status import GANG_SCHEDULING
 from scheduler_core.framework.waiting_pods import WaitingPods
@@ -47,14 +48,13 @@ from scheduler_core.gangs.failure_handler import (
     of_strangers,
 )
 from scheduler_core.gangs.moved_search import (
-    Evicted,
     GangBasis,
+    MovableGang,
     RejectedGang,
     ResultCheck,
     SeatedGang,
     decode,
     encode,
-    may_move,
 )
 from scheduler_core.gangs.preemption import GangPreemption, evict
 from scheduler_core.gangs.reservation_cycle import ReservationSearch, Reserving, reserved_world
@@ -71,7 +71,7 @@ from scheduler_core.ports import Clock
 from scheduler_core.queueing.gang_members import Gang, GangOutcome
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.framework_instance import FrameworkInstance
-from scheduler_core.runtime.post_filtering import run_gang_post_filters
+from scheduler_core.runtime.post_filtering import carry_out_for_gang, plan_gang_post_filters
 from scheduler_core.runtime.profile_table import ProfileTable
 from scheduler_core.snapshot.cluster_cache import ClusterCache
 from scheduler_core.snapshot.node_columns import NodeColumns
@@ -130,8 +130,7 @@ class GangScheduler:
         attempts = []
         nodes, start = self.cache.columns, self.order.next_start
         try:
-            if not self.placing.searches_devices:
-                self.background.begin(entry, lambda: may_move(instance, gang, nodes))
+            self.background.begin(entry, MovableGang(instance, gang))
             if not instance.extenders:
                 attempts = await self._run(entry, gang, instance)
             else:
@@ -141,7 +140,7 @@ class GangScheduler:
             self.errors.undo()
             self.order.next_start = start
             if moved.search is not None:
-                moved.search.hold(instance, GangBasis.of(gang, instance, nodes, queue.event_position, start))
+                moved.search.hold(GangBasis.of(gang, instance, nodes, queue.event_position, start))
             return []
         except BaseException:
             self.errors.undo()
@@ -159,6 +158,9 @@ class GangScheduler:
         gang, basis = self.queue.gangs.get(entry.gang_key), ended.basis
         try:
             result, instance = decode(ended.result), self.profiles.get(entry.profile)
+            if isinstance(result, RejectedGang) and result.is_given_up:
+                # The next attempt goes on from what this one has stored, so it must not be lost again.
+                self.background.note_unstored(ended)
             if gang is None or result is None or instance is None or not isinstance(basis, GangBasis):
                 return None
             # A gang that was deleted and created again has another entry.
@@ -204,7 +206,7 @@ class GangScheduler:
             if result.reservation.is_requested:
                 self.rejection.reservations.note_requested(request.gang)
             failure = self.rejection.reserving.reserve(request, result.failure(basis.members), result.reservation)
-            ended = self.rejection.report(entry, request, failure, eviction)
+            ended = self.rejection.report(entry, request, failure, eviction, result.releases(basis.members))
             self._count(entry, ended, entry.tried_at, self.clock.now())
             return []
         start = self.order.next_start
@@ -254,7 +256,7 @@ class GangScheduler:
                 found, rejection = await awaited(self.placing.place(request, policy, self.observer))
         searched = clock.now()
         if found is not None and self.background.is_copy:
-            seats = tuple((attempt.info.uid, attempt.node_name) for attempt in found.placed)
+            seats = tuple((each.info.uid, each.node_name, self._devices_of(each)) for each in found.placed)
             message, start = scheduled_message(found, rejection), self.order.next_start
             self.background.send(encode(SeatedGang(seats, found.where.name, message, start)))
         if found is None:
@@ -268,6 +270,9 @@ class GangScheduler:
         # The members are in flight now, so a report that raises must not keep them from being bound.
         try_twice(self._report_scheduled, entry, len(attempts), begun, searched)
         return attempts
+
+    def _devices_of(self, attempt: Attempt) -> SentDevices | None:
+        return SentDevices.taken(attempt.instance, attempt.info, attempt.state, self.cache.columns)
 
     def _permit(self, found: Placement, needed: int) -> Verdict:
         """Run Permit for all assumed members, and accept the placement if the quorum passed or waits there."""
@@ -320,22 +325,32 @@ class GangRejection:
             self.cycles.scheduling_ended(attempt, ERROR if reason.is_error else UNSCHEDULABLE)
         eviction: GangEviction | None = None
         reservation = ReservationSearch()
+        released: Mapping[str, Sequence[GangRelease]] = {}
         if not failure.is_given_up:
-            failure = self._post_filtered(request, failure, rejection)
+            failure, released = self._post_filtered(request, failure, rejection)
             failure, eviction = self.preemption.plan(gang, instance, failure)
         if not failure.is_given_up:
             reservation = self.reserving.search(request, failure)
         if self.background.is_copy:
-            planned = None if eviction is None else Evicted.of(eviction, self.nodes)
-            self.background.send(encode(RejectedGang.of(failure, planned, reservation, self.order.next_start)))
+            planned = None
+            if eviction is not None:
+                planned = PlannedEviction.of(eviction.victims, eviction.node_names, self.nodes)
+            start = self.order.next_start
+            self.background.send(encode(RejectedGang.of(failure, planned, released, reservation, start)))
         failure = self.reserving.reserve(request, failure, reservation)
-        return self.report(entry, request, failure, eviction)
+        return self.report(entry, request, failure, eviction, released)
 
     def report(
-        self, entry: QueuedGang, request: PlacementRequest, failure: GangFailure, eviction: GangEviction | None
+        self,
+        entry: QueuedGang,
+        request: PlacementRequest,
+        failure: GangFailure,
+        eviction: GangEviction | None,
+        released: Mapping[str, Sequence[GangRelease]],
     ) -> str:
-        """Report a rejected gang, requeue it and evict the victims; return the result for the metrics."""
+        """Report and requeue a rejected gang, release claims and evict victims; return the result for the metrics."""
         gang, instance = request.gang, request.instance
+        carry_out_for_gang(instance, released, _uid_of_free_group(gang))
         if gang.first_failure is None:
             gang.first_failure = self.clock.now()
         self.reservations.failed(gang)
@@ -346,19 +361,29 @@ class GangRejection:
         return ERROR if failure.is_error else UNSCHEDULABLE
 
     @staticmethod
-    def _post_filtered(request: PlacementRequest, failure: GangFailure, rejection: Rejection) -> GangFailure:
-        """Run the PostFilter plugins that help gangs; the members that they help are requeued by their hints."""
+    def _post_filtered(
+        request: PlacementRequest, failure: GangFailure, rejection: Rejection
+    ) -> tuple[GangFailure, Mapping[str, Sequence[GangRelease]]]:
+        """Run the PostFilter plugins that help gangs; the members that they help are requeued by their hints.
+
+        Returns:
+            The failure, and what is still to be released, by plugin.
+        """
         tried = [each for found in rejection.tries for each in (*(failed for failed, _ in found.failed), *found.undone)]
         if failure.is_error or not tried:
-            return failure
-        gang = request.gang
-        group_uid = "" if gang.placed or gang.group is None else gang.group.uid
+            return failure, {}
         members = [TriedMember(attempt.info, attempt.state) for attempt in tried]
-        helped = run_gang_post_filters(request.instance, members, group_uid)
-        if not helped:
-            return failure
-        pods = {info.uid: info for infos in (failure.rejected_members, *helped.values()) for info in infos}
-        return replace(failure, rejected_by=failure.rejected_by.union(helped), rejected_members=tuple(pods.values()))
+        helped = plan_gang_post_filters(request.instance, members, _uid_of_free_group(request.gang))
+        if not helped.members:
+            return failure, helped.planned
+        pods = {info.uid: info for infos in (failure.rejected_members, *helped.members.values()) for info in infos}
+        rejected_by = failure.rejected_by.union(helped.members)
+        return replace(failure, rejected_by=rejected_by, rejected_members=tuple(pods.values())), helped.planned
+
+
+def _uid_of_free_group(gang: Gang) -> str:
+    """Return the UID of a PodGroup that may lose its claims, because no member is scheduled; else ""."""
+    return "" if gang.placed or gang.group is None else gang.group.uid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

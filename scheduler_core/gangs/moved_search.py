@@ -1,16 +1,15 @@
 """Searches of gangs that continue in another process: what it sends, and how the result is checked.
 
-A placement is checked by a full Filter of each member on its node. A preemption is used only if no event since the
-search began would requeue the gang, because it may fit without evictions then, and if the nodes of its members have the
-same pods. A rejection is reported as it is, because events since then requeue the gang: they are recorded while it is
-in flight.
+A placement is checked by a full Filter of each member on its node; devices that it needs are searched again only where
+devices changed. A preemption is used only if no event since the search began would requeue the gang, because it may fit
+without evictions then, and if the nodes of its members have the same pods. A rejection is reported as it is, because
+events since then requeue the gang: they are recorded while it is in flight.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
 from operator import is_
 from typing import TypeAlias
 
@@ -18,13 +17,21 @@ import msgspec
 from msgspec import Struct
 
 from scheduler_core.cycle.gang_constraints import Where, only
-from scheduler_core.framework.device_choices import DeviceChooser
-from scheduler_core.framework.gang_preemptor import GangEviction, GangPostFilter
+from scheduler_core.cycle.search_basis import (
+    PlannedEviction,
+    SearchBasis,
+    SentDevices,
+    UnchangedDevices,
+    may_fork_now,
+)
+from scheduler_core.errors import AttemptLimitError
+from scheduler_core.framework.device_choices import FOUND
+from scheduler_core.framework.extension_points import ReleasedClaim
+from scheduler_core.framework.gang_preemptor import GangEviction, GangPostFilter, GangRelease
 from scheduler_core.framework.queued_pod import QueuedGang
 from scheduler_core.gangs.failure_handler import GangFailure
 from scheduler_core.gangs.preemption import eviction_of
 from scheduler_core.gangs.reservation_cycle import ReservationSearch
-from scheduler_core.model.node import Node
 from scheduler_core.model.pod_group import CompositePodGroup, GroupKey, PodGroup
 from scheduler_core.placement.engine import at_once
 from scheduler_core.placement.requests import Placement, PlacementRequest
@@ -32,8 +39,8 @@ from scheduler_core.placement.worlds import CycleWorld
 from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.runtime.post_filtering import plans_for_gang
 from scheduler_core.snapshot.cluster_cache import ClusterCache
-from scheduler_core.snapshot.indexes.selector_index import DisruptionBudget
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 
@@ -44,45 +51,17 @@ class SeatedGang(Struct, frozen=True, tag="seated"):
     """A placement.
 
     Attributes:
-        seats: UID and node of each member, in the order in which they are assumed.
+        seats: UID and node of each member, in the order in which they are assumed, and the devices of those that need
+            some.
         domain: The subset, such as ``zone=a``; "" for all nodes.
         message: The message of the outcome.
         next_start: Where the next search of a percentage of the nodes starts.
     """
 
-    seats: tuple[tuple[str, str], ...]
+    seats: tuple[tuple[str, str, SentDevices | None], ...]
     domain: str
     message: str
     next_start: int
-
-
-class Evicted(Struct, frozen=True):
-    """A preemption that was planned.
-
-    Attributes:
-        victims: UIDs of the victims.
-        node_names: Nodes of the members.
-        digests: Of each node of a member or victim, what preemption reads of its pods.
-    """
-
-    victims: tuple[str, ...]
-    node_names: tuple[str, ...]
-    digests: dict[str, bytes]
-
-    @classmethod
-    def of(cls, eviction: GangEviction, nodes: NodeColumns) -> Evicted:
-        """Return a preemption that is not made yet."""
-        rows = {nodes.row_of(name) for name in eviction.node_names}.union(info.row for info in eviction.victims)
-        digests = {nodes.node_name(row): _digest_of_pods(nodes, row) for row in rows}
-        return cls(tuple(info.uid for info in eviction.victims), eviction.node_names, digests)
-
-
-def _digest_of_pods(nodes: NodeColumns, row: int) -> bytes:
-    pods = [
-        (uid, info.priority, info.is_leaving, info.pod.metadata.labels, info.pod.spec)
-        for uid, info in sorted(nodes.pods[row].items())
-    ]
-    return blake2b(_encode_in_order(pods), digest_size=16).digest()
 
 
 class RejectedGang(Struct, frozen=True, tag="rejected"):
@@ -90,6 +69,7 @@ class RejectedGang(Struct, frozen=True, tag="rejected"):
 
     Attributes:
         eviction: The preemption; None for none.
+        released: By plugin, claims to deallocate or delete, each with the UID of the member for which that is done.
         reservation: The search for capacity to reserve.
     """
 
@@ -107,13 +87,19 @@ class RejectedGang(Struct, frozen=True, tag="rejected"):
     preemption: str
     lacks: tuple[tuple[GroupKey, str], ...]
     is_given_up: bool
-    eviction: Evicted | None
+    eviction: PlannedEviction | None
+    released: dict[str, tuple[tuple[str, ReleasedClaim], ...]]
     reservation: ReservationSearch
     next_start: int
 
     @classmethod
     def of(
-        cls, failure: GangFailure, eviction: Evicted | None, reservation: ReservationSearch, next_start: int
+        cls,
+        failure: GangFailure,
+        eviction: PlannedEviction | None,
+        released: Mapping[str, Sequence[GangRelease]],
+        reservation: ReservationSearch,
+        next_start: int,
     ) -> RejectedGang:
         """Return the rejection with a failure that is not reported yet."""
         return cls(
@@ -132,9 +118,14 @@ class RejectedGang(Struct, frozen=True, tag="rejected"):
             lacks=tuple(failure.lacks.items()),
             is_given_up=failure.is_given_up,
             eviction=eviction,
+            released={name: tuple((info.uid, claim) for info, claim in each) for name, each in released.items()},
             reservation=reservation,
             next_start=next_start,
         )
+
+    def releases(self, members: Mapping[str, PodInfo]) -> dict[str, Sequence[GangRelease]]:
+        """Return what to release, for the members by UID."""
+        return {name: [(members[uid], claim) for uid, claim in each] for name, each in self.released.items()}
 
     def failure(self, members: Mapping[str, PodInfo]) -> GangFailure:
         """Return the failure for the members, by UID."""
@@ -159,7 +150,6 @@ class RejectedGang(Struct, frozen=True, tag="rejected"):
 GangResult: TypeAlias = SeatedGang | RejectedGang
 _decode = msgspec.msgpack.Decoder(GangResult).decode
 encode = msgspec.msgpack.Encoder().encode
-_encode_in_order = msgspec.msgpack.Encoder(order="deterministic").encode
 
 
 def decode(result: bytes | None) -> GangResult | None:
@@ -167,42 +157,34 @@ def decode(result: bytes | None) -> GangResult | None:
     return None if result is None else _decode(result)
 
 
-@dataclass(frozen=True, slots=True)
-class GangBasis:
-    """What a search of a gang reads that must be the same when its result is used, or is compared then.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GangBasis(SearchBasis):
+    """What a search of a gang reads that must be the same when its result is used.
 
     Attributes:
-        instance: The profile's revision, which counts the cycle as in flight.
         groups: The PodGroups of the gang and of its parts.
         members: The waiting members by UID.
         placed: UIDs of the members that had a node.
-        nodes: The Node objects by row.
-        budgets: The PodDisruptionBudgets by namespace and name.
-        position: Number of the next event of those that are recorded for the gang.
-        rows_position: Position in the log of changed rows.
-        next_start: Where the next search of a percentage of the nodes started.
     """
 
-    instance: FrameworkInstance
     groups: tuple[PodGroup | CompositePodGroup | None, ...]
     members: Mapping[str, PodInfo]
     placed: frozenset[str]
-    nodes: Sequence[Node | None]
-    budgets: Mapping[str, Mapping[str, DisruptionBudget]]
-    position: int
-    rows_position: int
-    next_start: int
 
     @classmethod
     def of(
         cls, gang: Gang, instance: FrameworkInstance, nodes: NodeColumns, position: int, next_start: int
     ) -> GangBasis:
         """Return the basis of a search that begins now."""
-        members = {uid: queued.info for uid, queued in gang.waiting.items()}
-        groups = tuple(part.group for part in gang.parts)
-        placed = frozenset(gang.placed)
-        budgets, rows_position = nodes.disruption_budgets.by_namespace(), nodes.changes.position
-        return cls(instance, groups, members, placed, list(nodes.nodes), budgets, position, rows_position, next_start)
+        return cls.now(
+            instance,
+            nodes,
+            position,
+            next_start,
+            groups=tuple(part.group for part in gang.parts),
+            members={uid: queued.info for uid, queued in gang.waiting.items()},
+            placed=frozenset(gang.placed),
+        )
 
     def still_holds(self, gang: Gang, instance: FrameworkInstance | None) -> bool:
         """Return whether the gang consists of the same members and groups, and has the same profile."""
@@ -213,44 +195,26 @@ class GangBasis:
         is_same_group = len(groups) == len(self.groups) and all(map(is_, groups, self.groups))
         return same and is_same_group and self.placed == frozenset(gang.placed)
 
-    def has_same_labels(self, nodes: NodeColumns, row: int) -> bool:
-        """Return whether the node of a row had the same labels when the search began."""
-        before, now = self.nodes[row] if row < len(self.nodes) else None, nodes.nodes[row]
-        if before is now:
-            return True
-        is_same = before is not None and now is not None and before.metadata.name == now.metadata.name
-        return is_same and before is not None and now is not None and before.metadata.labels == now.metadata.labels
 
-    def has_same_pods(self, nodes: NodeColumns, digests: Mapping[str, bytes]) -> bool:
-        """Return whether some nodes are the same, with the same pods; the digests are those of the search."""
-        changed = nodes.changes.since(self.rows_position)
-        may_differ = None if changed is None else set(changed)
-        for name, digest in digests.items():
-            row = nodes.row_of(name)
-            if row == NO_ROW or row >= len(self.nodes) or self.nodes[row] is not nodes.nodes[row]:
-                return False
-            # Dry runs are in the log, too; they leave a row as it was.
-            if (may_differ is None or row in may_differ) and _digest_of_pods(nodes, row) != digest:
-                return False
-        return True
+@dataclass(frozen=True, slots=True)
+class MovableGang:
+    """The attempt of a gang, whose search may continue in another process."""
 
+    instance: FrameworkInstance
+    gang: Gang
 
-def may_move(instance: FrameworkInstance, gang: Gang, nodes: NodeColumns) -> bool:
-    """Return whether the search of a gang may continue in another process.
+    def may_move(self) -> bool:
+        """Return whether the search may continue in another process.
 
-    Not with extenders, which have connections, and not within a plugin that is not built in, because it could catch the
-    exception that ends the attempt. Plugins that help rejected gangs write to the cluster, unless no member needs
-    devices: another process must not write.
-    """
-    if instance.extenders or not instance.may_fork or instance.is_in_plugin:
-        return False
-    for plugin in instance.post_filter:
-        is_harmless = isinstance(plugin, DeviceChooser) and not any(
-            plugin.needs_devices(queued.info, nodes) for queued in gang.waiting.values()
+        Not with a plugin that helps rejected gangs without planning first: another process must not write.
+        """
+        return may_fork_now(self.instance) and all(
+            plans_for_gang(plugin) for plugin in self.instance.post_filter if isinstance(plugin, GangPostFilter)
         )
-        if isinstance(plugin, GangPostFilter) and not is_harmless:
-            return False
-    return True
+
+    def kind(self) -> Hashable:
+        """Return the key of the gang."""
+        return self.gang.key
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,21 +228,29 @@ class ResultCheck:
     def seat(self, request: PlacementRequest, result: SeatedGang, basis: GangBasis) -> Placement | None:
         """Assume all members on their nodes; return None, with none of them assumed, if one is infeasible there."""
         nodes, by_uid = self.cache.columns, {queued.uid: queued for queued in request.members}
+        # What the members take on their way is no change: the other process has counted it, too.
+        unchanged = UnchangedDevices.since(basis.devices, nodes.devices)
         found = Placement(Where(name=result.domain))
         has_topology = any(True for _ in request.gang.topologies)
         begun = self.world.assumed.mark()
         try:
-            for position, (uid, node_name) in enumerate(result.seats):
+            for position, (uid, node_name, devices) in enumerate(result.seats):
                 row, queued = nodes.row_of(node_name), by_uid.get(uid)
                 if row == NO_ROW or queued is None or (has_topology and not basis.has_same_labels(nodes, row)):
                     self.world.assumed.undo(*begun)
                     return None
                 where = Where(only(nodes, node_name), _REASON)
                 attempt = self.world.begin(request.instance, queued, where, position)
+                if devices is not None and basis.has_same_devices(nodes, row, unchanged):
+                    attempt.state.write(FOUND, devices.found)
                 if at_once(self.world.seat(attempt)) is not None:
                     self.world.assumed.undo(*begun)
                     return None
                 found.placed.append(attempt)
+        except AttemptLimitError:
+            # Devices changed, and another search on the nodes takes too long.
+            self.world.assumed.undo(*begun)
+            return None
         except BaseException:
             self.world.assumed.undo(*begun)
             raise
@@ -287,23 +259,16 @@ class ResultCheck:
     def eviction(
         self, entry: QueuedGang, request: PlacementRequest, result: RejectedGang, basis: GangBasis
     ) -> tuple[bool, GangEviction | None]:
-        """Return whether the preemption is still the one to make, and the eviction of its victims."""
-        planned = result.eviction
-        if planned is None:
-            return True, None
-        nodes, victims = self.cache.columns, list[PodInfo]()
-        for uid in planned.victims:
-            placed = self.cache.get(uid)
-            if placed is None or placed.info.is_leaving:
+        """Return whether what is planned for the rejected gang is still to be done, and the eviction of its victims."""
+        planned, victims = result.eviction, None
+        if planned is not None:
+            victims = basis.victims(self.cache, planned)
+            if victims is None or any(info.is_leaving for info in victims):
                 return False, None
-            victims.append(placed.info)
-        if not basis.has_same_pods(nodes, planned.digests):
+        if (planned is not None or result.released) and self._is_woken(entry, result, basis):
             return False, None
-        namespaces = {info.pod.metadata.namespace for info in victims}
-        if not all(nodes.disruption_budgets.is_same(namespace, basis.budgets) for namespace in namespaces):
-            return False, None
-        if self._is_woken(entry, result, basis):
-            return False, None
+        if planned is None or victims is None:
+            return True, None
         return True, eviction_of(request.gang, request.instance, victims, planned.node_names)
 
     def _is_woken(self, entry: QueuedGang, result: RejectedGang, basis: GangBasis) -> bool:

@@ -25,6 +25,7 @@ from msgspec.structs import replace
 from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.filter_and_score import score_feasible
 from scheduler_core.cycle.gang_constraints import Where, only
+from scheduler_core.cycle.search_basis import device_chooser
 from scheduler_core.errors import SchedulerCoreError, StepLimitError
 from scheduler_core.framework.device_choices import CHOSEN, DeviceChoice, DeviceChooser, StepBudget
 from scheduler_core.framework.queued_pod import QueuedPod
@@ -92,7 +93,7 @@ class DeviceWorld(SeatedWorld):
             None if no member needs devices, or the profile has extenders, which cannot take part.
         """
         instance = request.instance
-        chooser = next((plugin for plugin in instance.reserve if isinstance(plugin, DeviceChooser)), None)
+        chooser = device_chooser(instance)
         if chooser is None or instance.extenders:
             return None
         if not any(chooser.needs_devices(queued.info, search.nodes) for queued in request.members):

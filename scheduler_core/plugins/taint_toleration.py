@@ -88,7 +88,7 @@ class TolerationTable:
             taints = taint_lists.keys[number] or ()
             compared += 1 + len(taints)
             if compared >= _TAINTS_AT_ONCE:
-                steps.spend(compared // _TAINTS_OF_STEP)
+                steps.spend_stored(compared // _TAINTS_OF_STEP)
                 compared = 0
             untolerated = [taint.effect for taint in taints if not self._tolerations.tolerates(taint)]
             self.codes[number] = any(effect in (NO_SCHEDULE, NO_EXECUTE) for effect in untolerated)
@@ -122,7 +122,7 @@ class TolerationTables:
             self._taint_lists = taint_lists
         table, is_dry = self._tables.get(tolerations), self._steps.is_dry
         if table is None or (is_dry and table.position != taint_lists.assigned.position):
-            self._steps.spend(1 + len(tolerations) // _TOLERATIONS_OF_STEP)
+            self._steps.spend_stored(1 + len(tolerations) // _TOLERATIONS_OF_STEP)
             table = TolerationTable(tolerations)
             if not is_dry:
                 # A dry run must not change what a live attempt is charged for.

@@ -454,8 +454,8 @@ class SchedulingQueue:
         """Number of the next event that is recorded for pods in flight."""
         return self._in_flight.position
 
-    def would_retry(self, entry: QueuedGang, since: int) -> bool:
-        """Return whether the events from a number on requeue a gang in flight, whose rejection its entry contains."""
+    def would_retry(self, entry: QueuedPod, since: int) -> bool:
+        """Return whether the events from a number on requeue a pod or gang in flight, which contains its rejection."""
         rules, events = self._rules(entry.profile), self._in_flight.events_of(entry.uid, since)
         if rules is None or events is None:
             return True

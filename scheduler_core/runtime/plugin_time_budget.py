@@ -56,9 +56,14 @@ _POINTS: Mapping[str, str] = {
     "score_node": "score",
     "normalize": "normalizeScore",
     "post_filter_for_gang": "postFilter",
+    "plan": "postFilter",
+    "carry_out": "postFilter",
+    "plan_for_gang": "postFilter",
+    "carry_out_for_gang": "postFilter",
     "gang_search_steps": "reserve",
     "needs_devices": "reserve",
     "device_choices": "reserve",
+    "found_devices": "reserve",
     "planned_writes": "preBind",
 }
 """Extension points of methods that do not have its name."""

@@ -6,19 +6,26 @@ UnschedulableAndUnresolvable or an error ends the point; the reasons of earlier 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.extension_points import (
+    PlannedPostFilter,
+    PostFilterAction,
     PostFilterPlugin,
     PostFilterPreview,
     PostFilterResult,
     PreemptionExtenders,
 )
-from scheduler_core.framework.gang_preemptor import GangPostFilter, TriedMember
-from scheduler_core.framework.status import Code, Status
+from scheduler_core.framework.gang_preemptor import (
+    GangPostFilter,
+    GangRelease,
+    PlannedGangPostFilter,
+    TriedMember,
+)
+from scheduler_core.framework.status import SUCCESS, Code, Status
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.runtime.node_adapters import checked, raised, refused
 from scheduler_core.snapshot.node_columns import NodeColumns
@@ -40,20 +47,60 @@ class PostFilterOutcome:
     nominated_node: str | None = None
 
 
-def run_post_filters(
+@dataclass(frozen=True, slots=True)
+class PlannedOutcome:
+    """What PostFilter returns, and what is still to be done for it.
+
+    Attributes:
+        actions: By name of the plugin, in the order of the calls.
+    """
+
+    outcome: PostFilterOutcome
+    actions: tuple[tuple[str, PostFilterAction], ...] = ()
+
+
+def plans(plugin: PostFilterPlugin) -> bool:
+    """Return whether a plugin plans before it acts, and was not changed to act at once."""
+    return isinstance(plugin, PlannedPostFilter) and type(plugin).post_filter is PlannedPostFilter.post_filter
+
+
+def plan_post_filters(
     instance: FrameworkInstance, state: CycleState, pod: PodInfo, nodes: NodeColumns, diagnosis: Diagnosis
-) -> PostFilterOutcome:
-    """Run PostFilter; never raises, because the attempt has failed already and only its message may change."""
+) -> PlannedOutcome:
+    """Run PostFilter up to :func:`carry_out`; never raises, because the attempt has failed already.
+
+    A plugin that does not plan acts at once, after what plugins before it have planned.
+    """
     walk, recorder = _PostFilterRun(instance, pod), state.recorder
+    actions: list[tuple[str, PostFilterAction]] = []
     for plugin in _called(instance, pod):
         try:
-            code = walk.take(plugin, plugin.post_filter(state, pod, nodes, diagnosis))
+            if isinstance(plugin, PlannedPostFilter) and plans(plugin):
+                result, action = plugin.plan(state, pod, nodes, diagnosis)
+                actions.append((plugin.name, action))
+            else:
+                done, actions = actions, []
+                carry_out(instance, pod, PlannedOutcome(PostFilterOutcome(SUCCESS), tuple(done)))
+                result = plugin.post_filter(state, pod, nodes, diagnosis)
+            code = walk.take(plugin, result)
             recorder.plugin_left((plugin.name, code, recorder.now()))
         except Exception as fault:
             walk.fail(plugin, fault)
         if walk.ended is not None:
             break
-    return walk.outcome()
+    return PlannedOutcome(walk.outcome(), tuple(actions))
+
+
+def carry_out(instance: FrameworkInstance, pod: PodInfo, planned: PlannedOutcome) -> PostFilterOutcome:
+    """Do what the plugins planned, and return the outcome; never raises."""
+    for name, action in planned.actions:
+        plugin = instance.plugins[name]
+        try:
+            if isinstance(plugin, PlannedPostFilter):
+                plugin.carry_out(pod, action)
+        except Exception as fault:
+            return PostFilterOutcome(raised(name, _POINT, pod, fault))
+    return planned.outcome
 
 
 async def run_post_filters_with(
@@ -63,7 +110,7 @@ async def run_post_filters_with(
     diagnosis: Diagnosis,
     extenders: PreemptionExtenders,
 ) -> PostFilterOutcome:
-    """Run PostFilter like :func:`run_post_filters`, with extenders that plugins may call."""
+    """Run PostFilter, with extenders that plugins may call; plugins act at once."""
     walk, recorder = _PostFilterRun(instance, pod), state.recorder
     for plugin in _called(instance, pod):
         try:
@@ -76,26 +123,61 @@ async def run_post_filters_with(
     return walk.outcome()
 
 
-def run_gang_post_filters(
-    instance: FrameworkInstance, members: Sequence[TriedMember], group_uid: str
-) -> dict[str, tuple[PodInfo, ...]]:
-    """Run the PostFilter plugins that help gangs; never raises, because the gang is rejected already.
+def plans_for_gang(plugin: GangPostFilter) -> bool:
+    """Return whether a plugin plans for gangs before it acts, and was not changed to act at once."""
+    own = type(plugin).post_filter_for_gang
+    return isinstance(plugin, PlannedGangPostFilter) and own is PlannedGangPostFilter.post_filter_for_gang
 
-    Returns:
-        The members that may become feasible, by plugin; plugins without any are left out.
+
+@dataclass(frozen=True, slots=True)
+class HelpedMembers:
+    """What PostFilter plugins do for a gang.
+
+    Attributes:
+        members: The members that may become feasible, by plugin; plugins without any are left out.
+        planned: What is still to be released, by plugin.
     """
+
+    members: dict[str, tuple[PodInfo, ...]]
+    planned: dict[str, Sequence[GangRelease]]
+
+
+def plan_gang_post_filters(
+    instance: FrameworkInstance, members: Sequence[TriedMember], group_uid: str
+) -> HelpedMembers:
+    """Run the PostFilter plugins that help gangs, up to :func:`carry_out_for_gang`; never raises."""
     found: dict[str, tuple[PodInfo, ...]] = {}
+    planned: dict[str, Sequence[GangRelease]] = {}
     for plugin in instance.post_filter:
-        if not isinstance(plugin, GangPostFilter):
-            continue
+        # Plugins of both kinds may be of one class.
+        helper: object = plugin
         try:
-            helped = tuple(plugin.post_filter_for_gang(members, group_uid))
+            if isinstance(helper, PlannedGangPostFilter) and plans_for_gang(helper):
+                planned[plugin.name] = helper.plan_for_gang(members, group_uid)
+                helped = tuple(pod for pod, _ in planned[plugin.name])
+            elif isinstance(helper, GangPostFilter):
+                helped = tuple(helper.post_filter_for_gang(members, group_uid))
+            else:
+                continue
         except Exception as fault:
             raised(plugin.name, _POINT, members[0].pod, fault)
             continue
         if helped:
             found[plugin.name] = helped
-    return found
+    return HelpedMembers(found, {name: each for name, each in planned.items() if each})
+
+
+def carry_out_for_gang(
+    instance: FrameworkInstance, planned: Mapping[str, Sequence[GangRelease]], group_uid: str
+) -> None:
+    """Do what the plugins planned; never raises, because the gang is rejected already."""
+    for name, releases in planned.items():
+        plugin: object = instance.plugins[name]
+        try:
+            if isinstance(plugin, PlannedGangPostFilter):
+                plugin.carry_out_for_gang(releases, group_uid)
+        except Exception as fault:
+            raised(name, _POINT, releases[0][0], fault)
 
 
 def preview_post_filters(

@@ -117,7 +117,7 @@ class NodeMatching:
         if cached is not None and cached[0] == column.version:
             return cached[1]
         values = len(requirement.values) or len(column.values)
-        self.nodes.steps.spend(1 + values // _VALUES_OF_STEP)
+        self.nodes.steps.spend_stored(1 + values // _VALUES_OF_STEP)
         table = _value_table(column, requirement)
         if not self.nodes.steps.is_dry:
             # A dry run must not change what a live attempt is charged for.

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import random
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
 
 import pytest
-from bayplan.process.search_processes import AwaitedSearches
 from msgspec.structs import replace
 
 from scheduler_core.config.plugin_set_types import Plugin as PluginEntry
 from scheduler_core.config.plugin_set_types import Plugins, PluginSet
-from scheduler_core.cycle.journal import Journal
-from scheduler_core.framework.extension_points import PermitPlugin, PermitResult, Plugin
-from scheduler_core.framework.queued_pod import Place, QueuedGang
+from scheduler_core.framework.extension_points import PermitPlugin, PermitResult
+from scheduler_core.framework.queued_pod import Place
 from scheduler_core.framework.status import Code, Status
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod_group import GroupKey, GroupSource, GroupTopology, PodGroup
@@ -28,94 +24,12 @@ from tests.support.builders import node, pod
 from tests.support.cluster_state import cluster_state
 from tests.support.gang_preemption import running_pod
 from tests.support.gangs import add_groups, composite_group, group, leaf_group, member
+from tests.support.moved_searches import SLICE, Run, Slices
 from tests.support.preemption import budget
 from tests.support.scheduling import Rig, rig
-from tests.support.virtual_clock import VirtualClock
 
-SLICE = 60
 GANG = "high"
 EIGHT = {"cpu": "8", "pods": "110"}
-
-
-class Slices(Journal):
-    """Journal that sets the steps of a slice."""
-
-    def __init__(self, slice_steps: int) -> None:
-        self.slice_steps = slice_steps
-
-
-@dataclass
-class Run:
-    """A scheduler, and the copies that its searches make; None for none."""
-
-    made: Rig
-    processes: AwaitedSearches | None
-
-    @classmethod
-    def begun(
-        cls,
-        *,
-        in_background: bool,
-        kills: Callable[[int], bool] = lambda _: False,
-        slice_steps: int = SLICE,
-        plugins: Iterable[type[Plugin]] = (),
-        defaults: Plugins | None = None,
-        reservation_seconds: float = 0.0,
-    ) -> Run:
-        """Return a scheduler whose searches are not interrupted, or continue in copies after a few steps."""
-        clock = VirtualClock()
-        processes = AwaitedSearches(clock, 1.0, kills) if in_background else None
-        ports = SchedulerPorts(journal=Slices(slice_steps if in_background else NO_LIMIT), processes=processes)
-        options = SchedulerOptions(gang_reservation_seconds=reservation_seconds, attempt_steps=NO_LIMIT >> 20)
-        made = rig(plugins, defaults=defaults or default_plugins(), options=options, ports=ports, clock=clock)
-        for source in GroupSource:
-            made.scheduler.group_feed.serve(source)
-        return cls(made, processes)
-
-    async def settle(self, meanwhile: Callable[[], None] = lambda: None) -> None:
-        """Schedule until nothing is left to do."""
-        made, is_first = self.made, True
-        async with made.running():
-            for _ in range(400):
-                for _ in range(10):
-                    await asyncio.sleep(0)
-                if made.queue.readings.is_idle and not made.scheduler.binding_count:
-                    return
-                if self.processes is not None and self.processes.count and is_first:
-                    meanwhile()
-                    is_first = False
-                if made.queue.readings.in_flight_count and not made.context.suspension.is_on:
-                    made.clock.advance(1.0)
-        raise AssertionError("the scheduler does not come to rest")
-
-    async def until_moved(self, copies: int = 1) -> None:
-        """Schedule until some searches have continued in copies, the last of which has not delivered its result."""
-        await self.made.until(lambda: self.processes is not None and self.processes.count >= copies)
-
-    async def step(self, count: int = 1) -> None:
-        """Deliver the results of copies, and schedule, some times."""
-        for _ in range(count):
-            self.made.clock.advance(1.0)
-            for _ in range(10):
-                await asyncio.sleep(0)
-
-    @property
-    def entry(self) -> QueuedGang:
-        """The entry of the gang in the queue."""
-        (gang,) = self.made.queue.gangs.units()
-        assert gang.entry is not None
-        return gang.entry
-
-    @property
-    def decisions(self) -> object:
-        """What was decided: binds, conditions, nominations, evictions, and outcomes of gangs."""
-        made, writer = self.made, self.made.writer
-        patches = [
-            (each.name, each.nominated_node_name, each.condition and each.condition.message) for each in writer.patches
-        ]
-        outcomes = sorted((str(gang.key), str(gang.outcome), gang.reservation) for gang in made.queue.gangs.units())
-        deletions = [each.name for each in writer.deletions]
-        return made.bound, patches, deletions, outcomes, cluster_state(made.context)
 
 
 def _nodes(made: Rig, draw: random.Random, count: int = 30) -> None:

@@ -38,7 +38,7 @@ COUNTERPARTS: dict[str, str] = {
     "PRE_ENQUEUE": "scheduler_core.queueing.queue_moves:Moves.enter",
     "PRE_FILTER": TRIALS,
     "FILTER": TRIALS,
-    "POST_FILTER": "scheduler_core.runtime.post_filtering:run_gang_post_filters",
+    "POST_FILTER": "scheduler_core.runtime.post_filtering:plan_gang_post_filters",
     "PRE_SCORE": TRIALS,
     "SCORE": TRIALS,
     "EXTENDERS": TRIALS,
@@ -65,6 +65,9 @@ COUNTERPARTS: dict[str, str] = {
     "SumsFilter.filter_sums": "scheduler_core.framework.gang_preemptor:GangPreemptor.candidates_for_member",
     "NodeFilterPlugin.filter_node": TRIALS,
     "PostFilterPlugin.post_filter": "scheduler_core.framework.gang_preemptor:GangPostFilter.post_filter_for_gang",
+    "PlannedPostFilter.plan": "scheduler_core.framework.gang_preemptor:PlannedGangPostFilter.plan_for_gang",
+    "PlannedPostFilter.carry_out": "scheduler_core.framework.gang_preemptor:PlannedGangPostFilter.carry_out_for_gang",
+    "PlannedPostFilter.post_filter": "scheduler_core.framework.gang_preemptor:GangPostFilter.post_filter_for_gang",
     "PostFilterPlugin.post_filter_with": (
         "- a gang of a profile whose extenders preempt evicts no pods, because extenders cannot take part in the choice"
     ),
@@ -114,12 +117,16 @@ COUNTERPARTS: dict[str, str] = {
     "CycleReport.attempt_failed": FAILED,
     "CycleReport.profile_failed": SAME,
     "CycleReport.bind_lost": SAME,
-    "run_post_filters": "scheduler_core.runtime.post_filtering:run_gang_post_filters",
     "run_post_filters_with": (
         "- a gang of a profile whose extenders preempt evicts no pods, because extenders cannot take part in the choice"
     ),
     "preview_post_filters": "scheduler_core.gangs.preemption:GangPreemption.preview",
-    "run_gang_post_filters": "- it is the counterpart of run_post_filters",
+    "plan_post_filters": "scheduler_core.runtime.post_filtering:plan_gang_post_filters",
+    "plan_gang_post_filters": "- it is the counterpart of plan_post_filters",
+    "plans": "scheduler_core.runtime.post_filtering:plans_for_gang",
+    "plans_for_gang": "- it is the counterpart of plans",
+    "carry_out": "scheduler_core.runtime.post_filtering:carry_out_for_gang",
+    "carry_out_for_gang": "- it is the counterpart of carry_out",
 }
 """For each step: the counterpart as ``module:name``, :data:`SAME`, or ``-`` and the reason why there is none."""
 

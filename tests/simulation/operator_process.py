@@ -115,7 +115,7 @@ class WatchedWriter(KubeWriter):
 
 
 class ShortSlices(Journal):
-    """Journal with slices so short that the searches of gangs leave their cycles."""
+    """Journal with slices so short that searches leave their cycles."""
 
     slice_steps = 50
 

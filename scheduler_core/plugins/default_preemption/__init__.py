@@ -26,7 +26,8 @@ from scheduler_core.framework.cluster_events import Action, ClusterEvent, EventR
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.extension_points import (
-    PostFilterPlugin,
+    PlannedPostFilter,
+    PostFilterAction,
     PostFilterPreview,
     PostFilterResult,
     PreemptionCandidate,
@@ -75,7 +76,7 @@ def after_pod_deletion(pod: Pod, old: object | None, new: object | None) -> Hint
     return Hint.SKIP
 
 
-class DefaultPreemption(PreEnqueuePlugin, PostFilterPlugin, GangPreemptor):
+class DefaultPreemption(PreEnqueuePlugin, PlannedPostFilter, GangPreemptor):
     """Finds the node where preemption does the least harm, and evicts the victims."""
 
     name = "DefaultPreemption"
@@ -96,11 +97,12 @@ class DefaultPreemption(PreEnqueuePlugin, PostFilterPlugin, GangPreemptor):
     def preview_gate(self, pod: PodInfo) -> Status:
         return _STILL_EVICTING if self._evictions.would_hold(pod) else SUCCESS
 
-    def post_filter(
+    def plan(
         self, state: CycleState, pod: PodInfo, nodes: NodeColumns, diagnosis: Diagnosis
-    ) -> PostFilterResult:
-        """Preempt if that helps."""
-        return self._carried_out(pod, self._plan(state, pod, nodes, diagnosis))
+    ) -> tuple[PostFilterResult, PostFilterAction]:
+        """Return the preemption that helps, if any."""
+        plan = self._plan(state, pod, nodes, diagnosis)
+        return plan.result, PostFilterAction(plan.chosen)
 
     async def post_filter_with(
         self, state: CycleState, pod: PodInfo, diagnosis: Diagnosis, extenders: PreemptionExtenders
@@ -114,14 +116,15 @@ class DefaultPreemption(PreEnqueuePlugin, PostFilterPlugin, GangPreemptor):
                 )
             except ExtenderError as fault:
                 plan = _Plan(PostFilterResult(_with_prefix(error(str(fault)))))
-        return self._carried_out(pod, plan)
+        self.carry_out(pod, PostFilterAction(plan.chosen))
+        return plan.result
 
-    def _carried_out(self, pod: PodInfo, plan: _Plan) -> PostFilterResult:
+    def carry_out(self, pod: PodInfo, action: PostFilterAction) -> None:
+        """Evict the victims; the next walk over the nodes starts elsewhere, whether there are any or not."""
         self._draws += 1
         self.handle.preemptions.attempted()
-        if plan.chosen is not None:
-            self._evictions.start(pod, plan.chosen)
-        return plan.result
+        if action.preemption is not None:
+            self._evictions.start(pod, action.preemption)
 
     def preview(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, diagnosis: Diagnosis) -> PostFilterPreview:
         plan = self._plan(state, pod, nodes, diagnosis)

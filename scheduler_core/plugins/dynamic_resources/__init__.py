@@ -22,14 +22,15 @@ from scheduler_core.devices.search import SearchLimits
 from scheduler_core.errors import AttemptLimitError, DeviceError, SchedulerCoreError
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, EventRegistration, Hint, Resource
 from scheduler_core.framework.cycle_state import CycleState
-from scheduler_core.framework.device_choices import CHOSEN, ClaimsFilter, NodeClaims
+from scheduler_core.framework.device_choices import CHOSEN, FOUND, ClaimsFilter, NodeClaims
 from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.extension_points import (
     Codes,
     FilterPlugin,
     Normalization,
+    PlannedPostFilter,
     PodReads,
-    PostFilterPlugin,
+    PostFilterAction,
     PostFilterPreview,
     PostFilterResult,
     PreBindPlugin,
@@ -37,12 +38,13 @@ from scheduler_core.framework.extension_points import (
     PreFilterPlugin,
     PreFilterResult,
     Reads,
+    ReleasedClaim,
     ReservePlugin,
     Reuse,
     ScorePlugin,
     Scores,
 )
-from scheduler_core.framework.gang_preemptor import GangPostFilter, TriedMember
+from scheduler_core.framework.gang_preemptor import GangRelease, PlannedGangPostFilter, TriedMember
 from scheduler_core.framework.handle import Handle
 from scheduler_core.framework.plugin import always
 from scheduler_core.framework.status import SKIP, SUCCESS, Status, error, unresolvable, unschedulable
@@ -101,6 +103,7 @@ def _without_notation(status: ResourceClaimStatus) -> ResourceClaimStatus:
 
 
 _NO_CLAIMS = PreFilterResult(SKIP)
+_OTHER_CLAIMS = PreFilterResult(unresolvable("other claims have no allocation than those for which devices were found"))
 _NOTHING_TO_DEALLOCATE = PostFilterResult(unschedulable())
 _PRE_FILTER_DID_NOT_RUN = PostFilterResult(error("not found"))
 _DEFAULT_ARGS = DynamicResourcesArgs()
@@ -111,12 +114,12 @@ class DynamicResources(
     PreFilterPlugin,
     FilterPlugin,
     ClaimsFilter,
-    PostFilterPlugin,
+    PlannedPostFilter,
     ScorePlugin,
     ReservePlugin,
     PreBindPlugin,
     GangChoices,
-    GangPostFilter,
+    PlannedGangPostFilter,
 ):
     """Rules out nodes on which a pod's devices cannot be allocated, and allocates them before the pod is bound."""
 
@@ -233,6 +236,11 @@ class DynamicResources(
                 return PreFilterResult(rejection)
         if attempt.to_allocate():
             attempt.make_allocator = self._allocator
+        found = state.get(FOUND)
+        if found is not None:
+            if attempt.found().claims != found.claims:
+                return _OTHER_CLAIMS
+            attempt.is_found = True
         return PreFilterResult()
 
     def _allocator(self, claims: Sequence[ResourceClaim]) -> Allocator:
@@ -309,52 +317,61 @@ class DynamicResources(
 
     # -- making devices available -------------------------------------------------------------------------------
 
-    def post_filter(
+    def plan(
         self, state: CycleState, pod: PodInfo, nodes: NodeColumns, diagnosis: Diagnosis
-    ) -> PostFilterResult:
-        """Deallocate a claim that only this pod uses and that no node can use; PostFilter goes on after that."""
+    ) -> tuple[PostFilterResult, PostFilterAction]:
+        """Return the claim to deallocate that only this pod uses and that no node can use; PostFilter goes on after."""
         preview = self.preview(state, pod, nodes, diagnosis)
-        self._release_claim(state, pod)
-        return preview.result
+        return preview.result, PostFilterAction(released=self._to_release(state))
 
-    def post_filter_for_gang(self, members: Sequence[TriedMember], group_uid: str) -> Sequence[PodInfo]:
-        """Deallocate one claim of each member as for a single pod; a claim of the PodGroup only if no member uses it.
+    def carry_out(self, pod: PodInfo, action: PostFilterAction) -> None:
+        """Start to deallocate or delete the claim."""
+        if action.released is not None:
+            self._release(pod, action.released)
+
+    def plan_for_gang(self, members: Sequence[TriedMember], group_uid: str) -> Sequence[GangRelease]:
+        """Return one claim of each member as for a single pod; a claim of the PodGroup only if no member uses it.
 
         kube-scheduler does not deallocate for groups with a topology and for trees, whose members then need the nodes
         of an earlier attempt without end.
         """
-        helped: dict[str, PodInfo] = {}
-        released: set[str] = set()
+        found: dict[str, GangRelease] = {}
         for member in members:
-            if member.pod.uid not in helped and self._release_claim(member.state, member.pod, group_uid, released):
-                helped[member.pod.uid] = member.pod
-        return tuple(helped.values())
+            released = None if member.pod.uid in found else self._to_release(member.state, group_uid)
+            if released is not None:
+                found[member.pod.uid] = member.pod, released
+        return tuple(found.values())
 
-    def _release_claim(
-        self, state: CycleState, pod: PodInfo, group_uid: str = "", released: set[str] | None = None
-    ) -> bool:
-        """Start to deallocate or delete a claim; return whether there is one.
+    def carry_out_for_gang(self, planned: Sequence[GangRelease], group_uid: str) -> None:
+        """Start to deallocate or delete each of the claims, once for all members that use it."""
+        released: set[str] = set()
+        for pod, claim in planned:
+            if claim.uid not in released:
+                released.add(claim.uid)
+                self._release(pod, claim, group_uid)
+
+    def _to_release(self, state: CycleState, group_uid: str = "") -> ReleasedClaim | None:
+        """Return the claim to deallocate or delete, None for none.
 
         Args:
-            group_uid: UID of its PodGroup if that may lose its claims, else "".
-            released: UIDs of the claims that were released for other pods; the claim is added.
+            group_uid: UID of the pod's PodGroup if that may lose its claims, else "".
         """
-        attempt, binder = state.get(ATTEMPT), self._binder()
-        if attempt is None or binder is None:
-            return False
+        attempt = state.get(ATTEMPT)
+        if attempt is None or self.handle.claim_writer is None:
+            return None
         claim, stale = attempt.claim_to_deallocate(group_uid), attempt.stale_extended_claim
-        turns, chosen = self.handle.nodes.devices.turns, claim or stale
-        if chosen is None:
-            return False
-        if released is not None:
-            if chosen.metadata.uid in released:
-                return True
-            released.add(chosen.metadata.uid)
-        if claim is not None:
-            turns.start("deallocate resource claim", claim, binder.deallocate(claim, pod.pod, group_uid))
-        elif stale is not None:
-            turns.start("delete resource claim", stale, self._delete_stale(stale, pod, binder))
-        return True
+        chosen = claim or stale
+        return None if chosen is None else ReleasedClaim(chosen.key, chosen.metadata.uid, is_deleted=claim is None)
+
+    def _release(self, pod: PodInfo, released: ReleasedClaim, group_uid: str = "") -> None:
+        devices, binder = self.handle.nodes.devices, self._binder()
+        claim = devices.claims.get(released.key)
+        if binder is None or claim is None or claim.metadata.uid != released.uid:
+            return
+        if released.is_deleted:
+            devices.turns.start("delete resource claim", claim, self._delete_stale(claim, pod, binder))
+        else:
+            devices.turns.start("deallocate resource claim", claim, binder.deallocate(claim, pod.pod, group_uid))
 
     async def _delete_stale(self, claim: ResourceClaim, pod: PodInfo, binder: ClaimBinder) -> None:
         """Delete the claim of an earlier attempt and retry its pod.
@@ -405,7 +422,7 @@ class DynamicResources(
             return SUCCESS
         row = self.handle.nodes.row_of(node_name)
         node = self.handle.nodes.nodes[row] if row >= 0 else None
-        chosen = state.get(CHOSEN)
+        chosen = state.get(FOUND) or state.get(CHOSEN)
         try:
             allocations = None if node is None else attempt.allocations(node) if chosen is None else chosen.allocations
             attempt.reserved_extended = None if node is None else attempt.extended_on(node)

@@ -27,6 +27,7 @@ from scheduler_core.framework.cycle_state import CycleState, StateKey
 from scheduler_core.framework.device_choices import (
     DeviceChoice,
     DeviceChooser,
+    FoundDevices,
     NodeClaims,
     StepBudget,
     UnavailableClaim,
@@ -204,6 +205,7 @@ class PodDevices(Struct):
         searches: Searches of Filter, by the extended resources that nodes provide through devices.
         assumed_consumers: UIDs of claims and of what uses them, as Reserve counted them.
         reserved_extended: What stands for the extended resources on the node of Reserve; None before, or for nothing.
+        is_found: Whether the devices on the only node to evaluate are known, so that Filter does not search them.
     """
 
     pod: PodInfo
@@ -221,6 +223,7 @@ class PodDevices(Struct):
     searches: dict[frozenset[str], NodeSearch] = field(default_factory=dict)
     assumed_consumers: list[tuple[str, str]] = field(default_factory=list)
     reserved_extended: ExtendedClaim | None = None
+    is_found: bool = False
     _requests: dict[frozenset[str], ExtendedClaim] = field(default_factory=dict)
     _allocators: dict[str, Allocator] = field(default_factory=dict)
 
@@ -245,6 +248,12 @@ class PodDevices(Struct):
     def to_allocate(self) -> list[int]:
         """Return the indices of the claims whose status has no allocation."""
         return [index for index, claim in enumerate(self.claims) if claim.status.allocation is None]
+
+    def found(self) -> FoundDevices:
+        """Return the allocations that are not written yet, with the claims that wait for them."""
+        indices = self.to_allocate()
+        claims = tuple("" if is_in_memory(self.claims[index]) else self.claims[index].metadata.uid for index in indices)
+        return FoundDevices(claims, tuple(each for index in indices if (each := self.pending[index]) is not None))
 
     @property
     def pending_skipping(self) -> ResourceClaim | None:
@@ -481,6 +490,9 @@ class GangChoices(DeviceChooser):
     def needs_devices(self, pod: PodInfo, nodes: NodeColumns) -> bool:
         """Return whether the pod has claims, or extended resources that a class serves."""
         return bool(pod.pod.spec.resource_claims or served_amounts(pod, nodes.devices))
+
+    def found_devices(self, state: CycleState) -> FoundDevices:
+        return state.read(ATTEMPT).found()
 
     def device_choices(self, state: CycleState, node_name: str, budget: StepBudget) -> Iterator[DeviceChoice]:
         node = self.handle.nodes.nodes[self.handle.nodes.row_of(node_name)]

@@ -61,7 +61,7 @@ class RowFilter:
             if unsupporting is not None:
                 _check_pending(attempt, unsupporting, codes)
                 positions = np.flatnonzero(codes == 0)
-            self._search(attempt.search(frozenset()), rows, positions, codes)
+            self._search(attempt, attempt.search(frozenset()), rows, positions, codes)
         elif attempt.extended_claim.spec.devices.request_list is not None:
             codes[:] = _CODES[STALE_EXTENDED_CLAIM]
             return codes
@@ -72,17 +72,23 @@ class RowFilter:
                 _check_pending(attempt, unsupporting, codes)
             for number, names in enumerate(sets):
                 if names or attempt.has_user_claims:
-                    self._search(attempt.search(names), rows, np.flatnonzero((numbers == number) & (codes == 0)), codes)
+                    searched = np.flatnonzero((numbers == number) & (codes == 0))
+                    self._search(attempt, attempt.search(names), rows, searched, codes)
         self._check_allocated(attempt, rows, limits, codes, unsupporting)
         return codes
 
     def _search(
-        self, search: NodeSearch, rows: NDArray[np.intp], positions: NDArray[np.intp] | slice, codes: Codes
+        self,
+        attempt: PodDevices,
+        search: NodeSearch,
+        rows: NDArray[np.intp],
+        positions: NDArray[np.intp] | slice,
+        codes: Codes,
     ) -> None:
         """Set the codes of rows that provide the same resources through devices."""
         allocator, nodes = search.allocator, self.nodes
         searched = rows[positions]
-        if allocator is None or not len(searched):
+        if attempt.is_found or allocator is None or not len(searched):
             return
         search.classes = self._refreshed(allocator)
         distinct, first, inverse = np.unique(search.classes[searched], return_index=True, return_inverse=True)

@@ -298,7 +298,7 @@ class PodIndex:
         for row, pods in enumerate(self._rows):
             passed += len(pods)
             if passed >= _STEPS_AT_ONCE * pods_of_step:
-                self._steps.spend(passed // pods_of_step)
+                self._steps.spend_stored(passed // pods_of_step)
                 passed = 0
             for info in pods.values():
                 if pair is not None and info.pod.metadata.labels.get(pair[0]) != pair[1]:

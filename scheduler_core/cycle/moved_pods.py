@@ -1,0 +1,319 @@
+"""Searches of single pods that continue in another process: what it sends, and how the result is checked.
+
+A node is checked by a full Filter of the pod on it; devices are searched again there only if devices changed, within
+one slice. What PostFilter planned is done only if the nodes concerned have the same pods, and no event since the search
+began would requeue the pod. Any other rejection is reported as it is: events are recorded for a pod in flight.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from scheduler_core.cycle.assume_and_reserve import AssumedPods
+from scheduler_core.cycle.attempt import Attempt
+from scheduler_core.cycle.background_search import BackgroundSearches, MovedSearch
+from scheduler_core.cycle.failure_handler import Failure
+from scheduler_core.cycle.filter_and_score import NodeSelection
+from scheduler_core.cycle.gang_constraints import ReservationRejections, only
+from scheduler_core.cycle.percentage_of_nodes import NodeOrder
+from scheduler_core.cycle.search_basis import (
+    PlannedEviction,
+    SearchBasis,
+    SentDevices,
+    UnchangedDevices,
+    may_fork_now,
+)
+from scheduler_core.errors import AttemptLimitError
+from scheduler_core.framework.device_choices import FOUND
+from scheduler_core.framework.diagnosis import Diagnosis
+from scheduler_core.framework.extension_points import PostFilterAction, PreemptionCandidate, ReleasedClaim
+from scheduler_core.framework.queued_pod import QueuedPod
+from scheduler_core.framework.status import SUCCESS
+from scheduler_core.model.pod_group import GroupKey
+from scheduler_core.queueing.scheduling_queue import SchedulingQueue
+from scheduler_core.runtime.equivalence import class_key
+from scheduler_core.runtime.post_filtering import PlannedOutcome, PostFilterOutcome, plans
+from scheduler_core.snapshot.cluster_cache import ClusterCache
+from scheduler_core.snapshot.node_columns import NodeColumns
+from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
+from scheduler_core.step_counter import SLICE_STEPS, StepCounter
+
+_REASON = "node(s) were not chosen for this pod"
+
+
+class SeatedPod(Struct, frozen=True, tag="seated"):
+    """A node for the pod.
+
+    Attributes:
+        devices: Devices of the pod there; None if it needs none.
+        next_start: Where the next search of a percentage of the nodes starts.
+    """
+
+    node_name: str
+    feasible_count: int
+    devices: SentDevices | None
+    next_start: int
+
+
+class PlannedAction(Struct, frozen=True):
+    """What one PostFilter plugin is going to do: a :class:`PostFilterAction` with UIDs in place of pods."""
+
+    plugin: str
+    eviction: PlannedEviction | None = None
+    violations: int = 0
+    released: ReleasedClaim | None = None
+
+    @classmethod
+    def of(cls, plugin: str, action: PostFilterAction, nodes: NodeColumns) -> PlannedAction:
+        """Return what is sent of an action."""
+        chosen = action.preemption
+        if chosen is None:
+            return cls(plugin, released=action.released)
+        eviction = PlannedEviction.of(chosen.victims, (chosen.node_name,), nodes)
+        return cls(plugin, eviction, chosen.pdb_violations, action.released)
+
+
+class RejectedPod(Struct, frozen=True, tag="rejected"):
+    """A rejection: the fields of :class:`Failure`, and what PostFilter is going to do.
+
+    Attributes:
+        reserved_for: Gangs whose reservations reject the pod.
+    """
+
+    message: str
+    rejected_by: tuple[str, ...]
+    pending_on: tuple[str, ...]
+    nominated_node: str | None
+    given_up_steps: int
+    reserved_for: tuple[GroupKey, ...]
+    actions: tuple[PlannedAction, ...]
+    feasible_count: int
+    next_start: int
+
+    @property
+    def failure(self) -> Failure:
+        """The failure."""
+        return Failure(
+            self.message,
+            frozenset(self.rejected_by),
+            frozenset(self.pending_on),
+            nominated_node=self.nominated_node,
+            given_up_steps=self.given_up_steps,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRejection:
+    """A rejection that still holds, and what PostFilter is to do."""
+
+    result: RejectedPod
+    planned: PlannedOutcome
+
+
+PodResult: TypeAlias = SeatedPod | RejectedPod
+_decode = msgspec.msgpack.Decoder(PodResult).decode
+_encode = msgspec.msgpack.Encoder().encode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodBasis(SearchBasis):
+    """What a search of a pod reads that must be the same when its result is used.
+
+    Attributes:
+        info: The pod.
+        started: Start of the attempt, in the clock's seconds.
+    """
+
+    info: PodInfo
+    started: float
+
+
+class MovedPods:
+    """The attempt of a pod whose search may move, in either process, and the check of results on the live state.
+
+    Attributes:
+        attempt: The attempt in progress.
+    """
+
+    def __init__(
+        self,
+        *,
+        cache: ClusterCache,
+        queue: SchedulingQueue,
+        order: NodeOrder,
+        selection: NodeSelection,
+        assumed: AssumedPods,
+        rejections: ReservationRejections,
+        background: BackgroundSearches,
+        steps: StepCounter,
+    ) -> None:
+        self.attempt: Attempt | None = None
+        self._cache = cache
+        self._queue = queue
+        self._order = order
+        self._selection = selection
+        self._assumed = assumed
+        self._rejections = rejections
+        self._background = background
+        self._steps = steps
+
+    # -- the attempt in progress ----------------------------------------------------------------------------------
+
+    def may_move(self) -> bool:
+        """Return whether the search may continue in another process.
+
+        Not with a PostFilter plugin that does not plan before it acts: another process must not write.
+        """
+        assert self.attempt is not None, "a search belongs to an attempt"
+        instance = self.attempt.instance
+        return may_fork_now(instance) and all(map(plans, instance.post_filter))
+
+    def kind(self) -> Hashable:
+        """Return the key of the pod's class; pods that differ in the names of generated claims alone share it."""
+        assert self.attempt is not None, "a search belongs to an attempt"
+        info = self.attempt.info
+        if info.pod.status.resource_claim_statuses:
+            bare = copy.copy(info)
+            bare.pod = replace(info.pod, status=replace(info.pod.status, resource_claim_statuses=()))
+            bare.class_key, info = None, bare
+        return self.attempt.instance.name, class_key(info)
+
+    def basis(self, attempt: Attempt, next_start: int) -> PodBasis:
+        """Return the basis of a search that moves now."""
+        nodes, position = self._cache.columns, self._queue.event_position
+        return PodBasis.now(attempt.instance, nodes, position, next_start, info=attempt.info, started=attempt.started)
+
+    # -- in the copy ------------------------------------------------------------------------------------------------
+
+    def send_node(self, attempt: Attempt, node_name: str) -> None:
+        """End the copy with a node, and the devices that Reserve takes there.
+
+        If Reserve fails, the other process calls it, too, and reports that.
+        """
+        info, instance, devices = attempt.info, attempt.instance, None
+        count, start = attempt.feasible_count, self._order.next_start
+        if not info.pod.spec.node_name and self._assumed.reserve(attempt, node_name) is None:
+            devices = SentDevices.taken(instance, info, attempt.state, self._cache.columns)
+        self._background.send(_encode(SeatedPod(node_name, count, devices, start)))
+
+    def send_rejection(
+        self,
+        attempt: Attempt,
+        failure: Failure,
+        diagnosis: Diagnosis | None = None,
+        planned: PlannedOutcome | None = None,
+    ) -> None:
+        """End the copy with a rejection; without a result for an error, which the other process then reports itself."""
+        if failure.is_error:
+            self._background.send(None)
+        nodes, reserved_for = self._cache.columns, () if diagnosis is None else tuple(diagnosis.reserved_for)
+        actions = () if planned is None else tuple(PlannedAction.of(*each, nodes) for each in planned.actions)
+        found = RejectedPod(
+            message=failure.message,
+            rejected_by=tuple(sorted(failure.rejected_by)),
+            pending_on=tuple(sorted(failure.pending_on)),
+            nominated_node=failure.nominated_node,
+            given_up_steps=failure.given_up_steps,
+            reserved_for=reserved_for,
+            actions=actions,
+            feasible_count=attempt.feasible_count,
+            next_start=self._order.next_start,
+        )
+        self._background.send(_encode(found))
+
+    # -- results ------------------------------------------------------------------------------------------------------
+
+    def _result(self, attempt: Attempt, ended: MovedSearch) -> PodResult | None:
+        """Return the result of a search; None if there is none, or if the pod or its profile changed meanwhile."""
+        basis = ended.basis
+        if ended.result is None or not isinstance(basis, PodBasis):
+            return None
+        self._background.note_unstored(ended)
+        is_same = basis.instance is attempt.instance and basis.info is attempt.info
+        return _decode(ended.result) if is_same else None
+
+    def check(self, attempt: Attempt, ended: MovedSearch) -> SeatedPod | PlannedRejection | None:
+        """Return the result of a search if it still holds; the attempt has its state of Filter then.
+
+        Returns:
+            A rejection with what PostFilter is to do; None if the pod must be searched again.
+        """
+        result, basis = self._result(attempt, ended), ended.basis
+        if result is None or not isinstance(basis, PodBasis):
+            return None
+        found: SeatedPod | PlannedRejection
+        if isinstance(result, RejectedPod):
+            planned = self._actions(attempt.queued, result, basis)
+            if planned is None:
+                return None
+            found = PlannedRejection(result, planned)
+        else:
+            found = result
+            try:
+                if not self._is_feasible(attempt, result, basis):
+                    return None
+            except AttemptLimitError:
+                return None
+        attempt.feasible_count, attempt.started = result.feasible_count, basis.started
+        if self._order.next_start == basis.next_start:
+            self._order.next_start = result.next_start
+        return found
+
+    def _is_feasible(self, attempt: Attempt, result: SeatedPod, basis: PodBasis) -> bool:
+        """Return whether the pod is feasible on the node that was found; the attempt has its state of Filter then.
+
+        Raises:
+            AttemptLimitError: Devices changed, and another search on the node takes too long.
+        """
+        nodes, start = self._cache.columns, self._order.next_start
+        row = nodes.row_of(result.node_name)
+        if row == NO_ROW:
+            return False
+        mask = only(nodes, result.node_name)
+        attempt.among = mask if attempt.among is None else mask & attempt.among
+        attempt.among_reason = attempt.among_reason or _REASON
+        unchanged = UnchangedDevices.since(basis.devices, nodes.devices)
+        if result.devices is not None and basis.has_same_devices(nodes, row, unchanged):
+            attempt.state.write(FOUND, result.devices.found)
+        limit = self._steps.limit
+        self._steps.limit = min(limit, self._steps.spent + SLICE_STEPS)
+        try:
+            feasible = self._selection.find_feasible(attempt)
+        finally:
+            self._steps.limit, self._order.next_start = limit, start
+        return len(feasible.rows) == 1
+
+    def _actions(self, queued: QueuedPod, result: RejectedPod, basis: PodBasis) -> PlannedOutcome | None:
+        """Return what PostFilter is to do for a rejected pod; None if the rejection does not hold any more."""
+        actions = []
+        for each in result.actions:
+            preemption = None
+            if each.eviction is not None:
+                victims = basis.victims(self._cache, each.eviction)
+                if victims is None:
+                    return None
+                (node_name,) = each.eviction.node_names
+                preemption = PreemptionCandidate(node_name, tuple(victims), each.violations)
+            actions.append((each.plugin, PostFilterAction(preemption, each.released)))
+        changes = any(action.preemption is not None or action.released is not None for _, action in actions)
+        if changes and self._is_woken(queued, result, basis):
+            return None
+        if result.reserved_for:
+            self._rejections.note_rejected(queued.uid, result.reserved_for)
+        return PlannedOutcome(PostFilterOutcome(SUCCESS), tuple(actions))
+
+    def _is_woken(self, queued: QueuedPod, result: RejectedPod, basis: PodBasis) -> bool:
+        """Return whether an event since the search began would requeue the pod after its rejection."""
+        before = queued.rejected_by, queued.pending_on
+        queued.rejected_by, queued.pending_on = frozenset(result.rejected_by), frozenset(result.pending_on)
+        try:
+            return self._queue.would_retry(queued, basis.position)
+        finally:
+            queued.rejected_by, queued.pending_on = before

@@ -1,0 +1,241 @@
+"""What a search in another process has read, and whether it still holds when the result is there.
+
+A plan to evict pods holds if the nodes concerned are the same, with the same pods. Devices that were found on a node
+need not be searched again if nothing that the search reads has changed since: then the search would find them again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, Self
+
+import msgspec
+from msgspec import Struct
+
+from scheduler_core.errors import AllocationError
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.device_choices import DeviceChooser, FoundDevices
+from scheduler_core.model.devices import AllocationResult
+from scheduler_core.model.node import Node
+from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.snapshot.cluster_cache import ClusterCache
+from scheduler_core.snapshot.indexes.device_index import DeviceIndex
+from scheduler_core.snapshot.indexes.selector_index import DisruptionBudget
+from scheduler_core.snapshot.node_columns import NodeColumns
+from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
+
+_encode_in_order = msgspec.msgpack.Encoder(order="deterministic").encode
+# Parameters of drivers are raw JSON, which MessagePack cannot contain.
+_encode_allocations = msgspec.json.Encoder().encode
+_decode_allocations = msgspec.json.Decoder(tuple[AllocationResult, ...]).decode
+
+
+class PlannedEviction(Struct, frozen=True):
+    """A preemption that was planned and is not made yet.
+
+    Attributes:
+        victims: UIDs of the victims.
+        node_names: Nodes for which the victims leave.
+        digests: Of each of these nodes, and of each node of a victim, what preemption reads of its pods.
+    """
+
+    victims: tuple[str, ...]
+    node_names: tuple[str, ...]
+    digests: dict[str, bytes]
+
+    @classmethod
+    def of(cls, victims: Sequence[PodInfo], node_names: Iterable[str], nodes: NodeColumns) -> PlannedEviction:
+        """Return the plan to evict some pods."""
+        names = tuple(node_names)
+        rows = {nodes.row_of(name) for name in names}.union(info.row for info in victims)
+        digests = {nodes.node_name(row): _digest_of_pods(nodes, row) for row in rows}
+        return cls(tuple(info.uid for info in victims), names, digests)
+
+
+def _digest_of_pods(nodes: NodeColumns, row: int) -> bytes:
+    pods = [
+        (uid, info.priority, info.is_leaving, info.pod.metadata.labels, info.pod.spec)
+        for uid, info in sorted(nodes.pods[row].items())
+    ]
+    return blake2b(_encode_in_order(pods), digest_size=16).digest()
+
+
+class SentDevices(Struct, frozen=True):
+    """Devices that were found for a pod, as another process sends them.
+
+    Attributes:
+        claims: As in :class:`FoundDevices`.
+        allocations: The encoded allocations.
+    """
+
+    claims: tuple[str, ...]
+    allocations: bytes
+
+    @classmethod
+    def taken(
+        cls, instance: FrameworkInstance, info: PodInfo, state: CycleState, nodes: NodeColumns
+    ) -> SentDevices | None:
+        """Return what is sent of the devices that Reserve has taken for a pod; None if it needs none."""
+        chooser = device_chooser(instance)
+        if chooser is None or not chooser.needs_devices(info, nodes):
+            return None
+        found = chooser.found_devices(state)
+        return cls(found.claims, _encode_allocations(found.allocations))
+
+    @property
+    def found(self) -> FoundDevices:
+        """What was found."""
+        return FoundDevices(self.claims, _decode_allocations(self.allocations))
+
+
+def may_fork_now(instance: FrameworkInstance) -> bool:
+    """Return whether an attempt may continue in another process.
+
+    Not with extenders, which have connections, and not within a plugin that is not built in, because it could catch the
+    exception that ends the attempt.
+    """
+    return not instance.extenders and instance.may_fork and not instance.is_in_plugin
+
+
+def device_chooser(instance: FrameworkInstance) -> DeviceChooser | None:
+    """Return the plugin of a profile that allocates devices; None for none."""
+    return next((plugin for plugin in instance.reserve if isinstance(plugin, DeviceChooser)), None)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceMark:
+    """Version of the devices of a cluster.
+
+    Attributes:
+        changes: Position in the log of nodes whose devices changed.
+        shared_changes: Number of changes of the use of devices that several nodes reach.
+        classes: Version of the device classes.
+    """
+
+    changes: int
+    shared_changes: int
+    classes: int
+
+    @classmethod
+    def of(cls, devices: DeviceIndex) -> DeviceMark:
+        """Return the version now."""
+        inventory = devices.hardware.inventory
+        return cls(inventory.changed.position, inventory.shared_changes, devices.classes_version)
+
+
+@dataclass(frozen=True, slots=True)
+class UnchangedDevices:
+    """The nodes on which a search for devices, made since a mark, would find the same.
+
+    Attributes:
+        is_any: Whether there may be such nodes.
+        changed: Names of nodes whose devices changed.
+        is_shared_same: Whether the use of devices that several nodes reach is the same.
+    """
+
+    is_any: bool
+    changed: frozenset[str]
+    is_shared_same: bool
+
+    @classmethod
+    def since(cls, mark: DeviceMark, devices: DeviceIndex) -> UnchangedDevices:
+        """Return the nodes that are unchanged now; later changes do not count."""
+        inventory = devices.hardware.inventory
+        names = inventory.changed.since(mark.changes)
+        is_any = names is not None and devices.classes_version == mark.classes
+        return cls(is_any, frozenset(names or ()), inventory.shared_changes == mark.shared_changes)
+
+    def includes(self, node: Node, devices: DeviceIndex) -> bool:
+        """Return whether a node, which is the same as at the mark, has the same devices in the same use."""
+        name = node.metadata.name
+        if not self.is_any or name in self.changed:
+            return False
+        if self.is_shared_same:
+            return True
+        try:
+            pools = devices.hardware.inventory.pools(name, node.metadata.labels, node.status.declared_features)
+        except AllocationError:
+            return False
+        return not any(view.is_shared for view in pools)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchBasis:
+    """What every search reads that must be the same when its result is used, or is compared then.
+
+    Attributes:
+        instance: The profile's revision, which counts the cycle as in flight.
+        nodes: The Node objects by row.
+        budgets: The PodDisruptionBudgets by namespace and name.
+        position: Number of the next event of those that are recorded for pods in flight.
+        rows_position: Position in the log of changed rows.
+        next_start: Where the next search of a percentage of the nodes started.
+    """
+
+    instance: FrameworkInstance
+    nodes: Sequence[Node | None]
+    budgets: Mapping[str, Mapping[str, DisruptionBudget]]
+    devices: DeviceMark
+    position: int
+    rows_position: int
+    next_start: int
+
+    @classmethod
+    def now(cls, instance: FrameworkInstance, nodes: NodeColumns, position: int, next_start: int, **more: Any) -> Self:
+        """Return the basis of a search that begins now; ``more`` are the fields of the subclass."""
+        return cls(
+            instance=instance,
+            nodes=list(nodes.nodes),
+            budgets=nodes.disruption_budgets.by_namespace(),
+            devices=DeviceMark.of(nodes.devices),
+            position=position,
+            rows_position=nodes.changes.position,
+            next_start=next_start,
+            **more,
+        )
+
+    def is_same_node(self, nodes: NodeColumns, row: int) -> bool:
+        """Return whether a row has the same Node object."""
+        return row < len(self.nodes) and self.nodes[row] is nodes.nodes[row]
+
+    def has_same_labels(self, nodes: NodeColumns, row: int) -> bool:
+        """Return whether the node of a row had the same labels when the search began."""
+        before, now = self.nodes[row] if row < len(self.nodes) else None, nodes.nodes[row]
+        if before is now:
+            return True
+        is_same = before is not None and now is not None and before.metadata.name == now.metadata.name
+        return is_same and before is not None and now is not None and before.metadata.labels == now.metadata.labels
+
+    def has_same_pods(self, nodes: NodeColumns, digests: Mapping[str, bytes]) -> bool:
+        """Return whether some nodes are the same, with the same pods; the digests are those of the search."""
+        changed = nodes.changes.since(self.rows_position)
+        may_differ = None if changed is None else set(changed)
+        for name, digest in digests.items():
+            row = nodes.row_of(name)
+            if row == NO_ROW or not self.is_same_node(nodes, row):
+                return False
+            # Dry runs are in the log, too; they leave a row as it was.
+            if (may_differ is None or row in may_differ) and _digest_of_pods(nodes, row) != digest:
+                return False
+        return True
+
+    def victims(self, cache: ClusterCache, planned: PlannedEviction) -> list[PodInfo] | None:
+        """Return the victims of a plan; None if one has left, or if nodes or budgets that the plan reads changed."""
+        nodes, victims = cache.columns, list[PodInfo]()
+        for uid in planned.victims:
+            placed = cache.get(uid)
+            if placed is None:
+                return None
+            victims.append(placed.info)
+        if not self.has_same_pods(nodes, planned.digests):
+            return None
+        namespaces = {info.pod.metadata.namespace for info in victims}
+        is_same = all(nodes.disruption_budgets.is_same(namespace, self.budgets) for namespace in namespaces)
+        return victims if is_same else None
+
+    def has_same_devices(self, nodes: NodeColumns, row: int, unchanged: UnchangedDevices) -> bool:
+        """Return whether a search for devices on the node of a row would find what it found when the search began."""
+        node = nodes.nodes[row]
+        return node is not None and self.is_same_node(nodes, row) and unchanged.includes(node, nodes.devices)
