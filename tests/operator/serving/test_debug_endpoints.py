@@ -15,6 +15,7 @@ from bayplan.kube.readiness import Readiness
 from bayplan.page.report_documents import ReportDocuments
 from bayplan.page.report_file import read_status_report
 from bayplan.profiles.profile_status import ProfileReading
+from bayplan.profiles.unserved_pods import profiles_not_live
 from bayplan.serving.debug_endpoints import DebugEndpoints, DebugSources
 from bayplan.serving.deferred_server import Listener
 from bayplan.serving.endpoint_paths import (
@@ -26,7 +27,6 @@ from bayplan.serving.endpoint_paths import (
     TASKS_PATH,
 )
 from bayplan.serving.http_server import HealthServer
-from bayplan.serving.operator_server import profiles_not_live
 from prometheus_client import CollectorRegistry
 
 from scheduler_core.errors import ServerUnavailableError
