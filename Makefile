@@ -73,7 +73,7 @@ test: install ## Run all tests, including those on the real control plane (WORKE
 
 # All steps run, also after one that fails. NIGHT is the random seed; the date of a night repeats it.
 NIGHT ?= $(shell date +%Y%m%d)
-NIGHTLY := tests releases floors faults twins parity scenarios soak upstream e2e
+NIGHTLY := tests releases floors pythons faults twins parity scenarios soak upstream e2e
 
 .PHONY: nightly
 nightly: controlplane ## Run what CI samples or leaves out: long campaigns, planted bugs, soak, floors (hours; NIGHT=20261122)
@@ -90,6 +90,19 @@ nightly-releases: install
 		K8S=$$release $(BIN)/pytest --numprocesses=$(WORKERS) --no-loadscope-reorder $(PYTEST_ARGS) tests/cluster || status=1; done; exit $${status:-0}
 
 nightly-floors: test-floors
+
+# Other versions of Python; one that the machine lacks is reported and left out.
+PYTHONS := 3.12 3.13
+PYTHON_TESTS := tests/scheduler_core tests/operator tests/laws examples/plugins/tests
+
+nightly-pythons: install
+	@for version in $(PYTHONS); do \
+		python=$$($(UV) python find --no-project $$version 2>/dev/null || ls -d $$HOME/.pyenv/versions/$$version.*/bin/python$$version 2>/dev/null | tail -1); \
+		if [ -z "$$python" ]; then echo "==> Python $$version is not installed: not tested"; continue; fi; \
+		echo "==> $$python"; \
+		UV_PROJECT_ENVIRONMENT=build/python-$$version $(UV) sync --frozen --quiet --python $$python && \
+		build/python-$$version/bin/pytest --numprocesses=$(WORKERS) -m "not cluster and not kwok and not kube_scheduler" \
+			$(PYTEST_ARGS) $(PYTHON_TESTS) || status=1; done; exit $${status:-0}
 
 nightly-faults: install
 	@$(BIN)/python -m tests.simulation --seeds 3000 --first $(NIGHT)0000
@@ -272,6 +285,10 @@ e2e-kind: install ## Install the image and the chart in a kind cluster and test 
 .PHONY: manifests
 manifests: install ## Render the chart as plain manifests and a Kustomize base into dist/manifests (VALUES=file)
 	@$(BIN)/python -m hack.release.manifests $(if $(VALUES),--values "$(VALUES)")
+
+.PHONY: release
+release: controlplane ## Build the files of a release into dist/release: packages, chart, image, bills of materials (IMAGE=0: no image)
+	@$(BIN)/python -m hack.release $(if $(filter 0,$(IMAGE)),--no-image)
 
 .PHONY: build
 build: install ## Build the wheel and the source distribution into dist/

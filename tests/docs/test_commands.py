@@ -25,6 +25,7 @@ SKIPPED = {
     "docs/operate/extenders.md": 1,
     "docs/operate/metrics.md": 2,
     "docs/operate/page.md": 1,
+    "docs/operate/releases.md": 4,
     "docs/operate/upgrade.md": 2,
     "docs/internals/parity.md": 1,
     "docs/internals/performance.md": 4,

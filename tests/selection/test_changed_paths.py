@@ -30,13 +30,15 @@ _FOLLOWED = ("tests/", "hack/", "benchmarks/", "examples/")
     [
         pytest.param(["scheduler_core/plugins/node_ports.py"], {"image", "charts", "page"}, id="core"),
         pytest.param(["operator/bayplan/page/assets/app.mjs"], set(), id="operator"),
-        pytest.param(["docs/gangs/README.md"], {"image", "charts", "page", "benchmarks"}, id="docs"),
+        pytest.param(["docs/gangs/README.md"], {"image", "charts", "page", "benchmarks", "release"}, id="docs"),
         pytest.param(["charts/bayplan/values.yaml"], {"page", "benchmarks"}, id="chart"),
         pytest.param(["crds/podgroups.yaml"], set(), id="CRD"),
-        pytest.param(["benchmarks/core.py"], {"image", "charts", "docs", "page"}, id="benchmark"),
+        pytest.param(["benchmarks/core.py"], {"image", "charts", "docs", "page", "release"}, id="benchmark"),
         pytest.param(["tests/laws/test_nulls.py", "CHANGELOG.md"], _GROUPS, id="law"),
-        pytest.param(["tests/page/browser.py"], {"image", "charts", "docs", "benchmarks"}, id="test-of-a-group"),
-        pytest.param(["tests/laws/test_nulls.py", "Dockerfile"], _GROUPS - {"image"}, id="law-and-image"),
+        pytest.param(
+            ["tests/page/browser.py"], {"image", "charts", "docs", "benchmarks", "release"}, id="test-of-a-group"
+        ),
+        pytest.param(["tests/laws/test_nulls.py", "Dockerfile"], _GROUPS - {"image", "release"}, id="law-and-image"),
         pytest.param(["hack/controlplane/launcher.py"], set(), id="control-plane"),
         pytest.param(["hack/demo/gangs.py"], _GROUPS - {"docs"}, id="demonstration"),
         pytest.param(["uv.lock"], set(), id="dependencies"),

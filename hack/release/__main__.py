@@ -1,0 +1,170 @@
+"""`make release`: builds the files of a release, with bills of materials and statements about them.
+
+Every file but the image is built from the commit alone: a second build gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import io
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from hack.controlplane import binaries
+from hack.image.__main__ import main as build_image
+from hack.image.engines import ImageError
+from hack.image.image_build import Provenance, provenance
+from hack.release import manifests, statements
+from hack.release.bills_of_materials import as_text, cyclonedx, spdx
+from hack.release.chart_package import packaged, write_oci_layout
+from hack.release.locked_dependencies import ReleaseError, dependencies, exported_bill, license_texts
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Build the files of a release."""
+    parser = argparse.ArgumentParser(prog="python -m hack.release", description=main.__doc__)
+    parser.add_argument("--output", type=Path, default=ROOT / "dist" / "release", help="directory, which is emptied")
+    parser.add_argument("--no-image", action="store_true", help="leave the image out")
+    options = parser.parse_args(arguments)
+    try:
+        origin = provenance()
+        check_version(origin, _tag())
+        shutil.rmtree(options.output, ignore_errors=True)
+        options.output.mkdir(parents=True)
+        build(origin, options.output)
+        if not options.no_image:
+            _build_image(origin, options.output)
+        _write_statements(origin, options.output)
+    except (ReleaseError, ImageError, binaries.MissingBinary) as problem:
+        sys.stderr.write(f"release: {problem}\n")
+        return 1
+    for path in sorted(options.output.iterdir()):
+        print(f"{path.stat().st_size:>12,}  {path.name}")
+    return 0
+
+
+def check_version(origin: Provenance, tag: str) -> None:
+    """Check that the commit's tag is that of the package's version.
+
+    Args:
+        tag: Tag of the commit; "" for a development build.
+
+    Raises:
+        ReleaseError: It is another one, or the checkout of a tag is changed.
+    """
+    if not tag:
+        sys.stderr.write(f"release: no tag at this commit: a development build of {origin.version}\n")
+    elif tag != f"v{origin.version}":
+        raise ReleaseError(f"the tag is {tag} and the version in pyproject.toml {origin.version}; correct one of them")
+    elif origin.revision.endswith("-dirty"):
+        raise ReleaseError(f"the checkout differs from {tag}; commit or remove the changes")
+
+
+def build(origin: Provenance, directory: Path) -> None:
+    """Build everything that is the same in each build.
+
+    Raises:
+        ReleaseError: A part cannot be built.
+        MissingBinary: Helm is not found.
+    """
+    build_distributions(origin, directory)
+    chart = packaged(origin)
+    (directory / f"bayplan-{origin.version}.tgz").write_bytes(chart)
+    layout = directory / "chart-oci"
+    write_oci_layout(chart, origin, layout)
+    _pack(directory / f"bayplan-chart-{origin.version}.oci.tar.gz", _read(layout), origin)
+    shutil.rmtree(layout)
+    plain = manifests.files(manifests.render(binaries.resolve(["helm"])["helm"]))
+    texts = {name: text.encode() for name, text in plain.items()}
+    _pack(directory / f"bayplan-manifests-{origin.version}.tar.gz", texts, origin)
+    write_bills(origin, directory)
+
+
+def build_distributions(origin: Provenance, directory: Path) -> None:
+    """Build the wheel and the source distribution.
+
+    Raises:
+        ReleaseError: The build fails.
+    """
+    local = ROOT / ".uv" / "bin" / "uv"
+    command = [shutil.which("uv") or str(local), "build", "--quiet", f"--out-dir={directory}"]
+    environment = {**os.environ, "SOURCE_DATE_EPOCH": str(origin.epoch)}
+    answer = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    if answer.returncode != 0:
+        raise ReleaseError(f"uv build: {answer.stderr.strip()}")
+    (directory / ".gitignore").unlink(missing_ok=True)
+
+
+def write_bills(origin: Provenance, directory: Path) -> None:
+    """Write the bills of materials, the exploitability of vulnerabilities, and the licences of the dependencies.
+
+    Raises:
+        ReleaseError: The licence of a package is unknown.
+    """
+    exported = exported_bill()
+    packages = dependencies(exported)
+    root = exported["metadata"]["component"]["bom-ref"]
+    needs = next(tuple(each.get("dependsOn", ())) for each in exported["dependencies"] if each["ref"] == root)
+    bill = cyclonedx(exported, packages, origin)
+    name = f"bayplan-{origin.version}"
+    (directory / f"{name}.cdx.json").write_text(as_text(bill))
+    (directory / f"{name}.spdx.json").write_text(as_text(spdx(packages, origin, needs)))
+    (directory / f"{name}.vex.cdx.json").write_text(as_text(statements.vex(bill, origin)))
+    (directory / f"{name}.licenses.txt").write_text(license_texts(packages), encoding="utf-8")
+
+
+def _write_statements(origin: Provenance, directory: Path) -> None:
+    files = [path for path in directory.iterdir() if path.is_file()]
+    statement = directory / f"bayplan-{origin.version}.intoto.json"
+    statement.write_text(as_text(statements.provenance(files, directory, origin)))
+    (directory / "SHA256SUMS").write_text(statements.checksums([*files, statement], directory))
+
+
+def _build_image(origin: Provenance, directory: Path) -> None:
+    """Build the image for this machine's architecture.
+
+    Raises:
+        ReleaseError: The build fails.
+    """
+    architecture = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+    archive = directory / f"bayplan-image-{origin.version}-{architecture}.tar"
+    if build_image([f"--archive={archive}"]) != 0:
+        raise ReleaseError("the image cannot be built; see the message above, or use --no-image")
+    sys.stderr.write(f"release: image for {architecture} only; build the others on machines of their architecture\n")
+
+
+def _read(directory: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(directory).as_posix(): path.read_bytes() for path in directory.rglob("*") if path.is_file()
+    }
+
+
+def _pack(archive: Path, files: Mapping[str, bytes], origin: Provenance) -> None:
+    """Write files as a gzip-compressed archive with fixed order, owners and times."""
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w", format=tarfile.USTAR_FORMAT) as packed:
+        for name in sorted(files):
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode, entry.mtime = len(files[name]), 0o644, origin.epoch
+            packed.addfile(entry, io.BytesIO(files[name]))
+    archive.write_bytes(gzip.compress(content.getvalue(), mtime=origin.epoch))
+
+
+def _tag() -> str:
+    """Return the version tag of the checked-out commit; "" for none."""
+    command = ["git", "tag", "--points-at=HEAD", "--list", "v[0-9]*"]
+    answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return answer.stdout.split()[0] if answer.returncode == 0 and answer.stdout.split() else ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

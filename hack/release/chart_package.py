@@ -1,0 +1,97 @@
+"""Packages the chart, so that equal sources give equal bytes, which `helm package` does not.
+
+The OCI layout has the artifact as `helm push` stores it in a registry, so that other tools can copy it there.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import tarfile
+from pathlib import Path, PurePosixPath
+
+import yaml
+
+from hack.image.image_build import Provenance
+from hack.release.locked_dependencies import ReleaseError
+
+CHART = Path(__file__).resolve().parents[2] / "charts" / "bayplan"
+_CONFIG = "application/vnd.cncf.helm.config.v1+json"
+_CONTENT = "application/vnd.cncf.helm.chart.content.v1.tar+gzip"
+_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+_IGNORED = (".bak", ".orig", ".swp", ".tgz", ".tmp", "~")
+
+
+def packaged(origin: Provenance) -> bytes:
+    """Return the chart as a gzip-compressed archive, as Helm reads it.
+
+    Raises:
+        ReleaseError: The version of the chart is another than that of the package.
+    """
+    metadata = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
+    for field in ("version", "appVersion"):
+        if metadata[field] != origin.version:
+            raise ReleaseError(
+                f"charts/bayplan/Chart.yaml: {field} is {metadata[field]}, not {origin.version}; correct it"
+            )
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w", format=tarfile.USTAR_FORMAT) as files:
+        for path in _files(CHART):
+            content = path.read_bytes()
+            entry = tarfile.TarInfo(str(PurePosixPath("bayplan") / path.relative_to(CHART).as_posix()))
+            entry.size, entry.mode, entry.mtime = len(content), 0o644, origin.epoch
+            files.addfile(entry, io.BytesIO(content))
+    return gzip.compress(archive.getvalue(), mtime=origin.epoch)
+
+
+def write_oci_layout(chart: bytes, origin: Provenance, directory: Path) -> str:
+    """Write the chart as an OCI image layout; return the digest of its manifest."""
+    metadata = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
+    config = _json(metadata)
+    manifest = _json(
+        {
+            "schemaVersion": 2,
+            "mediaType": _MANIFEST,
+            "config": _described(_CONFIG, config),
+            "layers": [_described(_CONTENT, chart)],
+            "annotations": {
+                "org.opencontainers.image.created": origin.created,
+                "org.opencontainers.image.description": metadata["description"],
+                "org.opencontainers.image.title": metadata["name"],
+                "org.opencontainers.image.version": metadata["version"],
+            },
+        }
+    )
+    blobs = directory / "blobs" / "sha256"
+    blobs.mkdir(parents=True, exist_ok=True)
+    for blob in (config, chart, manifest):
+        (blobs / hashlib.sha256(blob).hexdigest()).write_bytes(blob)
+    (directory / "oci-layout").write_bytes(_json({"imageLayoutVersion": "1.0.0"}))
+    named = {**_described(_MANIFEST, manifest), "annotations": {"org.opencontainers.image.ref.name": origin.version}}
+    (directory / "index.json").write_bytes(_json({"schemaVersion": 2, "manifests": [named]}))
+    return str(named["digest"])
+
+
+def _files(directory: Path) -> list[Path]:
+    """Return the files that belong to the package; the definitions are behind a link. Chart.yaml comes first."""
+    found = [
+        path
+        for top in (directory, directory / "definitions")
+        for path in top.rglob("*")
+        if path.is_file() and not path.name.endswith(_IGNORED) and path.name != ".DS_Store"
+    ]
+    return sorted(set(found), key=lambda path: (path.name != "Chart.yaml", path.as_posix()))
+
+
+def _described(media_type: str, content: bytes) -> dict[str, object]:
+    return {
+        "mediaType": media_type,
+        "digest": f"sha256:{hashlib.sha256(content).hexdigest()}",
+        "size": len(content),
+    }
+
+
+def _json(document: object) -> bytes:
+    return json.dumps(document, sort_keys=True, separators=(",", ":")).encode()

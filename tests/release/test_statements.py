@@ -1,0 +1,81 @@
+"""Statements about the files of a release, and the version that they name."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+from hack.image.image_build import Provenance
+from hack.release.__main__ import check_version
+from hack.release.locked_dependencies import ReleaseError
+from hack.release.statements import BUILD_TYPE, checksums, digest, provenance
+
+ROOT = Path(__file__).resolve().parents[2]
+ORIGIN = Provenance("0.1.0", "a" * 40, 1_700_000_000, "https://git.example/bayplan")
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[Path]:
+    """Write two files."""
+    for name in ("b.whl", "a.tgz"):
+        (tmp_path / name).write_text(name)
+    return list(tmp_path.iterdir())
+
+
+def test_sha256sum_verifies_the_checksums(files: list[Path], tmp_path: Path) -> None:
+    """`sha256sum --check` accepts the files, and rejects a changed one."""
+    sums = tmp_path / "SHA256SUMS"
+    sums.write_text(checksums(files, tmp_path))
+    check = ("sha256sum", "--check", "--strict", "SHA256SUMS")
+    assert subprocess.run(check, cwd=tmp_path, capture_output=True, check=False).returncode == 0
+    (tmp_path / "a.tgz").write_text("changed")
+    assert subprocess.run(check, cwd=tmp_path, capture_output=True, check=False).returncode == 1
+
+
+def test_the_provenance_names_files_and_sources(files: list[Path], tmp_path: Path) -> None:
+    """The statement has the digest of every file, the commit, and the digests of the locks."""
+    statement = provenance(files, tmp_path, ORIGIN)
+    assert statement["_type"] == "https://in-toto.io/Statement/v1"
+    assert statement["predicateType"] == "https://slsa.dev/provenance/v1"
+    assert statement["subject"] == [
+        {"name": name, "digest": {"sha256": digest(tmp_path / name)}} for name in ("a.tgz", "b.whl")
+    ]
+    definition = statement["predicate"]["buildDefinition"]
+    assert definition["buildType"] == BUILD_TYPE
+    by_uri = {each["uri"]: each["digest"] for each in definition["resolvedDependencies"]}
+    assert by_uri["git+https://git.example/bayplan"] == {"gitCommit": "a" * 40}
+    assert by_uri["file:uv.lock"] == {"sha256": digest(ROOT / "uv.lock")}
+
+
+@pytest.mark.parametrize(
+    ("tag", "revision", "problem"),
+    [
+        pytest.param("", "a" * 40, None, id="development"),
+        pytest.param("", "a-dirty", None, id="development with changes"),
+        pytest.param("v0.1.0", "a" * 40, None, id="release"),
+        pytest.param("v0.2.0", "a" * 40, "the tag is v0.2.0 and the version in pyproject.toml 0.1.0", id="another tag"),
+        pytest.param("v0.1.0", "a-dirty", "the checkout differs from v0.1.0", id="release with changes"),
+    ],
+)
+def test_the_tag_is_the_version(tag: str, revision: str, problem: str | None) -> None:
+    """A release is built from an unchanged checkout whose tag is the version."""
+    origin = Provenance("0.1.0", revision, 0, "")
+    if problem is None:
+        check_version(origin, tag)
+        return
+    with pytest.raises(ReleaseError, match=problem):
+        check_version(origin, tag)
+
+
+def test_one_version_everywhere() -> None:
+    """Package, chart, image and the page about installation have one version."""
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    chart = yaml.safe_load((ROOT / "charts" / "bayplan" / "Chart.yaml").read_text())
+    dockerfile = re.search(r"^ARG VERSION=(\S+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    pages = re.findall(r"registry\.example/bayplan:([0-9.]+)", (ROOT / "docs" / "install.md").read_text())
+    assert {chart["version"], chart["appVersion"], dockerfile and dockerfile[1], *pages} == {version}
