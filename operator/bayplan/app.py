@@ -24,7 +24,7 @@ from typing import Any
 
 from bayplan.configuration.configuration_file import RunConfiguration
 from bayplan.kube.credentials import from_kubeconfig, from_service_account
-from bayplan.kube.leader_election import LeaderElection, LeadershipLostError
+from bayplan.kube.leader_election import LeaderElection, LeadershipLostError, other_leader
 from bayplan.kube.served_apis import CLAIMS
 from bayplan.process.garbage_collection import CollectorPause
 from bayplan.profiles.profile_sources import INITIAL_PROFILES
@@ -34,8 +34,8 @@ from bayplan.wiring import PROFILES_READ, SCHEDULER_STARTED, Parts, build_parts
 log = logging.getLogger(__name__)
 
 _ELECTION = "leader election"
-_START, _SERVE = "start", "HTTP server"
-_ENDING = frozenset({_START, _SERVE, INITIAL_PROFILES})
+_START, _SERVE, _RIVAL = "start", "HTTP server", "search for another leader"
+_ENDING = frozenset({_START, _SERVE, _RIVAL, INITIAL_PROFILES})
 """Tasks that end while the process runs."""
 _LOST_STOP_SECONDS = 2.0
 """Maximum shutdown time after the Lease is lost: nothing may be written any more, and a standby should return soon."""
@@ -151,6 +151,8 @@ class Operator:
 
     async def _start_scheduling(self) -> None:
         parts = self._parts
+        if parts.election is None:
+            self._spawn(_RIVAL, self._warn_of_another())
         await parts.profiles.read()
         parts.readiness.fulfil(PROFILES_READ)
         if not self._delays_caches:
@@ -178,6 +180,18 @@ class Operator:
         await self._is_serving.wait()
         if not self._standbys_watch:
             self._watch_custom_resources()
+
+    async def _warn_of_another(self) -> None:
+        """Warn if another Bayplan is active: without leader election this process schedules beside it."""
+        settings, parts = self._settings, self._parts
+        options = settings.leader_election.options("", settings.selection)
+        holder = await other_leader(parts.connection, options, parts.clock.wall())
+        if holder:
+            log.warning(
+                "Another Bayplan is active: %s. Both schedule the same pods and bind against each other; stop one, or "
+                "run this one with --leader-elect and the same Lease",
+                holder,
+            )
 
     def _watch_custom_resources(self) -> None:
         for name, work in self._parts.profiles.watches().items():

@@ -25,6 +25,7 @@ import re
 import socket
 import uuid
 from collections.abc import Callable, Coroutine
+from datetime import datetime
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -197,6 +198,7 @@ def _address(text: str) -> IPv4Address | IPv6Address | None:
     return address
 
 
+_ALL_LEASES = "/apis/coordination.k8s.io/v1/leases"
 _LEASES = "/apis/coordination.k8s.io/v1/namespaces/{}/leases"
 JITTER = 1.2
 """A standby waits ``retry`` to ``(1 + JITTER) * retry`` seconds, so that standbys do not retry in step."""
@@ -279,6 +281,36 @@ class _Record(Struct, frozen=True):
     def spec(self) -> dict[str, Any]:
         spec = self.document.get("spec")
         return spec if isinstance(spec, dict) else {}
+
+
+async def other_leader(connection: ApiConnection, options: ElectionOptions, now: datetime) -> str:
+    """Return who holds a Lease of this name in any namespace, for a process without leader election.
+
+    Args:
+        now: Wall time, which is compared with that of the holder.
+
+    Returns:
+        The holder with its Lease; "" if no Lease is held, or if the user may not list Leases.
+    """
+    params = (("fieldSelector", f"metadata.name={options.name}"),)
+    try:
+        answer = await connection.request(ApiRequest("GET", _ALL_LEASES, lane=Lane.READS, params=params))
+    except ClusterWriteError as error:
+        log.debug("Leases cannot be listed: %s", error)
+        return ""
+    for document in msgspec.json.decode(answer).get("items") or ():
+        record = _Record(document, 0.0)
+        if record.holder and _is_current(record, now):
+            return f"{record.holder} holds Lease {record.metadata.get('namespace')}/{options.name}"
+    return ""
+
+
+def _is_current(record: _Record, now: datetime) -> bool:
+    try:
+        age = now - datetime.fromisoformat(str(record.spec.get("renewTime")))
+    except (TypeError, ValueError):
+        return False
+    return age.total_seconds() <= record.free_at
 
 
 class LeaderElection:

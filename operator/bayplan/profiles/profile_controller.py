@@ -172,7 +172,8 @@ class ProfileController:
         desired, live = applied.desired, applied.findings.live_revision
         body = self._body(desired.meta.name)
         if applied.activated is not None:
-            self.history.note(desired.meta, applied.activated, origin_of(body, applied.activated))
+            origin = origin_of(body, applied.activated, self._stores[PluginConfig].bodies())
+            self.history.note(desired.meta, applied.activated, origin)
         config = desired.config
         if config is not None and not applied.findings.problems and config.revision() == live:
             # `kubectl annotate` may set the cause after the edit.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -76,11 +76,14 @@ class StoredRevision:
         return {} if self.config is None else self.config.document()
 
 
-def origin_of(body: Mapping[str, Any], config: ProfileConfig) -> Origin:
+def origin_of(
+    body: Mapping[str, Any], config: ProfileConfig, plugin_configs: Iterable[Mapping[str, Any]] = ()
+) -> Origin:
     """Extract from a valid SchedulerProfile what is stored of it.
 
     Args:
         config: Its resolved content: first the plugins that it configures itself, then those of its references.
+        plugin_configs: The PluginConfigs; the last change of one that it references may be the reason of the revision.
     """
     metadata, spec = body["metadata"], dict(body.get("spec") or {})
     names = [reference["name"] for reference in spec.get("pluginConfigRefs") or ()]
@@ -89,17 +92,30 @@ def origin_of(body: Mapping[str, Any], config: ProfileConfig) -> Origin:
         spec=spec,
         references=dict(zip(names, (entry.name for entry in referred), strict=False)),
         cause=change_cause(metadata),
-        manager=_manager(metadata),
+        manager=_manager(
+            [metadata, *(each["metadata"] for each in plugin_configs if each["metadata"]["name"] in names)]
+        ),
     )
 
 
-def _manager(metadata: Mapping[str, Any]) -> str:
+_COMMANDS = frozenset({"bayplan-rollback", "bayplan-promote"})
+"""Field managers of commands that write specs: an edit that only removes fields leaves its manager none of the spec."""
+
+
+def _manager(changed: Iterable[Mapping[str, Any]]) -> str:
+    """Return the field manager of the last change of the specs of some objects, by their metadata; "" if unknown."""
     entries = [
         entry
+        for metadata in changed
         for entry in metadata.get("managedFields") or ()
-        if not entry.get("subresource") and "f:spec" in (entry.get("fieldsV1") or {})
+        if not entry.get("subresource")
+        and ("f:spec" in (entry.get("fieldsV1") or {}) or entry.get("manager") in _COMMANDS)
     ]
-    latest = max(entries, key=lambda entry: str(entry.get("time", "")), default=None)
+
+    def order(entry: Mapping[str, Any]) -> tuple[str, bool]:
+        return str(entry.get("time", "")), entry.get("manager") in _COMMANDS
+
+    latest = max(entries, key=order, default=None)
     return "" if latest is None else str(latest.get("manager", ""))
 
 
@@ -249,7 +265,12 @@ class RevisionHistory:
 
     def explain(self, profile_uid: str, revision: str, cause: str) -> None:
         """Queue the change cause of a live revision for the next :meth:`save`, if it was set after the edit."""
-        if cause and any(one.hash == revision and one.origin.cause != cause for one in self.of(profile_uid)):
+        stored = (one for one in self.of(profile_uid) if one.hash == revision)
+        # A rollback from a rejected spec to the revision that is still live is no cause of that revision.
+        if cause and any(
+            one.origin.cause != cause and not f"{cause}:".startswith(f"rollback to revision {one.number}:")
+            for one in stored
+        ):
             self._causes[profile_uid] = (revision, cause)
 
     def forget(self, profile_uid: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from bayplan.kube.leader_election import (
     announced_endpoint,
     announcement,
     endpoint_url,
+    other_leader,
 )
 
 from scheduler_core.errors import ConfigError
@@ -460,3 +462,35 @@ def test_endpoint_url() -> None:
     """An IPv6 address is in brackets."""
     assert endpoint_url("https", "fd00::7", 1) == "https://[fd00::7]:1"
     assert endpoint_url("http", "10.0.0.7", 1) == "http://10.0.0.7:1"
+
+
+def held(holder: str, renewed: object, namespace: str = "ns") -> dict[str, Any]:
+    spec = {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": renewed}
+    return {"metadata": {"name": "bayplan", "namespace": namespace}, "spec": spec}
+
+
+OTHERS = [
+    pytest.param(Response(body={"items": []}), "", id="no-lease"),
+    pytest.param(
+        Response(
+            body={"items": [held("a_1", "2026-01-01T00:00:00.000000Z"), held("b_2", "2026-01-01T00:00:50Z", "b")]}
+        ),
+        "b_2 holds Lease b/bayplan",
+        id="one-expired",
+    ),
+    pytest.param(Response(body={"items": [held("", "2026-01-01T00:00:50Z")]}), "", id="released"),
+    pytest.param(Response(body={"items": [held("a_1", None), held("b_2", "now")]}), "", id="unreadable"),
+    pytest.param(error_response(403, "no"), "", id="forbidden"),
+]
+
+
+@pytest.mark.parametrize(("response", "expected"), OTHERS)
+async def test_another_leader_is_found(response: Response, expected: str) -> None:
+    """A process without leader election finds the holder of a current Lease in any namespace."""
+    now = datetime(2026, 1, 1, 0, 1, tzinfo=UTC)
+    async with FakeApi() as api:
+        api.on("GET", "/apis/coordination.k8s.io/v1/leases", response)
+        connection = ApiConnection(api, ConnectionOptions(), VirtualClock(), lambda: None)
+        assert await other_leader(connection, OPTIONS, now) == expected
+        assert api.received[0].query["fieldSelector"] == "metadata.name=bayplan"
+        await connection.close()

@@ -111,6 +111,46 @@ async def test_the_origin_of_a_revision_is_stored() -> None:
     assert origin == Origin(body["spec"], {"packing": "NodeResourcesFit"}, "pack", "editor")
 
 
+def written(manager: str, time: str, *, of_spec: bool = True) -> dict[str, Any]:
+    fields: dict[str, Any] = {"f:spec": {}} if of_spec else {"f:metadata": {}}
+    return {"manager": manager, "time": f"2026-01-01T00:00:0{time}Z", "fieldsV1": fields}
+
+
+MANAGERS = [
+    pytest.param([written("apply", "1")], [written("patch", "2")], "patch", id="later-plugin-config"),
+    pytest.param([written("apply", "2")], [written("patch", "1")], "apply", id="earlier-plugin-config"),
+    pytest.param(
+        [written("apply", "1"), written("bayplan-rollback", "2", of_spec=False)], [], "bayplan-rollback", id="rollback"
+    ),
+    pytest.param([written("bayplan-rollback", "1"), written("apply", "2")], [], "apply", id="edit-after-a-rollback"),
+    pytest.param([written("apply", "1"), written("bayplan-rollback", "1")], [], "bayplan-rollback", id="one-second"),
+]
+
+
+@pytest.mark.parametrize(("of_profile", "of_config", "manager"), MANAGERS)
+def test_the_manager_is_that_of_the_last_change(
+    of_profile: list[dict[str, Any]], of_config: list[dict[str, Any]], manager: str
+) -> None:
+    """A change of a referenced PluginConfig counts, and a rollback that only removes fields of the spec."""
+    body = {"metadata": {"managedFields": of_profile}, "spec": {"pluginConfigRefs": [{"name": "packing"}]}}
+    others = [written("other", "9")]
+    configs = [
+        {"metadata": {"name": name, "managedFields": managed}}
+        for name, managed in (("packing", of_config), ("x", others))
+    ]
+    assert origin_of(body, ProfileConfig(scheduler_name="batch"), configs).manager == manager
+
+
+async def test_a_rollback_to_the_live_revision_is_not_its_cause() -> None:
+    """A rollback from a rejected spec to the revision that is still live leaves the cause of that revision."""
+    store = FakeRevisions()
+    history = await store_revisions(store, 5)
+    for cause in ("rollback to revision 1", "rollback to revision 1: five is better"):
+        history.explain("uid-1", config(5).revision(), cause)
+        await history.save()
+    assert [read_revision(one).origin.cause for one in await store.list(LABELS)] == [""]
+
+
 async def test_a_late_change_cause_is_stored() -> None:
     """A change cause that is set after the edit is added to the live revision once."""
     store = FakeRevisions()
