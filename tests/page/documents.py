@@ -323,7 +323,7 @@ def rates(points: int = 360) -> Document:
         ],
         "lostBinds": 0,
         "conflicts": 4,
-        "commands": ["bayplan status", "kubectl get --raw /metrics"],
+        "commands": ["bayplan status"],
     }
 
 

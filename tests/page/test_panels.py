@@ -71,7 +71,7 @@ def test_a_pod(browser: Browser, page: PageServer) -> None:
         "Show 3 more of 3",
     ):
         assert text in shown, text
-    assert browser.text("#work .commands") == "bayplan explain -n batch render-0 Copy"
+    assert browser.text("#work .commands").startswith("bayplan explain -n batch render-0 --server 127.0.0.1:")
 
 
 def test_a_pod_name_is_entered(browser: Browser, page: PageServer) -> None:
@@ -357,7 +357,48 @@ def test_the_copied_command(browser: Browser, page: PageServer) -> None:
     )
     browser.find('[data-id="group-0"] .command button').click()
     browser.shows('[data-id="group-0"] .command', "copied")
-    assert browser.run("return navigator.clipboard.readText()") == "bayplan explain -n batch render-0"
+    server = origin.removeprefix("http://")
+    copied = "return navigator.clipboard.readText()"
+    assert browser.run(copied) == f"bayplan explain -n batch render-0 --server {server}"
+
+
+REACHED = [
+    pytest.param("http://127.0.0.1:10259/page/", "", "curl -s http://127.0.0.1:10259/metrics", id="default port"),
+    pytest.param(
+        "https://localhost:24010/page/",
+        " --server 127.0.0.1:24010",
+        "curl -s -k https://localhost:24010/metrics",
+        id="other port, with TLS",
+    ),
+    pytest.param(
+        "http://127.0.0.1:8001/api/v1/namespaces/bayplan/pods/https:a:10260/proxy/page/",
+        "",
+        "kubectl get --raw /api/v1/namespaces/bayplan/pods/https:a:10260/proxy/metrics",
+        id="behind the proxy of the API server",
+    ),
+    pytest.param("https://page.example.com/page/", "", "curl -s -k https://page.example.com/metrics", id="other host"),
+    pytest.param("file:///tmp/report.html", "", "", id="report"),
+]
+
+
+@pytest.mark.parametrize(("address", "option", "metrics"), REACHED)
+def test_commands_reach_the_same_operator(
+    browser: Browser, page: PageServer, address: str, option: str, metrics: str
+) -> None:
+    """Commands have the address of the operator unless they find it without."""
+    browser.open(page.url)
+    script = """const done = arguments[arguments.length - 1];
+        import('./assets/commands.mjs').then(({ reachable, metricsCommand }) => {
+            const at = new URL(arguments[0]);
+            const commands = ['bayplan status', 'bayplan history a', 'kubectl get nodes'];
+            done([...commands.map((each) => reachable(each, at)), metricsCommand(at)]);
+        });"""
+    assert browser.driver.execute_async_script(script, address) == [
+        f"bayplan status{option}",
+        "bayplan history a",
+        "kubectl get nodes",
+        metrics,
+    ]
 
 
 @pytest.mark.parametrize("panel", ["pending", "work", "gangs", "nodes", "profiles", "rates", "watches"])

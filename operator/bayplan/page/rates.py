@@ -22,7 +22,7 @@ POINTS = 360
 SLI_OBJECTIVE_SECONDS = 5.0
 ATTEMPT_OBJECTIVE_SECONDS = 1.0
 _SHARE = 0.99
-_COMMANDS = ("bayplan status", "kubectl get --raw /api/v1/namespaces/NAMESPACE/pods/https:POD:10260/proxy/metrics")
+_COMMANDS = ("bayplan status",)
 
 Point = tuple[int, float, float, int, float | None, float | None]
 """Time in Unix seconds, binds and attempts per second, waiting pods, and the 99th percentiles of attempts and binds."""

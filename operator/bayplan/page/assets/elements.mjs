@@ -2,6 +2,7 @@
 
 import { Component, createElement } from './vendor/preact-11.2.0.mjs';
 import htm from './vendor/htm-3.1.1.mjs';
+import { reachable } from './commands.mjs';
 import { count, duration, printable } from './text.mjs';
 
 function fit(value) {
@@ -90,13 +91,13 @@ export function Chip({ tone = 'quiet', children }) {
   return html`<span class=${`chip ${tone}`}><span aria-hidden="true">${SYMBOLS[tone]}</span> ${children}</span>`;
 }
 
-/** Command with a button that copies it as shown. */
+/** Command with a button that copies it as shown; it reaches the operator that serves the page. */
 export class Command extends Component {
   constructor(props) {
     super(props);
     this.state = { feedback: '' };
     this.copy = async () => {
-      const text = printable(this.props.text);
+      const text = printable(reachable(this.props.text));
       let feedback = 'copied';
       try {
         await navigator.clipboard.writeText(text);
@@ -120,8 +121,9 @@ export class Command extends Component {
     return true;
   }
 
-  render({ text }, { feedback }) {
-    if (!text) return null;
+  render({ text: command }, { feedback }) {
+    if (!command) return null;
+    const text = reachable(command);
     return html`<div class="command">
       <code tabindex="0" ref=${(code) => { this.code = code; }}>${text}</code>
       <button type="button" class="small" onClick=${this.copy} aria-label=${`Copy command: ${text}`}>

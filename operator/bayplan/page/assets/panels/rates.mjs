@@ -1,5 +1,6 @@
 // Panel of rates and latencies against their objectives.
 
+import { metricsCommand } from '../commands.mjs';
 import { Chip, html, Panel, Pure, Table } from '../elements.mjs';
 import { count, counted, decimal, latency } from '../text.mjs';
 import { Chart } from './chart.mjs';
@@ -16,7 +17,7 @@ export class Rates extends Pure {
     const columns = doc && CHARTS.flatMap(({ series }) => series).map(({ column }) => column);
     const note = doc && `one point per ${doc.intervalSeconds} s, the last ${counted(Math.ceil((doc.points.length * doc.intervalSeconds) / 60), 'minute')}`;
     const data = doc && [0, ...columns].reduce((all, column) => ({ ...all, [column]: doc.points.map((point) => column > 3 ? point[column] || null : point[column]) }), {});
-    return html`<${Panel} id="rates" failure=${failure} title="Rates and latencies" note=${note ?? ''} busy=${!doc} commands=${doc?.commands}>
+    return html`<${Panel} id="rates" failure=${failure} title="Rates and latencies" note=${note ?? ''} busy=${!doc} commands=${doc && [...doc.commands, metricsCommand()].filter(Boolean)}>
       ${doc && html`<div class="charts">${CHARTS.map((chart) => html`<${Chart} key=${chart.title} title=${chart.title} series=${chart.series}
           format=${chart.format} isLog=${chart.isLog} data=${[data[0], ...chart.series.map(({ column }) => data[column])]} theme=${theme} isStatic=${isStatic} />`)}</div>
         <div class="columns">
