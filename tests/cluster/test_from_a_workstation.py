@@ -5,14 +5,18 @@ kwok is the kubelet of the operator's pods. It connects the ports of the pods to
 
 from __future__ import annotations
 
+import base64
 import json
 import os
+import secrets
 import subprocess
 import sys
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
@@ -21,6 +25,8 @@ from hack.controlplane.credentials import User
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.schedulers import install_crds
 from hack.controlplane.servers import STAGES, Layout, Options, kwok_args
+from scheduler_core.recording.record_file import RecordReader
+from tests.support.certificates import Authority
 from tests.support.operator_process import OperatorProcess
 
 pytestmark = [pytest.mark.cluster, pytest.mark.kwok, pytest.mark.timeout(300)]
@@ -28,6 +34,13 @@ pytestmark = [pytest.mark.cluster, pytest.mark.kwok, pytest.mark.timeout(300)]
 ROOT = Path(__file__).resolve().parents[2]
 NAMESPACE = "bayplan-system"
 PODS = ("bayplan-6f7c-x", "bayplan-6f7c-y")
+SECRETS = {
+    name: f"{name}-{secrets.token_hex(12)}" for name in ("env", "settings", "object", "annotation", "argument", "log")
+}
+CLIENT = Authority().issue("client")
+SECRETS["key"] = base64.b64encode(CLIENT.key.encode()).decode()
+SECRETS["middle of the key"] = SECRETS["key"][40:80]
+"""Secrets in the cluster, by the place where they are."""
 VIEWER, READER = User("viewer"), User("reader")
 VIEWERS_RIGHTS = """\
 apiVersion: rbac.authorization.k8s.io/v1
@@ -97,6 +110,15 @@ def _start_kubelet(plane: ControlPlane, config: Path, operators: dict[str, Opera
         }
         for pod, operator in operators.items()
     ]
+    documents += [
+        {
+            "apiVersion": "kwok.x-k8s.io/v1alpha1",
+            "kind": "Logs",
+            "metadata": {"name": pod, "namespace": NAMESPACE},
+            "spec": {"logs": [{"containers": ["bayplan"], "logsFile": str(config.with_name(f"{pod}.cri"))}]},
+        }
+        for pod, operator in operators.items()
+    ]
     config.write_text(yaml.safe_dump_all(documents))
     port = probes.free_port()
     command = [str(binaries.resolve(["kwok"])["kwok"]), *kwok_args(Layout(plane.state_dir), (STAGES, config), port)]
@@ -119,12 +141,17 @@ def _status(port: int) -> dict[str, Any]:
 
 
 def _pod(name: str, port: int) -> dict[str, Any]:
+    env = [{"name": "PLAIN", "value": SECRETS["env"]}]
     labels = {"bayplan.dev/local-port": str(port), "app.kubernetes.io/instance": "bayplan"}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": name, "namespace": NAMESPACE, "labels": labels},
-        "spec": {"nodeName": "edge", "containers": [{"name": "bayplan", "image": "bayplan"}]},
+        "spec": {
+            "nodeName": "edge",
+            "containers": [{"name": "bayplan", "image": "bayplan", "env": env}],
+            "volumes": [{"name": "settings", "configMap": {"name": "bayplan-settings"}}],
+        },
     }
 
 
@@ -196,6 +223,138 @@ def test_an_address_of_the_environment_wins(plane: ControlPlane, replicas: list[
     answer = run(Path("/nonexistent"), "status", BAYPLAN_SERVER=f"127.0.0.1:{leader.port}")
     assert answer.stdout.startswith("Scheduling\n"), answer
     del plane
+
+
+def _planted() -> list[dict[str, Any]]:
+    """Return objects with secrets: all that a cluster of Bayplan may contain."""
+    bayplan = "bayplan.dev/v1alpha1"
+    certificate = base64.b64encode(CLIENT.certificate.encode()).decode()
+    tls = {"insecure": True, "certData": certificate, "keyData": SECRETS["key"]}
+    extender = {"urlPrefix": "https://127.0.0.1:1", "filterVerb": "f", "enableHTTPS": True, "tlsConfig": tls}
+    applied = {"note": SECRETS["annotation"]}
+    settings = f"logLevel: info\ntracing: {{endpoint: 'https://user:{SECRETS['settings']}@collector'}}\n"
+    own = {"name": "bayplan-settings", "namespace": NAMESPACE}
+    return [
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": own, "data": {"settings.yaml": settings}},
+        {"apiVersion": "v1", "kind": "Secret", "metadata": own, "stringData": {"password": SECRETS["object"]}},
+        {
+            "apiVersion": bayplan,
+            "kind": "SchedulerProfile",
+            "metadata": {"name": "planted", "annotations": applied},
+            "spec": {"extenders": [extender]},
+        },
+        {
+            "apiVersion": bayplan,
+            "kind": "PluginConfig",
+            "metadata": {"name": "planted"},
+            "spec": {"plugin": "Licences", "args": {"apiToken": SECRETS["argument"]}},
+        },
+    ]
+
+
+@pytest.fixture(scope="module")
+def planted(plane: ControlPlane, replicas: list[OperatorProcess]) -> None:
+    """Plant secrets in objects and in a log."""
+    for manifest in _planted():
+        plane.kubectl("apply", "--filename=-", input=json.dumps(manifest))
+    logged = f'a plugin logs "Authorization: Bearer {SECRETS["log"]}"'
+    for pod, replica in zip(PODS, replicas, strict=True):
+        # The format of a container runtime, of which kwok is the kubelet.
+        lines = [f"2026-01-01T00:00:00Z stderr F {line}\n" for line in (*replica.log.splitlines(), logged)]
+        replica.log_file.with_name(f"{pod}.cri").write_text("".join(lines))
+
+
+def _bundle(kubeconfig: Path, target: Path, *options: str) -> dict[str, str]:
+    """Run the command; return the files of the archive by their path."""
+    answer = run(kubeconfig, "bundle", f"--output={target}", *options)
+    assert answer.returncode == 0, answer
+    with tarfile.open(target) as archive:
+        members = {each.name.partition("/")[2]: archive.extractfile(each) for each in archive.getmembers()}
+        return {name: file.read().decode(errors="replace") for name, file in members.items() if file is not None}
+
+
+def _until_reconciled(replicas: list[OperatorProcess]) -> None:
+    labels = {"profile": "planted", "type": "Accepted", "status": "True"}
+    replicas[0].until(lambda: replicas[0].metric("bayplan_profile_condition", **labels) == 1, "the profile is live")
+
+
+@pytest.mark.usefixtures("planted")
+def test_a_bundle_has_what_a_ticket_needs_and_no_secret(
+    plane: ControlPlane, replicas: list[OperatorProcess], tmp_path: Path
+) -> None:
+    """A bundle has status, metrics, objects, settings, logs and a record; planted secrets are in no file of it."""
+    _until_reconciled(replicas)
+    files = _bundle(plane.kubeconfig, tmp_path / "bundle.tar.gz", f"--record={replicas[0].records}")
+    assert "Parts that could not be read" not in files["README.txt"], files["README.txt"]
+    assert json.loads(files["status.json"])["profiles"]
+    assert files["status.txt"].startswith("Scheduling\n")
+    assert files["readyz.txt"].endswith("readyz check passed\n")
+    assert "bayplan_leader" in files["metrics.txt"]
+    assert yaml.safe_load(files[f"operator/settings/{NAMESPACE}/bayplan-settings.yaml"])["settings.yaml"]["logLevel"]
+    assert {each["metadata"]["name"] for each in yaml.safe_load(files["operator/pods.yaml"])} == set(PODS)
+    assert "planted" in files["objects/schedulerprofiles.yaml"]
+    for pod in PODS:
+        assert "Serving /livez" in files[f"logs/{pod}.bayplan.log"]
+    (record_file,) = _extracted(tmp_path / "bundle.tar.gz", "record.bpr", tmp_path)
+    replayed = run(plane.kubeconfig, "replay", str(record_file))
+    assert replayed.returncode == 0, replayed
+    contents = _decompressed(record_file)
+    for place, secret in SECRETS.items():
+        forms = (secret, base64.b64encode(secret.encode()).decode())
+        assert [name for name, text in files.items() if any(form in text for form in forms)] == [], place
+        assert [form for form in forms if form.encode() in contents] == [], f"{place} in the record"
+
+
+def _extracted(archive: Path, name: str, directory: Path) -> list[Path]:
+    with tarfile.open(archive) as opened:
+        found = []
+        for member in opened.getmembers():
+            file = opened.extractfile(member)
+            if member.name.endswith(f"/{name}") and file is not None:
+                found.append(directory / name)
+                found[-1].write_bytes(file.read())
+        return found
+
+
+def _decompressed(record: Path) -> bytes:
+    with record.open("rb") as file:
+        reader = RecordReader(file, str(record))
+        frames = [msgspec.json.encode(frame.entries) for frame in reader.frames()]
+        return b"".join([msgspec.json.encode(reader.header), *frames])
+
+
+@pytest.mark.usefixtures("planted")
+def test_a_bundle_with_hashed_names(plane: ControlPlane, replicas: list[OperatorProcess], tmp_path: Path) -> None:
+    """With --hash-names no name of the operator's pods, namespace, node and profiles is in any file or path."""
+    _until_reconciled(replicas)
+    files = _bundle(plane.kubeconfig, tmp_path / "bundle.tar.gz", "--hash-names")
+    text = "\n".join([*files, *files.values()])
+    assert [name for name in (NAMESPACE, *PODS, "planted") if name in text] == []
+    assert "Serving /livez" in text
+    refused = run(plane.kubeconfig, "bundle", "--hash-names", f"--record={replicas[0].records}")
+    assert refused.returncode == 2
+    assert "--record: a record contains names" in refused.stderr
+
+
+@pytest.mark.usefixtures("replicas")
+def test_a_bundle_lists_what_cannot_be_read(plane: ControlPlane, tmp_path: Path) -> None:
+    """With few rights the readable parts are written, and the others are listed with the missing rights."""
+    viewer = plane.kubeconfig_for(VIEWER.name)
+    files = _bundle(viewer, tmp_path / "bundle.tar.gz", f"--operator={NAMESPACE}")
+    assert json.loads(files["status.json"])
+    assert "  schedulerprofiles: GET /apis/bayplan.dev/v1alpha1/schedulerprofiles: HTTP 403" in files["README.txt"]
+    hashed = run(viewer, "bundle", "--hash-names", f"--operator={NAMESPACE}", f"--output={tmp_path / 'x'}")
+    assert hashed.returncode == 1
+    assert "/api/v1/namespaces: HTTP 403" in hashed.stderr
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_bundle_of_nothing_is_an_error(tmp_path: Path) -> None:
+    """Without an operator and a cluster no archive is written."""
+    answer = run(Path("/nonexistent"), "bundle", "--server=127.0.0.1:1", f"--output={tmp_path / 'x'}")
+    assert answer.returncode == 2
+    assert "nothing can be read" in answer.stderr
+    assert not (tmp_path / "x").exists()
 
 
 def test_a_new_leader_is_found(plane: ControlPlane, replicas: list[OperatorProcess]) -> None:

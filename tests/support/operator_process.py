@@ -80,6 +80,11 @@ class OperatorProcess:
         return self._log.with_name(f"{self._log.name}.records")
 
     @property
+    def log_file(self) -> Path:
+        """File with its output."""
+        return self._log
+
+    @property
     def port(self) -> int:
         """Port of its HTTP server."""
         return self._port

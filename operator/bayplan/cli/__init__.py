@@ -40,6 +40,7 @@ _SUBCOMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
         ),
         "replay": ("bayplan.cli.record:replay_command", "Replay a record of the operator."),
         "record": ("bayplan.cli.record:record", "Show or cut a record of the operator."),
+        "bundle": ("bayplan.cli.bundle:bundle", "Write one archive for a ticket."),
         "history": ("bayplan.cli.profile_revisions:history", "Show the stored revisions of a profile."),
         "rollback": ("bayplan.cli.profile_revisions:rollback", "Roll a profile back to an earlier revision."),
         "promote": (

@@ -88,6 +88,18 @@ def export(path: Path, target: Path, until: datetime | None, pod: str | None) ->
     click.echo(f"{count} entries, {written} bytes: {target}")
 
 
+def cut_record(path: Path, target: Path, until: datetime | None) -> int:
+    """Write a record up to a time, or all of it, to one file; return the number of its entries.
+
+    Raises:
+        RecordError: There is no readable record at ``path``.
+    """
+    count = _length(open_record(path), _microseconds(until, 1 << 63), None)
+    if count:
+        _write(open_record(path), target, count)
+    return count
+
+
 def _entries(files: RecordFiles) -> Iterator[_Stamped]:
     for frame in files.frames():
         for entry in frame.entries:
