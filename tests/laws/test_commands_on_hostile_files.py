@@ -206,6 +206,7 @@ class Reader:
     content: Callable[[random.Random], bytes] | None
 
 
+_BUNDLE = ("bundle", "--server", "127.0.0.1:1", "--output", "FILE.out")
 _EXPLAIN = ("explain", "--pod", "default/target")
 READERS = {
     "simulate files": Reader(("simulate", "FILE", "--pods", "--nodes", "--gangs"), manifests),
@@ -227,11 +228,14 @@ READERS = {
     "replay path, until": Reader(("replay", "FILE", "--until", "default/large"), None),
     "record show path": Reader(("record", "show", "FILE"), None),
     "record export path": Reader(("record", "export", "FILE", "FILE.out", "--pod", "default/large"), None),
+    "bundle kubeconfig": Reader((*_BUNDLE, "--kubeconfig", "FILE"), _of(_KUBECONFIG)),
+    "bundle record": Reader((*_BUNDLE, "--record", "FILE"), None),
     "history kubeconfig": Reader(("history", "a", "--kubeconfig", "FILE"), _of(_KUBECONFIG)),
 }
 NOT_READ = {
     "explain file_pod": "is the name of a pod",
     "import-config output": "is written",
+    "bundle output": "is written",
     "record export target": "is written",
     "replay profile": "is read as by diff before, after a record",
     "rollback kubeconfig": "is read as by history",

@@ -268,6 +268,7 @@ def test_an_identity_is_never_guessed(kind: type[Any], required: str) -> None:
 
 STRICT_DECODERS = {
     "operator/bayplan/api_validation/strict_decoding.py": "untyped JSON, checked against the schema of the API server",
+    "operator/bayplan/cli/bundle.py": "untyped JSON",
     "operator/bayplan/cli/operator_requests.py": "responses of Bayplan itself",
     "operator/bayplan/cli/record.py": "records that Bayplan wrote",
     "operator/bayplan/extenders/json_bodies.py": "accepts null by its own types, and names in any case",

@@ -165,7 +165,7 @@ def bundle(
     names = _read_cluster(contents, choice, hash_names=hash_names)
     if record is not None:
         _read_record(contents, record, record_until)
-    if len(contents.documents) + len(contents.texts) == 1:
+    if len(contents.documents) + len(contents.texts) + len(contents.files) == 1:
         reasons = "; ".join(dict.fromkeys(contents.missing.values()))
         raise ConfigError([Problem("bundle", f"nothing can be read: {reasons}")])
     files = contents.rendered(names)
@@ -286,7 +286,7 @@ async def _read_pods(connection: ApiConnection, contents: _Contents, operator: s
 
 async def _read_settings(connection: ApiConnection, contents: _Contents, pod: Mapping[str, Any]) -> None:
     namespace = pod["metadata"]["namespace"]
-    maps = (volume.get("configMap", {}).get("name") for volume in pod["spec"].get("volumes") or ())
+    maps = ((volume.get("configMap") or {}).get("name") for volume in pod["spec"].get("volumes") or ())
     for name in filter(None, maps):
         part = f"operator/settings/{namespace}/{name}.yaml"
         if part not in contents.documents and name != "kube-root-ca.crt":
@@ -313,7 +313,7 @@ def _settings_of(text: str) -> Any:
 
 async def _read_logs(connection: ApiConnection, contents: _Contents, pod: Mapping[str, Any]) -> None:
     meta = pod["metadata"]
-    statuses = {each["name"]: each for each in pod.get("status", {}).get("containerStatuses") or ()}
+    statuses = {each["name"]: each for each in (pod.get("status") or {}).get("containerStatuses") or ()}
     for container in pod["spec"]["containers"]:
         name = container["name"]
         runs = ("", "previous") if statuses.get(name, {}).get("restartCount") else ("",)
