@@ -1,9 +1,10 @@
 # The image of Bayplan: an interpreter, the locked dependencies and the package; no shell, no package manager, no pip.
 #   make image                       builds it with docker, podman or buildah, with or without a registry
 #   docker build --tag bayplan .     works too, if the base image can be pulled
-# BASE_IMAGE is a Debian with Python 3.11 or newer, venv and ca-certificates. Only what hack/image/runtime_root.py selects from it
+# BASE_IMAGE is a Debian with Python 3.11 or newer, venv and ca-certificates; the digest pins it for all architectures. To
+# move it, take the digest that `docker buildx imagetools inspect python:3.13-slim-trixie` prints. Only what hack/image/runtime_root.py selects from it
 # reaches the image; the build's tools do not.
-ARG BASE_IMAGE=python:3.11-slim-bookworm
+ARG BASE_IMAGE=docker.io/library/python:3.13.15-slim-trixie@sha256:9d2e5553305c7c7b0097999bb17187c69b921ccd6bc9d40e4bb5ebe652c00285
 
 FROM ${BASE_IMAGE} AS build
 # Extras of the package, such as --build-arg EXTRAS=otel for tracing.

@@ -41,7 +41,7 @@ def registry_reached(image: str) -> bool:
     """Return whether the registry of an image answers at all.
 
     Args:
-        image: A name such as "python:3.11-slim-bookworm" or "registry.example/python:3.11".
+        image: A name such as "python:3.13-slim-trixie" or "registry.example/python:3.11".
     """
     host, _, rest = image.partition("/")
     if not rest or not ("." in host or ":" in host or host == "localhost") or host == "docker.io":

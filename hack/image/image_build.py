@@ -7,6 +7,7 @@ time for all commits, so an unchanged layer is reused.
 
 import json
 import os
+import re
 import subprocess
 import tarfile
 import tempfile
@@ -24,8 +25,7 @@ from hack.image.package_index import secret_flags
 from hack.image.runtime_root import FIXED_TIME
 
 ROOT = Path(__file__).resolve().parents[2]
-REGISTRY_BASE = "docker.io/library/python:3.11-slim-bookworm"
-"""Default base image, if its registry can be reached."""
+_BASE_ARGUMENT = re.compile(r"^ARG BASE_IMAGE=(\S+)$", re.MULTILINE)
 
 _STORAGE_BYTES = 4 * 2**30  # limit for cached layers; above it, all are deleted
 
@@ -86,6 +86,18 @@ def provenance(environment: Mapping[str, str] = os.environ) -> Provenance:
     )
 
 
+def pinned_base() -> str:
+    """Return the default base image of the Dockerfile, with its digest.
+
+    Raises:
+        ImageError: The Dockerfile names none.
+    """
+    found = _BASE_ARGUMENT.search((ROOT / "Dockerfile").read_text())
+    if found is None:
+        raise ImageError("Dockerfile: ARG BASE_IMAGE has no default; set NAME@sha256:DIGEST")
+    return found[1]
+
+
 def choose_base(engine: Engine) -> str:
     """Return the base image to build on; build one if no registry can be reached.
 
@@ -98,8 +110,9 @@ def choose_base(engine: Engine) -> str:
     given = os.environ.get("BASE_IMAGE")
     if given:
         return given
-    if registry_reached(REGISTRY_BASE):
-        return REGISTRY_BASE
+    pinned = pinned_base()
+    if registry_reached(pinned):
+        return pinned
     name = base_name()
     archive = base_archive(cache_dir())
     if not engine.has(name):

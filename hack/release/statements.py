@@ -7,12 +7,11 @@ key or identity of the publisher (docs/operate/releases.md).
 from __future__ import annotations
 
 import hashlib
-import re
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
 
-from hack.image.image_build import Provenance
+from hack.image.image_build import Provenance, pinned_base
 from hack.release.locked_dependencies import Document
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,8 +42,8 @@ def provenance(files: Iterable[Path], directory: Path, origin: Provenance) -> Do
     source = origin.source or "https://bayplan.dev/source"
     commit = {"uri": f"git+{source}", "digest": {"gitCommit": origin.revision.removesuffix("-dirty")}}
     locks = [{"uri": f"file:{name}", "digest": {"sha256": digest(ROOT / name)}} for name in _LOCKS]
-    base = re.search(r"^ARG BASE_IMAGE=(\S+)@sha256:([0-9a-f]{64})$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
-    images = [] if base is None else [{"uri": f"oci:{base[1]}", "digest": {"sha256": base[2]}}]
+    base, _, base_digest = pinned_base().partition("@sha256:")
+    image = {"uri": f"oci:{base}", "digest": {"sha256": base_digest}}
     return {
         "_type": _STATEMENT,
         "subject": [
@@ -57,7 +56,7 @@ def provenance(files: Iterable[Path], directory: Path, origin: Provenance) -> Do
                 "buildType": BUILD_TYPE,
                 "externalParameters": {"source": source, "revision": origin.revision, "version": origin.version},
                 "internalParameters": {"SOURCE_DATE_EPOCH": str(origin.epoch)},
-                "resolvedDependencies": [commit, *locks, *images],
+                "resolvedDependencies": [commit, *locks, image],
             },
             "runDetails": {
                 "builder": {"id": "https://bayplan.dev/builder/make"},

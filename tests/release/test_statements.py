@@ -49,6 +49,8 @@ def test_the_provenance_names_files_and_sources(files: list[Path], tmp_path: Pat
     assert definition["buildType"] == BUILD_TYPE
     by_uri = {each["uri"]: each["digest"] for each in definition["resolvedDependencies"]}
     assert by_uri["git+https://git.example/bayplan"] == {"gitCommit": "a" * 40}
+    ((_, base),) = [item for item in by_uri.items() if item[0].startswith("oci:docker.io/library/python:")]
+    assert re.fullmatch("[0-9a-f]{64}", base["sha256"])
     assert by_uri["file:uv.lock"] == {"sha256": digest(ROOT / "uv.lock")}
 
 
