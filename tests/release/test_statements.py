@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hack.image.image_build import Provenance
+from hack.image.image_build import Provenance, pinned_base
 from hack.release.__main__ import check_version
 from hack.release.locked_dependencies import ReleaseError
 from hack.release.statements import BUILD_TYPE, checksums, digest, provenance
@@ -81,3 +81,9 @@ def test_one_version_everywhere() -> None:
     dockerfile = re.search(r"^ARG VERSION=(\S+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
     pages = re.findall(r"registry\.example/bayplan:([0-9.]+)", (ROOT / "docs" / "install.md").read_text())
     assert {chart["version"], chart["appVersion"], dockerfile and dockerfile[1], *pages} == {version}
+
+
+def test_plugins_are_built_on_the_base_of_the_image() -> None:
+    """An image with plugins has the Python of the image that it extends."""
+    dockerfile = (ROOT / "examples" / "plugins" / "Dockerfile").read_text()
+    assert f"ARG BASE_IMAGE={pinned_base()}\n" in dockerfile
