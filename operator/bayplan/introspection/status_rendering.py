@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from rich.console import Group, RenderableType
@@ -53,9 +54,8 @@ def sections(status: Status) -> Iterator[RenderableType]:
     yield from _server(status)
     for warning in status.warnings:
         yield Text(warning, "red")
-    failing = [informer for informer in status.informers if informer.last_error or not informer.synced]
-    for informer in failing:
-        yield Text(f"Watch of {informer.resource}: {informer.last_error or 'the first list is not complete'}", "red")
+    for line in _failing_watches(status):
+        yield Text(line, "red")
 
 
 RENDERERS = report_renderers(lambda _: PAGE_TITLE, sections)
@@ -98,9 +98,47 @@ def _server(status: Status) -> Iterator[RenderableType]:
         yield Text(f"Groups of other APIs that are read: {', '.join(server.group_versions)}")
 
 
+_FORBIDDEN = re.compile(
+    r'User "(?P<user>[^"]*)" cannot \w+ resource "(?P<resource>[^"]*)" in API group "(?P<group>[^"]*)"'
+)
+
+
+def _failing_watches(status: Status) -> Iterator[str]:
+    """Yield a line for each watch that fails, and one for all that a user may not read."""
+    forbidden: dict[str, list[str]] = {}
+    for informer in status.informers:
+        found = _FORBIDDEN.search(informer.last_error)
+        if found is not None:
+            group = f".{found['group']}" if found["group"] else ""
+            forbidden.setdefault(found["user"], []).append(f"{found['resource']}{group}")
+        elif informer.last_error or not informer.synced:
+            yield f"Watch of {informer.resource}: {informer.last_error or 'the first list is not complete'}"
+    for user, resources in forbidden.items():
+        listed = ", ".join(dict.fromkeys(resources))
+        yield (
+            f'User "{user}" may not list and watch {listed}. Grant both verbs in a ClusterRole, as the one of the chart '
+            "does; the operator continues by itself"
+        )
+
+
+def _missing(status: Status) -> Iterator[str]:
+    """Yield what the process waits for; the reasons of watches follow below, so that the conditions are one entry."""
+    reasons = {informer.last_error for informer in status.informers if informer.last_error}
+    watched = []
+    for each in status.missing:
+        condition, _, reason = each.partition(": ")
+        resource, being_listed, _ = condition.partition(" are being listed")
+        if being_listed and reason in reasons:
+            watched.append(resource)
+        else:
+            yield each
+    if watched:
+        yield f"{', '.join(watched)} are being listed; the reasons follow"
+
+
 def _headline(status: Status) -> RenderableType:
     if status.missing:
-        state = Text(f"Not ready: {'; '.join(status.missing)}", style="bold red")
+        state = Text(f"Not ready: {'; '.join(_missing(status))}", style="bold red")
     elif status.role:
         state = Text(status.role[:1].upper() + status.role[1:], style="bold cyan")
     else:

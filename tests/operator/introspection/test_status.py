@@ -11,7 +11,7 @@ import pytest
 import yaml
 from bayplan.introspection.cache_debugger import dump
 from bayplan.introspection.status_building import StatusSources, operator_status
-from bayplan.introspection.status_model import ExtenderState, Status
+from bayplan.introspection.status_model import ExtenderState, InformerState, Status
 from bayplan.introspection.status_rendering import RENDERERS, read_status
 from bayplan.kube.readiness import Readiness
 from bayplan.kube.served_apis import ServerSupport
@@ -219,3 +219,24 @@ async def test_the_dump_has_a_line_for_each_node_and_pod(world: Rig) -> None:
     assert f"node a: requested of allocatable {amounts}, nominated default/nominated" in lines
     assert "waiting pod default/waiting: node a, for Patient" in lines
     assert "queue unschedulable: pod default/large, attempts 1, rejected by NodeResourcesFit" in lines
+
+
+def test_watches_that_a_user_may_not_read_are_one_line() -> None:
+    """Each resource without permission is named once, and other failures of watches keep their lines."""
+    message = (
+        'WATCH /x: HTTP 403: forbidden: User "me" cannot watch resource "{}" in API group "{}" at the cluster scope'
+    )
+    errors = {
+        "nodes": message.format("nodes", ""),
+        "replicasets": message.format("replicasets", "apps"),
+        "pods": "away",
+    }
+    made = rig(serve=False)
+    missing = (f"{name} are being listed: {error}" for name, error in errors.items())
+    informers = tuple(InformerState(name, 0, synced=False, last_error=error) for name, error in errors.items())
+    shown = replace(status_of(made), missing=(*missing, "profiles are being read"), informers=informers)
+    text = " ".join(RENDERERS["table"](shown).split())
+    assert "Not ready: profiles are being read; nodes, replicasets, pods are being listed; the reasons follow" in text
+    assert 'User "me" may not list and watch nodes, replicasets.apps. Grant both verbs in a ClusterRole' in text
+    assert text.count("403") == 0
+    assert text.count("Watch of pods: away") == 1
