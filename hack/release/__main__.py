@@ -21,7 +21,7 @@ from hack.controlplane import binaries
 from hack.image.__main__ import main as build_image
 from hack.image.engines import ImageError
 from hack.image.image_build import Provenance, provenance
-from hack.release import manifests, statements
+from hack.release import krew_plugin, manifests, statements
 from hack.release.bills_of_materials import as_text, cyclonedx, spdx
 from hack.release.chart_package import packaged, write_oci_layout
 from hack.release.locked_dependencies import ReleaseError, dependencies, exported_bill, license_texts
@@ -86,7 +86,16 @@ def build(origin: Provenance, directory: Path) -> None:
     plain = manifests.files(manifests.render(binaries.resolve(["helm"])["helm"]))
     texts = {name: text.encode() for name, text in plain.items()}
     _pack(directory / f"bayplan-manifests-{origin.version}.tar.gz", texts, origin)
+    write_krew_plugin(origin, directory)
     write_bills(origin, directory)
+
+
+def write_krew_plugin(origin: Provenance, directory: Path) -> None:
+    """Write the archive of kubectl's plugin, and its manifest for krew."""
+    archive = directory / f"{krew_plugin.COMMAND}-{origin.version}.tar.gz"
+    _pack(archive, krew_plugin.archive_files(origin, (ROOT / "LICENSE").read_bytes()), origin)
+    text = krew_plugin.manifest(origin, archive.read_bytes(), archive.name)
+    (directory / f"{krew_plugin.COMMAND}-{origin.version}.krew.yaml").write_text(text, encoding="utf-8")
 
 
 def build_distributions(origin: Provenance, directory: Path) -> None:
@@ -149,12 +158,13 @@ def _read(directory: Path) -> dict[str, bytes]:
 
 
 def _pack(archive: Path, files: Mapping[str, bytes], origin: Provenance) -> None:
-    """Write files as a gzip-compressed archive with fixed order, owners and times."""
+    """Write files as a gzip-compressed archive with fixed order, owners and times; scripts are executable."""
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w", format=tarfile.USTAR_FORMAT) as packed:
         for name in sorted(files):
             entry = tarfile.TarInfo(name)
-            entry.size, entry.mode, entry.mtime = len(files[name]), 0o644, origin.epoch
+            entry.size, entry.mtime = len(files[name]), origin.epoch
+            entry.mode = 0o755 if files[name].startswith(b"#!") else 0o644
             packed.addfile(entry, io.BytesIO(files[name]))
     archive.write_bytes(gzip.compress(content.getvalue(), mtime=origin.epoch))
 

@@ -116,8 +116,8 @@ def _failing_watches(status: Status) -> Iterator[str]:
     for user, resources in forbidden.items():
         listed = ", ".join(dict.fromkeys(resources))
         yield (
-            f'User "{user}" may not list and watch {listed}. Grant both verbs in a ClusterRole, as the one of the chart '
-            "does; the operator continues by itself"
+            f'User "{user}" may not list and watch {listed}. Grant both verbs in a ClusterRole, as that of the chart; '
+            "the operator continues by itself"
         )
 
 
