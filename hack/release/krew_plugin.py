@@ -1,7 +1,7 @@
 """Builds the plugin of kubectl for krew: an archive with a launcher, and the manifest that names its checksum.
 
-The launcher runs the installed command or, by ``uvx`` or ``pipx``, the package of the same version: krew installs archives
-for one architecture, and the dependencies of the package have compiled parts.
+The launcher runs the installed command or, by ``uvx`` or ``pipx``, the package of the same version: the archive would need
+the dependencies for each architecture otherwise, since some have compiled parts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ for each in bayplan uvx pipx; do
     pipx) exec pipx run --spec "bayplan=={version}" bayplan "$@" ;;
   esac
 done
-echo "kubectl bayplan: there is no bayplan, uvx or pipx in PATH; install one of them: pip install bayplan=={version}" >&2
+echo "kubectl bayplan: there is no bayplan, uvx or pipx in PATH; install one: pip install bayplan=={version}" >&2
 exit 127
 """
 _DESCRIPTION = """\
