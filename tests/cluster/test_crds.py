@@ -343,3 +343,31 @@ def test_appliers_share_a_profile(objects: Objects) -> None:
         objects.kubectl("apply", "--server-side", f"--field-manager={owner}", "--filename=-", manifest=body)
     entries = objects.get(f"sp/{name}")["spec"]["pluginConfig"]
     assert [entry["args"]["x"] for entry in entries] == ["team-a", "team-b"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "status", "selector"),
+    [
+        pytest.param("SchedulerProfile", {"schedulerName": "night"}, {}, "spec.schedulerName=night", id="scheduler"),
+        pytest.param("SchedulerProfile", {"shadowOf": "live"}, {}, "spec.shadowOf=live", id="shadow"),
+        pytest.param(
+            "SchedulerProfile", {}, {"activeRevision": "4f2a"}, "status.activeRevision=4f2a", id="revision in use"
+        ),
+        pytest.param("PluginConfig", {"plugin": "NodePorts"}, {}, "spec.plugin=NodePorts", id="plugin"),
+        pytest.param("PodGroup", {"minMember": 1}, {"phase": "Pending"}, "status.phase=Pending", id="phase"),
+        pytest.param(
+            "PodGroup", {"minMember": 1, "priorityClassName": "high"}, {}, "spec.priorityClassName=high", id="priority"
+        ),
+    ],
+)
+def test_objects_are_selected_by_fields(
+    objects: Objects, kind: str, spec: Manifest, status: Manifest, selector: str
+) -> None:
+    """A field selector finds the object with the value, and not another one."""
+    other = {"plugin": "NodeName"} if kind == "PluginConfig" else {"minMember": 1} if kind == "PodGroup" else {}
+    wanted = objects.create(kind, spec)
+    objects.create(kind, other, f"other-{objects.token}")
+    if status:
+        objects.patch(wanted, {"status": status}, "--subresource=status")
+    found = objects.kubectl("get", wanted.partition("/")[0], f"--field-selector={selector}", "--output=name").split()
+    assert [name for name in found if objects.token in name] == [wanted.replace("s.bayplan.dev/", ".bayplan.dev/")]
