@@ -1,7 +1,7 @@
 """Builds the plugin of kubectl for krew: an archive with a launcher, and the manifest that names its checksum.
 
-The launcher runs the installed command or, by ``uvx`` or ``pipx``, the package of the same version: the archive would need
-the dependencies for each architecture otherwise, since some have compiled parts.
+The launcher runs the installed command or, by ``uvx`` or ``pipx``, the package of the same version: an archive with the
+dependencies would be one for each architecture, since some have compiled parts.
 """
 
 from __future__ import annotations
