@@ -73,12 +73,14 @@ test: install ## Run all tests, including those on the real control plane (WORKE
 
 # All steps run, also after one that fails. NIGHT is the random seed; the date of a night repeats it.
 NIGHT ?= $(shell date +%Y%m%d)
+HOURS ?= build/nightly/simulated-hours.jsonl
 NIGHTLY := tests releases floors pythons faults twins parity scenarios soak upstream e2e
 
 .PHONY: nightly
 nightly: controlplane ## Run what CI samples or leaves out: long campaigns, planted bugs, soak, floors (hours; NIGHT=20261122)
 	@echo "==> night $(NIGHT)"
-	@$(MAKE) --keep-going --no-print-directory $(addprefix nightly-,$(NIGHTLY)) NIGHT=$(NIGHT)
+	@$(MAKE) --keep-going --no-print-directory $(addprefix nightly-,$(NIGHTLY)) NIGHT=$(NIGHT); status=$$?; \
+		$(BIN)/python -m tests.simulation.simulated_hours $(HOURS); exit $$status
 
 .PHONY: $(addprefix nightly-,$(NIGHTLY))
 nightly-tests: install
@@ -105,7 +107,7 @@ nightly-pythons: install
 			$(PYTEST_ARGS) $(PYTHON_TESTS) || status=1; done; exit $${status:-0}
 
 nightly-faults: install
-	@$(BIN)/python -m tests.simulation --seeds 3000 --first $(NIGHT)0000
+	@$(BIN)/python -m tests.simulation --seeds 3000 --first $(NIGHT)0000 --hours $(HOURS)
 
 nightly-twins: install
 	@for bounds in "" --tiny; do for groups in "" --gangs --devices; do PYTHONPATH=operator $(BIN)/python -m tests.laws.twins \

@@ -14,6 +14,7 @@ from tests.simulation.campaign import Campaign, run_campaign
 from tests.simulation.fault_counts import FAULTS, shares
 from tests.simulation.records import Records, replay_process
 from tests.simulation.shrinking import shrink
+from tests.simulation.simulated_hours import NightHours, add_hours
 from tests.simulation.simulation import Outcome, run_seed
 
 _MINIMUM_SHARE = 0.1
@@ -29,6 +30,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="Run only this seed")
     parser.add_argument("--trace", action="store_true", help="Print every step (with --seed)")
     parser.add_argument("--jobs", type=int, default=0, help="Number of processes; 0 means one per processor")
+    parser.add_argument(
+        "--hours", type=Path, metavar="FILE", help="Add the simulated hours to a file, and print their sum"
+    )
     parser.add_argument("--record", type=Path, help="Record the operator (with --seed); FILE.2 for its second process")
     parser.add_argument("--replay", type=Path, help="Replay a file of --record, and exit with 1 if a decision differs")
     arguments = parser.parse_args()
@@ -38,7 +42,10 @@ def main() -> int:
         return _run_one(arguments.seed, trace=arguments.trace, record=arguments.record)
     began = time.monotonic()
     campaign = run_campaign(range(arguments.first, arguments.first + arguments.seeds), arguments.jobs)
-    return _report(campaign, time.monotonic() - began)
+    result = _report(campaign, time.monotonic() - began)
+    if arguments.hours is not None:
+        print(add_hours(arguments.hours, NightHours.of(campaign, arguments.first)))
+    return result
 
 
 def _replay(path: Path) -> int:
