@@ -20,7 +20,7 @@ from pathlib import Path
 from hack.controlplane import binaries
 from hack.image.__main__ import main as build_image
 from hack.image.engines import ImageError
-from hack.image.image_build import Provenance, provenance
+from hack.image.image_build import Provenance, pinned_base, provenance, read_archive
 from hack.release import krew_plugin, manifests, statements
 from hack.release.bills_of_materials import as_text, cyclonedx, spdx
 from hack.release.chart_package import packaged, write_oci_layout
@@ -37,13 +37,14 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         origin = provenance()
-        check_version(origin, _tag())
+        tag = _tag()
+        check_version(origin, tag)
         shutil.rmtree(options.output, ignore_errors=True)
         options.output.mkdir(parents=True)
         build(origin, options.output)
-        if not options.no_image:
-            _build_image(origin, options.output)
-        _write_statements(origin, options.output)
+        base = "" if options.no_image else _build_image(origin, options.output)
+        check_base(base, tag)
+        _write_statements(origin, options.output, base)
     except (ReleaseError, ImageError, binaries.MissingBinary) as problem:
         sys.stderr.write(f"release: {problem}\n")
         return 1
@@ -67,6 +68,23 @@ def check_version(origin: Provenance, tag: str) -> None:
         raise ReleaseError(f"the tag is {tag} and the version in pyproject.toml {origin.version}; correct one of them")
     elif origin.revision.endswith("-dirty"):
         raise ReleaseError(f"the checkout differs from {tag}; commit or remove the changes")
+
+
+def check_base(base: str, tag: str) -> None:
+    """Check that the image of a release was built on the pinned base.
+
+    Args:
+        base: Base of the image; "" without an image.
+        tag: Tag of the commit; "" for a development build.
+
+    Raises:
+        ReleaseError: It was built on another base.
+    """
+    pinned = pinned_base()
+    if tag and base not in ("", pinned):
+        raise ReleaseError(
+            f"the image was built on {base}, not on {pinned}; use a network with its registry, or IMAGE=0"
+        )
 
 
 def build(origin: Provenance, directory: Path) -> None:
@@ -131,15 +149,15 @@ def write_bills(origin: Provenance, directory: Path) -> None:
     (directory / f"{name}.licenses.txt").write_text(license_texts(packages), encoding="utf-8")
 
 
-def _write_statements(origin: Provenance, directory: Path) -> None:
+def _write_statements(origin: Provenance, directory: Path, base: str) -> None:
     files = [path for path in directory.iterdir() if path.is_file()]
     statement = directory / f"bayplan-{origin.version}.intoto.json"
-    statement.write_text(as_text(statements.provenance(files, directory, origin)))
+    statement.write_text(as_text(statements.provenance(files, directory, origin, base)))
     (directory / "SHA256SUMS").write_text(statements.checksums([*files, statement], directory))
 
 
-def _build_image(origin: Provenance, directory: Path) -> None:
-    """Build the image for this machine's architecture.
+def _build_image(origin: Provenance, directory: Path) -> str:
+    """Build the image for this machine's architecture; return the name of its base.
 
     Raises:
         ReleaseError: The build fails.
@@ -149,6 +167,8 @@ def _build_image(origin: Provenance, directory: Path) -> None:
     if build_image([f"--archive={archive}"]) != 0:
         raise ReleaseError("the image cannot be built; see the message above, or use --no-image")
     sys.stderr.write(f"release: image for {architecture} only; build the others on machines of their architecture\n")
+    labels: dict[str, str] = read_archive(archive).config["config"]["Labels"]
+    return labels["org.opencontainers.image.base.name"]
 
 
 def _read(directory: Path) -> dict[str, bytes]:

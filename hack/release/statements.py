@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Iterable
 from pathlib import Path
 
-from hack.image.image_build import Provenance, pinned_base
+from hack.image.image_build import Provenance
 from hack.release.locked_dependencies import Document
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,19 +31,22 @@ def checksums(files: Iterable[Path], directory: Path) -> str:
     return "".join(f"{digest(path)}  {path.relative_to(directory).as_posix()}\n" for path in sorted(files))
 
 
-def provenance(files: Iterable[Path], directory: Path, origin: Provenance) -> Document:
+def provenance(files: Iterable[Path], directory: Path, origin: Provenance, base: str = "") -> Document:
     """Return the statement about how the files were built.
 
     Args:
         files: The subjects.
         directory: Directory to which their names are relative.
         origin: Commit. The statement has no time of the build, so that a second build gives the same one.
+        base: Base on which the image among the files was built; "" without an image.
     """
-    source = origin.source or "https://bayplan.dev/source"
-    commit = {"uri": f"git+{source}", "digest": {"gitCommit": origin.revision.removesuffix("-dirty")}}
-    locks = [{"uri": f"file:{name}", "digest": {"sha256": digest(ROOT / name)}} for name in _LOCKS]
-    base, _, base_digest = pinned_base().partition("@sha256:")
-    image = {"uri": f"oci:{base}", "digest": {"sha256": base_digest}}
+    commit: Document = {"digest": {"gitCommit": origin.revision.removesuffix("-dirty")}}
+    if origin.source:
+        commit["uri"] = f"git+{origin.source}"
+    resolved = [commit, *({"uri": f"file:{name}", "digest": {"sha256": digest(ROOT / name)}} for name in _LOCKS)]
+    if base:
+        name, _, base_digest = base.partition("@sha256:")
+        resolved.append({"uri": f"oci:{name}", **({"digest": {"sha256": base_digest}} if base_digest else {})})
     return {
         "_type": _STATEMENT,
         "subject": [
@@ -54,9 +57,9 @@ def provenance(files: Iterable[Path], directory: Path, origin: Provenance) -> Do
         "predicate": {
             "buildDefinition": {
                 "buildType": BUILD_TYPE,
-                "externalParameters": {"source": source, "revision": origin.revision, "version": origin.version},
+                "externalParameters": {"source": origin.source, "revision": origin.revision, "version": origin.version},
                 "internalParameters": {"SOURCE_DATE_EPOCH": str(origin.epoch)},
-                "resolvedDependencies": [commit, *locks, image],
+                "resolvedDependencies": resolved,
             },
             "runDetails": {
                 "builder": {"id": "https://bayplan.dev/builder/make"},

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from hack.image.image_build import Provenance, pinned_base
-from hack.release.__main__ import check_version
+from hack.release.__main__ import check_base, check_version
 from hack.release.locked_dependencies import ReleaseError
 from hack.release.statements import BUILD_TYPE, checksums, digest, provenance
 
@@ -39,7 +39,7 @@ def test_sha256sum_verifies_the_checksums(files: list[Path], tmp_path: Path) -> 
 
 def test_the_provenance_names_files_and_sources(files: list[Path], tmp_path: Path) -> None:
     """The statement has the digest of every file, the commit, and the digests of the locks."""
-    statement = provenance(files, tmp_path, ORIGIN)
+    statement = provenance(files, tmp_path, ORIGIN, pinned_base())
     assert statement["_type"] == "https://in-toto.io/Statement/v1"
     assert statement["predicateType"] == "https://slsa.dev/provenance/v1"
     assert statement["subject"] == [
@@ -47,7 +47,7 @@ def test_the_provenance_names_files_and_sources(files: list[Path], tmp_path: Pat
     ]
     definition = statement["predicate"]["buildDefinition"]
     assert definition["buildType"] == BUILD_TYPE
-    by_uri = {each["uri"]: each["digest"] for each in definition["resolvedDependencies"]}
+    by_uri = {each["uri"]: each.get("digest") for each in definition["resolvedDependencies"]}
     assert by_uri["git+https://git.example/bayplan"] == {"gitCommit": "a" * 40}
     ((_, base),) = [item for item in by_uri.items() if item[0].startswith("oci:docker.io/library/python:")]
     assert re.fullmatch("[0-9a-f]{64}", base["sha256"])
@@ -72,6 +72,26 @@ def test_the_tag_is_the_version(tag: str, revision: str, problem: str | None) ->
         return
     with pytest.raises(ReleaseError, match=problem):
         check_version(origin, tag)
+
+
+@pytest.mark.parametrize(
+    ("base", "named"),
+    [pytest.param("localhost/base:1", ["oci:localhost/base:1"], id="no digest"), pytest.param("", [], id="no image")],
+)
+def test_the_provenance_names_the_base_of_the_image(
+    files: list[Path], tmp_path: Path, base: str, named: list[str]
+) -> None:
+    """A base without a digest is named as it is, and none without an image."""
+    resolved = provenance(files, tmp_path, ORIGIN, base)["predicate"]["buildDefinition"]["resolvedDependencies"]
+    assert [each["uri"] for each in resolved if each["uri"].startswith("oci:")] == named
+
+
+def test_a_release_has_the_pinned_base() -> None:
+    """A release whose image was built on another base is refused; a development build is not."""
+    for base, tag in (("", "v0.1.0"), (pinned_base(), "v0.1.0"), ("localhost/base:1", "")):
+        check_base(base, tag)
+    with pytest.raises(ReleaseError, match=r"the image was built on localhost/base:1, not on docker\.io"):
+        check_base("localhost/base:1", "v0.1.0")
 
 
 def test_one_version_everywhere() -> None:
