@@ -286,20 +286,34 @@ class PodAndNodeFeed:
             # The watch may report the end of a pod only with its deletion.
             gangs.saw(pod)
         gang = gangs.lost(uid)
-        self.invalid_pods.remove(uid)
-        self._pod_deleted(pod)
-        # Reviewed once the queue has dropped the pod, so that no entry of the gang is made from it.
-        if gang is not None:
-            if gang.member_left is not None:
-                gang.member_left()
-            self._queue.gang_changed(gang)
-            self._queue.gang_requeueing.member_moved(gang)
+        try:
+            self.invalid_pods.remove(uid)
+            self._pod_deleted(pod)
+            # Reviewed once the queue has dropped the pod, so that no entry of the gang is made from it.
+            if gang is not None:
+                if gang.member_left is not None:
+                    gang.member_left()
+                self._queue.gang_changed(gang)
+                self._queue.gang_requeueing.member_moved(gang)
+        except Exception:
+            if gang is not None:
+                gangs.repeat_loss(uid, gang)
+            raise
 
     def _pod_deleted(self, pod: Pod) -> None:
         uid = pod.metadata.uid
         placed, nominated = self._cache.remove_pod(uid), self._queue.nominator.nomination_of(uid)
-        self._queue.remove(uid)
-        self._waiting.reject(uid)
+        try:
+            self._queue.remove(uid)
+            self._waiting.reject(uid)
+            self._report_freed(pod, placed, nominated)
+        except Exception:
+            # When the deletion is delivered again, neither is known any more.
+            if placed is not None or nominated is not None:
+                try_twice(self._report_freed, pod, placed, nominated)
+            raise
+
+    def _report_freed(self, pod: Pod, placed: PodInfo | None, nominated: PodInfo | None) -> None:
         if placed is not None or pod.spec.node_name:
             self._freed.report(pod, "" if placed is None else placed.node_name)
         else:
@@ -335,25 +349,39 @@ class PodAndNodeFeed:
             pod: The version with the deletion that the watch does not show yet.
         """
         queue = self._queue
-        before, gang = queue.gangs.of_uid(pod.metadata.uid), queue.gangs.saw(pod)
+        before = queue.gangs.of_uid(pod.metadata.uid)
         try:
-            take(pod if pod.spec.node_name else given)
-        except SchedulerCoreError as error:
-            self._reject_invalid(pod, error)
-        else:
-            if self.invalid_pods.by_uid:
-                self.invalid_pods.remove(pod.metadata.uid)
-            if not self._cache.columns.held.is_empty:
-                self._holds.release(_source_of_pod(pod))
-        if gang is not None:
-            if gang.member_left is not None and (pod.metadata.deletion_timestamp is not None or pod.is_terminal):
-                gang.member_left()
-            queue.gang_changed(gang)
-            if before is not gang and not pod.spec.node_name:
-                # A Permit plugin may be waiting for a further member of the group.
-                queue.on_event(UNSCHEDULED_POD_ADD, None, pod, exclude=pod.metadata.uid)
-        if before is not None and before is not gang:
-            queue.gang_changed(before)
+            gang = queue.gangs.saw(pod)
+            try:
+                take(pod if pod.spec.node_name else given)
+            except SchedulerCoreError as error:
+                self._reject_invalid(pod, error)
+            else:
+                if self.invalid_pods.by_uid:
+                    self.invalid_pods.remove(pod.metadata.uid)
+                if not self._cache.columns.held.is_empty:
+                    self._holds.release(_source_of_pod(pod))
+            if gang is not None:
+                if gang.member_left is not None and (pod.metadata.deletion_timestamp is not None or pod.is_terminal):
+                    gang.member_left()
+                queue.gang_changed(gang)
+                if before is not gang:
+                    self._member_joined(pod)
+            if before is not None and before is not gang:
+                queue.gang_changed(before)
+        except Exception:
+            # When the version is delivered again, the pod is no new member of the one and has left the other.
+            gang = queue.gangs.of_uid(pod.metadata.uid)
+            if gang is not None and before is not gang:
+                try_twice(self._member_joined, pod)
+            if before is not None and before is not gang:
+                try_twice(queue.gang_changed, before)
+            raise
+
+    def _member_joined(self, pod: Pod) -> None:
+        if not pod.spec.node_name:
+            # A Permit plugin may be waiting for a further member of the group.
+            self._queue.on_event(UNSCHEDULED_POD_ADD, None, pod, exclude=pod.metadata.uid)
 
     def _reject_invalid(self, pod: Pod, error: SchedulerCoreError) -> None:
         """Handle a pod that cannot be read: report it if it waits, and stop scheduling its previous version."""

@@ -116,7 +116,7 @@ class GangScheduler:
         if ended is not None:
             attempts = self._finish(entry, ended)
             if attempts is not None:
-                self.background.forget(entry)
+                try_twice(self.background.forget, entry)
                 return attempts
             # The steps of the check are not charged to the new search.
             self.placing.world.steps.begin_attempt(len(entry.members))
@@ -150,7 +150,8 @@ class GangScheduler:
             raise
         finally:
             try_twice(instance.end)
-        self.background.forget(entry)
+        # The members are in flight by themselves, and must be bound whatever raises.
+        try_twice(self.background.forget, entry)
         return attempts
 
     def _finish(self, entry: QueuedGang, ended: MovedSearch) -> list[Attempt] | None:
@@ -430,6 +431,8 @@ class QuorumCommit:
         except BaseException:
             for attempt in found.placed:
                 self._take_back(attempt)
+            # Members that still wait were not requeued, and the gang may have its quorum again or not any more.
+            try_twice(queue.gang_changed, gang)
             raise
         return found.placed
 

@@ -329,10 +329,13 @@ class Gangs:
                 self._drop_if_empty(gang)
                 self.changed(gang)
             except Exception:
-                # It is repeated.
-                self._key_of[uid] = gang.key
+                self.repeat_loss(uid, gang)
                 raise
         return gang
+
+    def repeat_loss(self, uid: str, gang: Gang) -> None:
+        """Let :meth:`lost` return a gang for a pod again, because the deletion of the pod is delivered again."""
+        self._key_of[uid] = gang.key
 
     def assumed(self, uid: str) -> None:
         gang = self.of_uid(uid)

@@ -285,9 +285,14 @@ class Moves:
             elif type(pod) is QueuedGang:
                 self.places.drop(pod)
             else:
+                # As park does, which may have raised.
+                pod.is_nomination_withheld = False
+                self.nominator.withdraw(pod.uid)
                 self.places.put(pod, Place.PARKED)
             if pod.group is not None:
                 self._membership.delayed(pod)
+                if pod.place is Place.PARKED:
+                    self._membership.note_parked(pod)
         self._notify(self.on_error, pod, error_message(fault))
 
     def _rank_active(self, pod: QueuedPod, rules: QueueingRules) -> bool:

@@ -271,7 +271,11 @@ class SchedulingQueue:
         self._gang_entries.assign_gang(pod)
         is_held_by_mark = pod.place is Place.GATED and pod.group is None and pod.gated_by == GANG_SCHEDULING
         if pod.group != was_of or is_held_by_mark:
-            self._moves.enter(pod, POD_ADDED)
+            try:
+                self._moves.enter(pod, POD_ADDED)
+            except Exception as fault:
+                # When the version is delivered again, the pod has its group already, and would not be moved.
+                self._moves.delay_faulty(pod, fault)
         elif pod.place is _GROUPED:
             entry = self._gang_entries.member_updated(pod)
             if entry is not None:

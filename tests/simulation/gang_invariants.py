@@ -38,7 +38,7 @@ def check_gangs_now(supervisor: OperatorSupervisor) -> Iterator[str]:
         if gang.group != process.received_groups.groups.get(gang.key):
             yield f"gang {gang.key} has another PodGroup than the scheduler received"
         yield from _inherited(gang, process.received_groups)
-        yield from _entry_problems(gang, context.queue)
+        yield from gang_entry_problems(gang, context.queue)
         yield from _differs(gang, "gated members", gang.gates, _gated(gang, context.queue))
         for uid in sorted(gang.placed):
             received = known.get(uid)
@@ -66,7 +66,7 @@ def _inherited(gang: Gang, received: ReceivedGroups) -> Iterator[str]:
         yield f"gang {gang.key} was tried before its PodGroup {gang.group.uid} existed"
 
 
-def _entry_problems(gang: Gang, queue: SchedulingQueue) -> Iterator[str]:
+def gang_entry_problems(gang: Gang, queue: SchedulingQueue) -> Iterator[str]:
     """Yield problems of a gang's queue entry: it exists if and only if the gang's quorum waits."""
     entry = gang.entry
     is_live = entry is not None and entry.place in (*_QUEUED, Place.GATED)

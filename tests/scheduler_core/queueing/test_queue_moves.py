@@ -87,6 +87,26 @@ def test_a_pod_in_error_backoff_is_not_popped_early() -> None:
     assert world.pop().uid == WEB.metadata.uid
 
 
+def test_a_pod_whose_parking_raises_is_parked_without_its_nomination(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A parked pod is not nominated, because no attempt would end its nomination."""
+    world = QueueWorld()
+    world.add(WEB)
+    world.queue.nominator.nominate(COLUMNS.compile_pod(WEB), "n")
+    faults = [RuntimeError("no memory")]
+    unbroken = world.queue._moves.park
+
+    def broken(pod: QueuedPod) -> None:
+        if faults:
+            raise faults.pop()
+        unbroken(pod)
+
+    monkeypatch.setattr(world.queue._moves, "park", broken)
+    del world.rules[NAME]
+    world.queue.profile_changed(NAME)
+    assert not faults
+    assert (world.place_of(WEB), world.queue.nominator.node_of(WEB.metadata.uid)) == ("parked", "")
+
+
 def test_backoffs_end_although_their_timer_could_not_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
     """The timer is set to an earlier time, and that raises once: both pods are tried again."""
     world = QueueWorld()
