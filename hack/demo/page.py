@@ -87,7 +87,7 @@ def _compares(profile: dict[str, Any]) -> bool:
     return bool((profile.get("shadow") or {}).get("compared"))
 
 
-_TO_TRY = f"""  kubectl get pods,podgroups
+_TO_TRY = f"""  kubectl get pods,bpg
   kubectl get schedulerprofiles -o wide
   kubectl delete pods -l job={RUNNING.name}      # the gang that waits has room; the page shows it within seconds"""
 

@@ -147,7 +147,7 @@ def resource_page(resource: type[CustomResource]) -> str:
     definition = resource.definition
     definitions = overlaid_definitions(resource.model_json_schema(by_alias=True))
     scope = "namespaced" if definition.namespaced else "cluster-scoped"
-    names = f"`{GROUP}/{VERSION}`, {scope}, `kubectl get {definition.plural}` or `{definition.short_name}`."
+    names = f"`{GROUP}/{VERSION}`, {scope}, `kubectl get {definition.short_name}` or `{definition.plural}.{GROUP}`."
     parts = [f"{HEADER}# {definition.kind}\n\n{definition.description}\n\n{names}\n"]
     if definition.rules:
         rules = "".join(f"- `{rule.field_path.lstrip('.')}`: {rule.message}\n" for rule in definition.rules)
@@ -162,6 +162,6 @@ def resource_page(resource: type[CustomResource]) -> str:
                 parts.append(type_section(reached, definitions, 3))
     rows = [(column.name, "`-o wide`" if column.wide else "", column.description) for column in definition.columns]
     columns = table(("column", "shown with", "meaning"), rows)
-    command = f"`kubectl get {definition.plural}`"
+    command = f"`kubectl get {definition.short_name}`"
     parts.append(f"## Columns\n\n{command} shows the name, these columns, and the age:\n\n{columns}")
     return "\n".join(parts)

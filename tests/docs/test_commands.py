@@ -11,6 +11,7 @@ import pytest
 
 from hack.controlplane import binaries
 from hack.controlplane.launcher import ControlPlane
+from hack.controlplane.native_groups import NATIVE_GROUPS
 from hack.controlplane.schedulers import install_crds
 from tests.docs.markdown import COMMAND_LANGUAGES, Block, Page, pages
 from tests.docs.reader import Paths, Reader, install_example_plugins
@@ -63,7 +64,9 @@ def reader(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     installed = install_example_plugins(tmp_path_factory.mktemp("installed"))
     log = tmp_path_factory.mktemp("operator") / "operator.log"
     paths = Paths(tmp_path_factory.mktemp("reader"), log, installed)
-    with ControlPlane() as plane:
+    # Kubernetes' own PodGroups are served, so that a page may not call Bayplan's by an ambiguous name.
+    native = NATIVE_GROUPS.get(binaries.selected_minor())
+    with ControlPlane(None if native is None else native.options) as plane:
         plane.start_kwok()
         install_crds(plane)
         plane.kubectl("create", "namespace", "bayplan")
