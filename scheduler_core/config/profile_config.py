@@ -179,7 +179,7 @@ class ProfileSettings(ConfigModel):
         default=Plugins(),
         description="Plugins to enable and disable at each extension point, in the syntax of "
         "KubeSchedulerConfiguration v1. Everything else is as in kube-scheduler's default profile. The result is in "
-        "status.plugins.",
+        "status.resolvedPlugins.",
     )
     plugin_config: tuple[PluginConfig, ...] = Field(
         default=(),
@@ -204,9 +204,14 @@ class ProfileConfig(ProfileSettings):
     """A complete profile: it has a name, references are resolved, default plugins are not merged yet.
 
     A configuration file may have longer backoffs than an object.
+
+    Attributes:
+        plugin_versions: Packages with their versions of the enabled plugins that are not built in: another version may
+            decide otherwise, so that it is another revision.
     """
 
     scheduler_name: str = Field(min_length=1)
+    plugin_versions: dict[str, str] = Field(default={})
     pod_initial_backoff_seconds: int | None = Field(default=None, ge=1, le=INT64_MAX)
     pod_max_backoff_seconds: int | None = Field(default=None, ge=1, le=INT64_MAX)
 

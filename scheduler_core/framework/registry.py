@@ -38,6 +38,7 @@ class Registry:
 
     def __init__(self, plugins: Iterable[type[Plugin]] = ()) -> None:
         self._classes: dict[str, type[Plugin]] = {}
+        self._packages: dict[str, str] = {}
         for plugin in plugins:
             self.register(plugin)
         self._built_in = frozenset(self._classes)
@@ -109,6 +110,13 @@ class Registry:
                     f"{origin} cannot be loaded ({error}); fix or uninstall the package that declares it"
                 ) from error
             self.register(plugin, origin)
+            if point.dist is not None:
+                self._packages[plugin.name] = f"{point.dist.name} {point.dist.version}"
+
+    def versions(self, plugins: Plugins) -> dict[str, str]:
+        """Return the packages, with their versions, of the enabled plugins that are not built in."""
+        enabled = {entry.name for plugin_set in plugins.points().values() for entry in plugin_set.enabled}
+        return {name: self._packages[name] for name in sorted(enabled & self._packages.keys())}
 
 
 MULTI_POINT = "multiPoint"

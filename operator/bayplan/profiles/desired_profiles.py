@@ -69,7 +69,7 @@ class PluginConfigValidation:
     """Validation of PluginConfig objects; the args of an object are validated again only when they change."""
 
     def __init__(self, registry: Registry) -> None:
-        self._registry = registry
+        self.registry = registry
         self._validated: dict[str, _Args] = {}
 
     def validate(
@@ -99,7 +99,7 @@ class PluginConfigValidation:
             key = (entry.name, repr(entry.args))
             validated = before.get(meta.name)
             if validated is None or validated.key != key:
-                validated = _validate_args(key, entry, self._registry)
+                validated = _validate_args(key, entry, self.registry)
             self._validated[meta.name] = validated
             args, problems = validated.args, validated.problems
         referrers = sorted(profile for profile, names in references.items() if meta.name in names)
@@ -244,13 +244,13 @@ def desired_state(
                 elsewhere.add(claim.scheduler_name)
             continue
         if claim.shadow_of:
-            shadow = _as_shadow(_validate(claim, None, by_name), claim)
+            shadow = _as_shadow(_validate(claim, None, by_name, validation.registry), claim)
             has_shadow = claim.shadow_of in shadows and claim.shadow_of not in holders
             validated.append(replace(shadow, warnings=(shadow_of_shadow(claim.shadow_of),)) if has_shadow else shadow)
             continue
         is_reserved = claim.scheduler_name == DEFAULT_SCHEDULER and not allow_default_scheduler
         problem = _name_problem(claim, holders[claim.scheduler_name], is_reserved=is_reserved)
-        validated.append(replace(_validate(claim, problem, by_name), name_is_reserved=is_reserved))
+        validated.append(replace(_validate(claim, problem, by_name, validation.registry), name_is_reserved=is_reserved))
     return DesiredState(tuple(validated), configs, frozenset(elsewhere))
 
 
@@ -362,7 +362,10 @@ def _name_problem(claim: _Claim, holder: _Claim, *, is_reserved: bool) -> Proble
 
 
 def _validate(
-    claim: _Claim, name_problem: Problem | None, plugin_configs: Mapping[str, DesiredPluginConfig]
+    claim: _Claim,
+    name_problem: Problem | None,
+    plugin_configs: Mapping[str, DesiredPluginConfig],
+    registry: Registry,
 ) -> DesiredProfile:
     problems = [*claim.problems, *([name_problem] if name_problem else [])]
     config, origins, args = None, list[str](), dict[str, BaseModel]()
@@ -376,6 +379,8 @@ def _validate(
             config = claim.profile.profile_config(config.entry for config in found.values() if config.entry is not None)
         except ConfigError as error:
             problems += error.problems
+        else:
+            config = with_versions(config, registry)
     return DesiredProfile(
         meta=claim.meta,
         scheduler_name=claim.scheduler_name,
@@ -386,6 +391,11 @@ def _validate(
         origins=tuple(origins),
         status=claim.status,
     )
+
+
+def with_versions(config: ProfileConfig, registry: Registry) -> ProfileConfig:
+    """Return a configuration with the versions of the plugins that are installed here."""
+    return config.model_copy(update={"plugin_versions": registry.versions(config.plugins)})
 
 
 def missing_plugin_config(name: str, known: Iterable[str]) -> str:

@@ -13,7 +13,13 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from bayplan.profiles.desired_profiles import DesiredProfile, DesiredState, ProfileQueueSort, decide_queue_sort
+from bayplan.profiles.desired_profiles import (
+    DesiredProfile,
+    DesiredState,
+    ProfileQueueSort,
+    decide_queue_sort,
+    with_versions,
+)
 from bayplan.profiles.profile_build import build_profile, profile_warnings
 from bayplan.profiles.profile_status import AppliedProfile, ProfileFindings
 from bayplan.profiles.revision_store import with_keys
@@ -136,7 +142,8 @@ class ProfileRollout:
             if config.scheduler_name != profile.scheduler_name:
                 continue
             try:
-                instance = self._scheduler.build(_with_keys(config, profile))
+                here = with_versions(_with_keys(config, profile), self._scheduler.registry)
+                instance = self._scheduler.build(here)
             except ConfigError as error:
                 log.warning(
                     "profile %s: stored revision %s can no longer be built, trying an older one: %s",

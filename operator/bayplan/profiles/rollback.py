@@ -191,10 +191,18 @@ class ProfileHistory:
                 f"revision {revision.number} was stored by a version of Bayplan that this one cannot read; "
                 "use that version, or another revision"
             )
-        spec = revision.content
+        spec = _without_versions(revision.content)
         if "schedulerName" not in self.spec and spec.get("schedulerName") == self.name:
             del spec["schedulerName"]
         return spec
+
+
+def _without_versions(content: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in content.items() if name != "pluginVersions"}
+
+
+def _differs(one: StoredRevision, other: StoredRevision) -> bool:
+    return one.config is None or _without_versions(one.content) != _without_versions(other.content)
 
 
 def condition(body: Body, kind: str) -> Mapping[str, Any]:
@@ -320,7 +328,8 @@ def target(history: ProfileHistory, revision: str | None) -> StoredRevision:
         # The current spec is rejected or not validated yet: go back to the last good one.
         return history.current or newest
     for each in history.revisions:
-        if current is not None and each.number < current.number:
+        # A revision that differs by the versions of plugins alone has the same spec.
+        if current is not None and each.number < current.number and _differs(each, current):
             return each
     raise NotFoundError(
         f'SchedulerProfile "{history.name}" has no earlier revision to go back to; see: bayplan history {history.name}'

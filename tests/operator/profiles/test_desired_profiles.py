@@ -17,7 +17,9 @@ from bayplan.profiles.desired_profiles import (
 )
 from bayplan.settings.profile_selection import ProfileSelection
 
+from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.errors import Problem
+from scheduler_core.framework.registry import Registry
 from scheduler_core.in_tree import in_tree_registry
 from tests.support.manifests import Manifest, most_allocated, plugin_config_manifest, profile_manifest
 
@@ -104,6 +106,19 @@ def test_references_become_plugin_config() -> None:
         ("NodeAffinity", {}),
         ("NodeResourcesFit", most_allocated()),
     ]
+
+
+def test_the_revision_includes_the_versions_of_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another version of a plugin that is not built in is another revision; without such plugins nothing changes."""
+    cases: tuple[dict[str, str], ...] = ({}, {"ImageLocality": "images 1.0"}, {"ImageLocality": "images 1.1"})
+    revisions = []
+    for versions in cases:
+        monkeypatch.setattr(Registry, "versions", lambda *_, versions=versions: versions)
+        (profile,) = validate(profile_manifest("batch")).profiles
+        assert profile.config is not None
+        revisions.append(profile.config.revision())
+    assert revisions[0] == ProfileConfig(scheduler_name="batch").revision()
+    assert len(set(revisions)) == 3
 
 
 def test_the_revision_includes_referenced_args() -> None:

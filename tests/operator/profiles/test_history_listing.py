@@ -160,6 +160,18 @@ async def test_the_default_target(api: FakeApi, body: dict[str, Any], number: in
         assert target(found, None).number == number
 
 
+async def test_revisions_that_differ_by_versions_of_plugins_are_no_target(api: FakeApi) -> None:
+    """A revision with the same spec and another version of a plugin cannot be restored by writing its spec."""
+    old, new = ({"pluginVersions": {"Mine": f"mine {version}"}} for version in (1, 2))
+    live = revision(3, 20, profile=new, revision="newer")
+    serve_revisions(api, ALL_NAMESPACES, revision(1, 10), revision(2, 20, profile=old), live)
+    api.on("GET", PROFILE, Response(body=profile(20, "newer")))
+    found = await read_profile_history(api)
+    assert found.current is not None
+    assert (found.current.number, target(found, None).number) == (3, 1)
+    assert "pluginVersions" not in found.spec_of(found.current, resolved=True)
+
+
 @pytest.mark.parametrize(
     ("response", "words"),
     [

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from importlib.metadata import EntryPoint
-from types import ModuleType
-from typing import Any
+from types import ModuleType, SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from scheduler_core.config.plugin_set_types import Plugins
 from scheduler_core.errors import RegistryError
 from scheduler_core.framework.extension_points import FilterPlugin, Plugin, PreEnqueuePlugin
 from scheduler_core.framework.registry import ENTRY_POINT_GROUP, Registry
 from scheduler_core.framework.status import SUCCESS, Status
 from scheduler_core.in_tree import in_tree_registry
 from scheduler_core.snapshot.pod_info import PodInfo
+from tests.support.scheduling import plugin_set
 
 
 class Gate(PreEnqueuePlugin):
@@ -97,11 +99,27 @@ def entry_point(name: str) -> EntryPoint:
     return FakeEntryPoint(name, f"package:{name}", ENTRY_POINT_GROUP)
 
 
+def versioned_entry_point(name: str, version: str) -> EntryPoint:
+    """Return an entry point of the distribution ``gates`` in a version."""
+    distribution = SimpleNamespace(name="gates", version=version)
+    made = type("Versioned", (FakeEntryPoint,), {"dist": distribution})
+    return cast("EntryPoint", made(name, f"package:{name}", ENTRY_POINT_GROUP))
+
+
 def test_entry_points_are_registered() -> None:
     """A plugin of an installed distribution is enabled by its name."""
     registry = Registry()
     registry.load_entry_points([entry_point("fine")])
     assert registry.get("Gate") is Gate
+
+
+def test_versions_of_enabled_plugins() -> None:
+    """The package with its version is known of enabled plugins that a distribution declares, and of no others."""
+    registry = in_tree_registry()
+    registry.load_entry_points([versioned_entry_point("fine", "1.2")])
+    enabled = Plugins(pre_enqueue=plugin_set("Gate", "SchedulingGates", "Nope"))
+    assert registry.versions(enabled) == {"Gate": "gates 1.2"}
+    assert registry.versions(Plugins()) == {}
 
 
 @pytest.mark.parametrize(
