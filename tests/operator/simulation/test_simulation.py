@@ -160,6 +160,7 @@ class _EntryPoint:
 
     def __init__(self, plugin: type[PermitPlugin | NodeFilterPlugin]) -> None:
         self.name = self.value = plugin.name
+        self.dist = None
         self._plugin = plugin
 
     def load(self) -> type[PermitPlugin | NodeFilterPlugin]:
