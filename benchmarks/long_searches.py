@@ -21,6 +21,7 @@ import msgspec
 from bayplan.explanation.gang_building import explain_gang
 from bayplan.kube.timing import SystemClock
 from bayplan.process.background_documents import BackgroundDocuments, Document
+from bayplan.process.garbage_collection import CollectorPause
 from bayplan.process.search_processes import ForkedSearches
 from bayplan.simulation.memory_cluster import MemoryCluster
 from rich.console import Console
@@ -106,6 +107,8 @@ class Run:
                 self.world.add_pod(pod(f"low-{number}-{each}", node_name=f"n{number}", requests={"cpu": "1"}))
         self._count = 0
         self.longest_turn = 0.0
+        # As the operator does when its lists are complete: a full collection would walk the whole cluster.
+        CollectorPause().freeze()
 
     async def gang(self, name: str, members: int, priority: int, cpu_milli: Callable[[int], int]) -> GroupKey:
         """Create a gang."""
@@ -132,6 +135,7 @@ class Run:
                 device(f"d{each}", attributes={"uuid": {"string": f"u{number}-{each}"}}) for each in range(devices)
             ]
             feed.added(slice_of(published, node=f"n{number}"))
+        CollectorPause().freeze()
 
     def claimant(self, name: str, *selectors: str) -> QueuedPod:
         """Create a pod with a claim for a device, and return it in the queue."""

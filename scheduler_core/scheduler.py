@@ -166,7 +166,9 @@ class Scheduler:
             metrics=metrics,
             steps=steps,
             idle_binds=IdleBinds(clock),
-            background=BackgroundSearches(ports.processes, steps, ports.journal, clock, queue.resume),
+            background=BackgroundSearches(
+                ports.processes, cache.columns.devices.hardware, ports.journal, clock, queue.resume
+            ),
         )
         self._slices = CycleSlices(steps, suspension, clock, ports.journal)
         self.cycles = Cycles(self.context, self.reservations)

@@ -40,7 +40,7 @@ class StepCounter:
         limit: Steps that the attempt or dry run in progress may take; :data:`NO_LIMIT` without one.
         is_dry: Whether a dry run is in progress, which must not change what live attempts are charged for.
         on_slice_end: Called when a slice is used up; None if nothing can run between two slices.
-        on_long_search: Called first if the step that used it up is charged to the attempt; may raise to end the
+        on_long_search: Called first if the step that used it up does not refresh shared state; may raise to end the
             attempt. None if the attempt must end where it began.
     """
 
@@ -95,6 +95,17 @@ class StepCounter:
         """Count steps of the attempt, as :meth:`spend` does, whose results are stored for later attempts."""
         self.stored += steps
         self.spend(steps)
+
+    def pass_by(self, steps: int) -> None:
+        """Count steps that use up the slice, but that the attempt is not charged for: its limit must not change.
+
+        Unlike in :meth:`upkeep`, the search may move.
+        """
+        self._left -= steps
+        if self._left <= 0:
+            if self.on_long_search is not None:
+                self.on_long_search()
+            self._end_slice()
 
     def upkeep(self, steps: int = 1) -> None:
         """Count steps that refresh shared state: they use up a slice, but the attempt is not charged for them."""

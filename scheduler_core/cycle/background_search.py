@@ -30,12 +30,15 @@ from typing import NoReturn, Protocol
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import astuple
 
 from scheduler_core.cycle.journal import Journal
 from scheduler_core.cycle.search_basis import SearchBasis
+from scheduler_core.devices.allocator import ClusterDevices
+from scheduler_core.framework.cycle_state import Evaluations
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.ports import Clock, SearchProcesses, Timer
-from scheduler_core.step_counter import StepCounter
+from scheduler_core.runtime.framework_instance import FrameworkInstance
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +65,10 @@ class SearchMovedError(BaseException):
 class MovableAttempt(Protocol):
     """The attempt in progress, as far as it matters whether its search can continue in another process."""
 
+    @property
+    def instance(self) -> FrameworkInstance:
+        """The profile's revision."""
+
     def may_move(self) -> bool:
         """Return whether the search can continue in another process; called when a slice is used up."""
 
@@ -75,14 +82,33 @@ class SentResult(Struct, frozen=True):
     Attributes:
         result: The result of the cycle.
         is_loss: Whether a slice or more of the copy's steps had results that later attempts would have used.
+        evaluations: Evaluations of plugins in the copy, as in :class:`Evaluations`.
+        tally: Numbers of :class:`SearchTally`, of the copy alone.
     """
 
     result: bytes
     is_loss: bool
+    evaluations: Evaluations
+    tally: tuple[int, int, int]
 
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(SentResult).decode
+
+
+def _copied(counts: Evaluations) -> Evaluations:
+    return Evaluations(*(dict(each) for each in astuple(counts)))
+
+
+def _difference(after: Evaluations, before: Evaluations) -> Evaluations:
+    pairs = zip(astuple(after), astuple(before), strict=True)
+    return Evaluations(*({name: count - old.get(name, 0) for name, count in new.items()} for new, old in pairs))
+
+
+def _add(counts: Evaluations, more: Evaluations) -> None:
+    for known, added in zip(astuple(counts), astuple(more), strict=True):
+        for name, count in added.items():
+            known[name] = known.get(name, 0) + count
 
 
 @dataclass(slots=True, eq=False)
@@ -151,6 +177,7 @@ class BackgroundSearches:
 
     Args:
         processes: Starts copies of this process; None if every search ends where it began.
+        devices: Devices of the cluster: the steps of attempts, and the searches, to which those of copies are added.
         resume: Lets the scheduling loop continue if it waits for a pod.
 
     Attributes:
@@ -166,7 +193,7 @@ class BackgroundSearches:
     def __init__(
         self,
         processes: SearchProcesses | None,
-        steps: StepCounter,
+        devices: ClusterDevices,
         journal: Journal,
         clock: Clock,
         resume: Callable[[], None],
@@ -177,9 +204,10 @@ class BackgroundSearches:
         self.is_copy = self.is_due = False
         self.on_copy: list[Callable[[], None]] = [journal.cut]
         self._processes = processes
-        self._steps = steps
+        self._steps = devices.steps
         self._journal = journal
         self._clock = clock
+        self._tally = devices.tally
         self._resume = resume
         self._attempt: tuple[QueuedPod, MovableAttempt] | None = None
         self._live: MovedSearch | None = None
@@ -188,6 +216,9 @@ class BackgroundSearches:
         self._unstored: OrderedDict[Hashable, None] = OrderedDict()
         self._send: Callable[[bytes | None], NoReturn] | None = None
         self._stored_before = 0
+        self._counted: Evaluations | None = None
+        self._counted_before = Evaluations()
+        self._tally_before = (0, 0, 0)
 
     # -- attempts -----------------------------------------------------------------------------------------------
 
@@ -248,6 +279,10 @@ class BackgroundSearches:
         self.is_copy, self._send = True, send
         self._steps.on_long_search = self._steps.on_slice_end = None
         self._stored_before = self._steps.stored
+        if self._attempt is not None:
+            self._counted = self._attempt[1].instance.evaluations
+            self._counted_before = _copied(self._counted)
+        self._tally_before = self._tally.numbers
         for cut in self.on_copy:
             cut()
 
@@ -256,7 +291,13 @@ class BackgroundSearches:
         assert self._send is not None, "only a copy sends a result"
         # Not compared in the other process: a replay has other slices, and must decide the same.
         is_loss = self._steps.stored - self._stored_before >= self._steps.slice_steps
-        self._send(None if result is None else _encode(SentResult(result, is_loss)))
+        if result is None:
+            self._send(None)
+        counts = Evaluations() if self._counted is None else _difference(self._counted, self._counted_before)
+        searches, steps, given_up = (
+            now - old for now, old in zip(self._tally.numbers, self._tally_before, strict=True)
+        )
+        self._send(_encode(SentResult(result, is_loss, counts, (searches, steps, given_up))))
 
     # -- results ------------------------------------------------------------------------------------------------
 
@@ -270,6 +311,9 @@ class BackgroundSearches:
         else:
             found = _decode(sent)
             search.result, search.is_loss = found.result, found.is_loss
+            self._tally.add(*found.tally)
+            if search.basis is not None:
+                _add(search.basis.instance.evaluations, found.evaluations)
         self._ended.append(search)
         self.is_due = True
         self._resume()

@@ -39,6 +39,7 @@ from scheduler_core.framework.status import SUCCESS
 from scheduler_core.model.pod_group import GroupKey
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.equivalence import class_key
+from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.runtime.post_filtering import PlannedOutcome, PostFilterOutcome, plans
 from scheduler_core.snapshot.cluster_cache import ClusterCache
 from scheduler_core.snapshot.node_columns import NodeColumns
@@ -166,14 +167,18 @@ class MovedPods:
 
     # -- the attempt in progress ----------------------------------------------------------------------------------
 
+    @property
+    def instance(self) -> FrameworkInstance:
+        """The profile's revision."""
+        assert self.attempt is not None, "a search belongs to an attempt"
+        return self.attempt.instance
+
     def may_move(self) -> bool:
         """Return whether the search may continue in another process.
 
         Not with a PostFilter plugin that does not plan before it acts: another process must not write.
         """
-        assert self.attempt is not None, "a search belongs to an attempt"
-        instance = self.attempt.instance
-        return may_fork_now(instance) and all(map(plans, instance.post_filter))
+        return may_fork_now(self.instance) and all(map(plans, self.instance.post_filter))
 
     def kind(self) -> Hashable:
         """Return the key of the pod's class; pods that differ in the names of generated claims alone share it."""

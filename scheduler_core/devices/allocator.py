@@ -215,6 +215,17 @@ class SearchTally:
     steps: int = 0
     given_up: int = 0
 
+    @property
+    def numbers(self) -> tuple[int, int, int]:
+        """All numbers, in their order."""
+        return self.searches, self.steps, self.given_up
+
+    def add(self, searches: int, steps: int, given_up: int) -> None:
+        """Add the searches of a copy of this process."""
+        self.searches += searches
+        self.steps += steps
+        self.given_up += given_up
+
 
 @dataclass(frozen=True, slots=True)
 class ClusterDevices:

@@ -205,6 +205,10 @@ def labels_of(nodes: NodeColumns, topology: GroupTopology | None, where: Where) 
     return {key: labels[key] for key in dict.fromkeys((topology.key, level)) if key in labels}
 
 
+_NODES_PER_STEP = 5
+"""Nodes that are described in a step."""
+
+
 @dataclass(slots=True)
 class NearestNodesOfGangs(Observer):
     """Describes the nearest nodes of rejected gangs."""
@@ -237,6 +241,7 @@ class NearestNodesOfGangs(Observer):
         if now < self._not_before:
             return ""
         text = self._compute(gang, found, attempt)
+        self.nodes.steps.pass_by(self.nodes.size // _NODES_PER_STEP)
         took = self.clock.now() - now
         self._not_before = now + took * (1 + _TIMES_APART)
         gang.nearest = (key, text, now)

@@ -51,6 +51,8 @@ PREEMPTING = "Preempting"
 _NEVER = "Never"
 _ENOUGH_PLANS = 8
 """Number of plans after which the search over domains ends, unless all of them violate a budget."""
+_PODS_PER_STEP = 20
+"""Running pods among which those that terminate are selected in a step."""
 _NO_PLUGIN = "the profile enables no plugin that preempts for gangs"
 _TURNED_OFF = "preemption for gangs is turned off"
 _HAS_EXTENDERS = "extenders of the profile filter nodes or preempt, and cannot take part in the choice of victims"
@@ -242,6 +244,7 @@ class GangPreemption:
         protected = units.protected_from(priority) | frozenset(gang.pods)
         running = (info for row in rows.tolist() for info in nodes.pods[row].values())
         terminating = tuple(info for info in running if info.is_leaving and info.priority < priority)
+        nodes.steps.pass_by(int(nodes.pod_count[rows].sum()) // _PODS_PER_STEP)
         placing = replace(placing, instance=without_extenders(instance))
         request = VictimRequest(placing, preemptor, priority, units, protected, terminating)
         with self.nominator.without(gang.waiting):

@@ -31,7 +31,7 @@ from scheduler_core.framework.device_choices import CHOSEN, DeviceChoice, Device
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.placement.engine import Steps, World
 from scheduler_core.placement.requests import Placement, PlacementRequest
-from scheduler_core.placement.worlds import SearchWorld, SeatedWorld
+from scheduler_core.placement.worlds import SearchWorld, SeatedWorld, steps_of_search
 from scheduler_core.runtime.equivalence import class_key
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.snapshot.pod_info import PodInfo
@@ -187,6 +187,8 @@ class DeviceWorld(SeatedWorld):
     ) -> tuple[Attempt, list[str]]:
         """Return the feasible nodes of the subset, the best first, and the attempt that filtered them."""
         self._budget.spend()
+        # The search has a limit of its own, so the attempt is not charged.
+        self._search.steps.pass_by(steps_of_search(self.nodes))
         nodes, attempt = self.nodes, self._search.begin(instance, queued, where)
         search = self._search.selection.search(attempt)
         if search.is_rejected:
@@ -224,6 +226,7 @@ class DeviceWorld(SeatedWorld):
     def _assume(self, instance: FrameworkInstance, choice: _Choice) -> Attempt | None:
         """Assume a member; return None if it is rejected on its node, or Reserve rejects it."""
         self._budget.spend()
+        self._search.steps.pass_by(steps_of_search(self.nodes))
         attempt = self._search.begin(instance, choice.queued, Where(only(self.nodes, choice.node_name)))
         if choice.devices is not None:
             attempt.state.write(CHOSEN, choice.devices)

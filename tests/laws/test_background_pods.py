@@ -518,3 +518,21 @@ async def test_members_take_no_devices_that_changed_during_the_search(change: st
     own = _devices_of(each for key, each in run.claims.claims.items() if key.startswith("ns/claim-of"))
     assert len(own) == 4
     assert all(device != "d0" for _, device in own)
+
+
+async def test_evaluations_in_a_copy_are_counted() -> None:
+    """Filter of the nodes and the search for devices are counted, wherever they ran."""
+    found = []
+    for in_background in (False, True):
+        run = Run.begun(in_background=in_background)
+        _some_device_nodes(run)
+        report(run.made, run.claims, *_claimant("p0", f'{UUID} == "none"'))
+        await run.settle()
+        (instance,) = run.made.context.profiles
+        tally = run.made.context.cache.columns.devices.hardware.tally
+        found.append((instance.evaluations.filter["DynamicResources"], instance.evaluations.pre_filter, tally.searches))
+    (filtered, pods, searches), (filtered_in_copy, pods_in_copy, searches_in_copy) = found
+    assert filtered_in_copy == filtered
+    # PreFilter also ran before the search moved, and what it found is not in use any more.
+    assert set(pods_in_copy) == set(pods)
+    assert searches_in_copy == searches > 0

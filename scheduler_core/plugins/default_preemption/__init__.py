@@ -58,6 +58,8 @@ __all__ = ["DefaultPreemption"]
 
 _NONE_LEFT = unschedulable("no candidate node for preemption")
 _CONSTRAINED_GROUP = unschedulable("not eligible because the pod group has a topology constraint")
+_NODES_PER_STEP = 50
+"""Nodes among which the ones to try are selected in a step."""
 _STILL_EVICTING = unresolvable("waiting for the preemption for this pod to be finished")
 
 
@@ -153,6 +155,7 @@ class DefaultPreemption(PreEnqueuePlugin, PlannedPostFilter, GangPreemptor):
 
     def _dry_run(self, state: CycleState, pod: PodInfo, diagnosis: Diagnosis, terms: VictimTerms) -> DryRunResult:
         nodes = self.handle.nodes
+        nodes.steps.pass_by(nodes.size // _NODES_PER_STEP)
         trial = Trial(pod, nodes, importance_at(self.handle.clock.wall()), terms)
         if terms.rows is None:
             walk = self._walk(pod, nodes, diagnosis)
