@@ -7,9 +7,10 @@ import of numpy, kopf and aiohttp.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -18,6 +19,9 @@ from bayplan import __version__
 from bayplan.process.garbage_collection import import_without_gc
 from bayplan.texts.printable import printable, printable_record
 from scheduler_core.errors import ConfigError, SchedulerCoreError
+
+if TYPE_CHECKING:
+    from bayplan.texts.html_pages import ReportHead
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -76,6 +80,23 @@ def given_command(context: click.Context) -> str:
         option = () if isinstance(parameter, click.Argument) else (parameter.opts[0],)
         words += [word for each in (value if isinstance(value, tuple) else (value,)) for word in (*option, str(each))]
     return shlex.join(words)
+
+
+def report_head(context: click.Context, *summary: str, profiles: Iterable[str] = ()) -> ReportHead:
+    """Return when and by which command a report is written, of which cluster, and with which profiles."""
+    # Imported here because most commands write no report.
+    from bayplan.texts.html_pages import ReportHead  # noqa: PLC0415
+
+    params = context.params
+    written = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    facts = [("written", written), ("command", given_command(context)), ("bayplan", __version__)]
+    cluster = "files" if params.get("files") else str(params.get("server") or params.get("kube_context") or "")
+    if not cluster:
+        from bayplan.kube.credentials import current_context  # noqa: PLC0415
+
+        cluster = current_context(params.get("kubeconfig"))
+    named = (("cluster", cluster), ("profiles", ", ".join(profiles)))
+    return ReportHead((*facts, *(each for each in named if each[1])), summary)
 
 
 def feature_gates_option(text: str) -> Callable[[_Command], _Command]:

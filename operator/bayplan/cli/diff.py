@@ -12,7 +12,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from bayplan.cli import allow_invalid_option, feature_gates_option, given_command
+from bayplan.cli import allow_invalid_option, feature_gates_option, given_command, report_head
 from bayplan.cli.cluster_connection import ClusterChoice, cluster_options
 from bayplan.cli.completion import complete_profiles
 from bayplan.comparison import (
@@ -31,7 +31,7 @@ from bayplan.comparison import (
     parse_reference,
 )
 from bayplan.page.page_sources import Commands
-from bayplan.page.report_documents import ReportDocuments, compared, simulated_documents
+from bayplan.page.report_documents import ReportDocuments, compared, profile_revisions, simulated_documents, with_packing
 from bayplan.page.report_file import report_of
 from bayplan.profiles.rollback import ProfileHistory, read_history
 from bayplan.settings.feature_gates import FeatureGates, parse_feature_gates
@@ -42,6 +42,7 @@ from bayplan.simulation.packing import Packing, amount, devices_title, share
 from bayplan.simulation.simulated_profiles import without_invalid
 from bayplan.simulation.simulation import PodPlacement, SimulationOptions, cause_of, installed_plugins
 from bayplan.texts.document_formats import PIPED_WIDTH
+from bayplan.texts.html_pages import NO_HEAD, ReportHead
 from bayplan.texts.printable import printable_json, printable_record, printable_yaml
 from bayplan.texts.tables import plain_table, text_of
 from scheduler_core.errors import ConfigError, Problem
@@ -144,7 +145,7 @@ def as_table(comparison: Comparison, *, every: bool) -> str:
     return text_of(sections)
 
 
-def as_html(comparison: Comparison, documents: ReportDocuments) -> str:
+def as_html(comparison: Comparison, documents: ReportDocuments, head: ReportHead = NO_HEAD) -> str:
     """Return a report with panels of the page for both profiles, and tables."""
     sections: list[RenderableType] = [
         Text(summary(comparison)),
@@ -158,7 +159,7 @@ def as_html(comparison: Comparison, documents: ReportDocuments) -> str:
     ]
     if notices:
         sections.append(Group(Text("Notes", style="bold"), *map(Text, notices)))
-    return report_of(f"{comparison.before.title} and {comparison.after.title}", documents, sections)
+    return report_of(f"{comparison.before.title} and {comparison.after.title}", documents, sections, head)
 
 
 def _figure_table(comparison: Comparison) -> Table:
@@ -354,14 +355,19 @@ def diff(
     options = SimulationOptions(seed, percentage, gates=FeatureGates(parse_feature_gates(feature_gates)))
     cluster, profiles = _read(files, references, choice, allow_invalid=allow_invalid)
     documents: list[ReportDocuments] = []
+    revisions: dict[str, None] = {}
 
     async def read_end(scheduler: Scheduler, _: Sequence[PodPlacement]) -> None:
         documents.append(await simulated_documents(scheduler, Commands.of_simulation(given_command(context))))
+        revisions.update(dict.fromkeys(profile_revisions(scheduler)))
 
     inspect = read_end if output == "html" else None
     comparison = compare(cluster, profiles, selection, options, installed_plugins(), inspect=inspect)
     if output == "html":
-        click.echo(as_html(comparison, compared((before, after), *documents)), nl=False)
+        sides = (comparison.before, comparison.after)
+        packed = (with_packing(each, side.packing) for each, side in zip(documents, sides, strict=True))
+        found = compared((before, after), *packed)
+        click.echo(as_html(comparison, found, report_head(context, summary(comparison), profiles=revisions)), nl=False)
     else:
         _print(comparison, output, every=every)
     if comparison.differences:

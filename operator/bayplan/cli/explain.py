@@ -13,7 +13,7 @@ import click
 import msgspec
 from click.core import ParameterSource
 
-from bayplan.cli import allow_invalid_option, feature_gates_option, given_command
+from bayplan.cli import allow_invalid_option, feature_gates_option, given_command, report_head
 from bayplan.cli.cluster_connection import ClusterChoice, kubeconfig_options
 from bayplan.cli.completion import complete_explained
 from bayplan.cli.operator_location import OperatorChoice
@@ -347,7 +347,8 @@ def _explained(options: _Options, output: str) -> str:
     else:
         explanation = from_operator(OperatorChoice(options.server, options.operator, choice), target)
     if output == "html":
-        return explanation_report(explanation, given_command(click.get_current_context()))
+        context = click.get_current_context()
+        return explanation_report(explanation, given_command(context), report_head(context))
     return RENDERERS[output](explanation)
 
 

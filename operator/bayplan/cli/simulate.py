@@ -15,11 +15,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from bayplan.cli import allow_invalid_option, feature_gates_option, given_command
+from bayplan.cli import allow_invalid_option, feature_gates_option, given_command, report_head
 from bayplan.explanation.pod_building import EqualPods, ExplainedPods, explain_unscheduled, is_rejected_for_devices
 from bayplan.explanation.rendering import device_sections, nearest_place
 from bayplan.page.page_sources import Commands
-from bayplan.page.report_documents import ReportDocuments, simulated_documents
+from bayplan.page.report_documents import ReportDocuments, profile_revisions, simulated_documents, with_packing
 from bayplan.page.report_file import report_of
 from bayplan.settings.feature_gates import FeatureGates, parse_feature_gates
 from bayplan.simulation.admission import admit
@@ -47,6 +47,7 @@ from bayplan.simulation.simulation import (
 )
 from bayplan.simulation.simulation import simulate as run_simulation
 from bayplan.texts.document_formats import PIPED_WIDTH, printable_document
+from bayplan.texts.html_pages import NO_HEAD, ReportHead
 from bayplan.texts.printable import printable_json, printable_record, printable_yaml
 from bayplan.texts.tables import text_of
 from scheduler_core.model.pod_requests import CPU, MEMORY
@@ -166,13 +167,17 @@ def as_table(result: SimulationResult, lists: Lists | None = None, claims: Expla
 
 
 def as_html(
-    result: SimulationResult, lists: Lists | None, claims: ExplainedPods | None, documents: ReportDocuments
+    result: SimulationResult,
+    lists: Lists | None,
+    claims: ExplainedPods | None,
+    documents: ReportDocuments,
+    head: ReportHead = NO_HEAD,
 ) -> str:
     """Return a report with panels of the page, and with what :func:`as_table` prints and the notices as tables."""
     sections = _sections(result, lists, claims, sys.maxsize)
     if result.notices:
         sections.append(Group(Text("Notes", style="bold"), *map(Text, result.notices)))
-    return report_of("Simulation", documents, sections)
+    return report_of("Simulation", with_packing(documents, result.packing), sections, head)
 
 
 def _sections(
@@ -431,12 +436,13 @@ def simulate(
     documents = ReportDocuments()
 
     async def read_end(scheduler: Scheduler, placements: Sequence[PodPlacement]) -> None:
-        nonlocal claims, documents
+        nonlocal claims, documents, profiles
         waiting = (given[each.namespace, each.name] for each in placements if not each.node)
         rejected = [pod for pod in waiting if is_rejected_for_devices(scheduler, pod)]
         claims = explain_unscheduled(scheduler, rejected, _EXPLAINED)
         if output == "html":
             documents = await simulated_documents(scheduler, _commands(context, options))
+            profiles = profile_revisions(scheduler)
 
     result = run_simulation(cluster, SimulationOptions(seed, percentage, gates=gates), registry, inspect=read_end)
     if output == "json":
@@ -444,7 +450,8 @@ def simulate(
     elif output == "yaml":
         click.echo(as_yaml(result, claims), nl=False)
     elif output == "html":
-        click.echo(as_html(result, Lists(pods, gangs, nodes), claims, documents), nl=False)
+        head = report_head(context, summary(result), profiles=profiles)
+        click.echo(as_html(result, Lists(pods, gangs, nodes), claims, documents, head), nl=False)
     else:
         for notice in result.notices:
             click.echo(printable_record(f"note: {notice}"), err=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from bayplan.cli import report_head
 from bayplan.cli.cluster_connection import ClusterChoice, kubeconfig_options
 from bayplan.cli.operator_location import OperatorChoice
 from bayplan.cli.operator_requests import OperatorRequest, operator_options, send_to_operator
@@ -77,7 +78,10 @@ def status(
         from bayplan.introspection import cache_check_report  # noqa: PLC0415 - see above
 
         report = cache_check_report.read_cache_report(get(CACHE_PATH, {}))
-        click.echo(cache_check_report.RENDERERS[output](report), nl=output not in _ENDS_ITSELF)
+        if output == "html":
+            click.echo(cache_check_report.as_html(report, report_head(context)), nl=False)
+        else:
+            click.echo(cache_check_report.RENDERERS[output](report), nl=output not in _ENDS_ITSELF)
         if report.differences:
             context.exit(EXIT_DIFFERENT)
         return
@@ -86,7 +90,10 @@ def status(
 
         def show_shadow() -> None:
             found = shadow_report.read_shadow_report(get(STATUS_PATH, {"shadow": shadow}))
-            click.echo(shadow_report.RENDERERS[output](found), nl=output not in _ENDS_ITSELF)
+            if output == "html":
+                click.echo(shadow_report.as_html(found, report_head(context)), nl=False)
+            else:
+                click.echo(shadow_report.RENDERERS[output](found), nl=output not in _ENDS_ITSELF)
 
         _repeat(show_shadow, watch=watch)
         return
@@ -94,7 +101,10 @@ def status(
     if output == "html":
         from bayplan.page.report_file import read_status_report, status_html  # noqa: PLC0415 - see above
 
-        click.echo(status_html(read_status_report(get(STATUS_PATH, {**params, "panels": "true"}))), nl=False)
+        click.echo(
+            status_html(read_status_report(get(STATUS_PATH, {**params, "panels": "true"})), report_head(context)),
+            nl=False,
+        )
         return
 
     def show() -> None:

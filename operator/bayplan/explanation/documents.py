@@ -201,6 +201,7 @@ class GangExplanation(Struct, frozen=True, rename="camel", kw_only=True):
         api: API group of the PodGroup.
         api_version: API group and version of the PodGroup; None without one.
         scheduler_name: schedulerName of the members; None if no quorum waits.
+        profile_revision: Live revision of the profile, "" if none serves the members.
         headline: The verdict in a sentence.
         phase: Phase, as in the status of a Bayplan PodGroup; None without a PodGroup.
         message: Why no domain is tried; None if domains are tried or the gang is not attempted.
@@ -232,12 +233,14 @@ class GangExplanation(Struct, frozen=True, rename="camel", kw_only=True):
     kept_off: tuple[KeptOff, ...] = ()
     last_attempt: LastAttempt | None = None
     notices: tuple[str, ...] = ()
+    profile_revision: str = ""
 
 
 class Explanation(Struct, frozen=True, rename="camel", kw_only=True):
     """Explanation of one pod.
 
     Attributes:
+        profile_revision: Live revision of the profile, "" if none serves the pod.
         headline: The verdict in a sentence.
         node: Node of the pod, or the node to which it would be scheduled; None if there is none.
         tied: All nodes with the highest score.
@@ -269,3 +272,4 @@ class Explanation(Struct, frozen=True, rename="camel", kw_only=True):
     devices: DeviceExplanation | None = None
     notices: tuple[str, ...] = ()
     gang: GangExplanation | None = None
+    profile_revision: str = ""

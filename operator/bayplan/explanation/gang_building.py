@@ -94,7 +94,9 @@ def explain_gang(scheduler: Scheduler, gang: Gang, options: ExplanationOptions |
 
     limits = options or ExplanationOptions()
     with scheduler.context.steps.dry_run():
-        return item_or_error("the explanation of a gang", lambda: _explained(scheduler, gang, bare, limits), failed)
+        found = item_or_error("the explanation of a gang", lambda: _explained(scheduler, gang, bare, limits), failed)
+    instance = scheduler.context.profiles.get(found.scheduler_name or "")
+    return found if instance is None else replace(found, profile_revision=instance.revision)
 
 
 def _explained(scheduler: Scheduler, gang: Gang, bare: GangExplanation, limits: ExplanationOptions) -> GangExplanation:

@@ -73,6 +73,9 @@ def explain_pod(scheduler: Scheduler, pod: Pod, options: ExplanationOptions | No
             raise
         except Exception as error:  # noqa: BLE001 - reported in the explanation, so that a list shows the other pods
             built = failed_explanation(pod, error_text("the explanation of a pod", error))
+        instance = context.profiles.get(built.scheduler_name)
+        if instance is not None:
+            built = replace(built, profile_revision=instance.revision)
         gang = gang_of_pod(context, pod)
         return built if gang is None else _with_gang(built, pod, explain_gang(scheduler, gang, limits))
 

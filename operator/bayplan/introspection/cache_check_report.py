@@ -8,8 +8,8 @@ import msgspec
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from bayplan.texts.document_formats import read_answer
-from bayplan.texts.html_pages import report_renderers
+from bayplan.texts.document_formats import printable_document, read_answer
+from bayplan.texts.html_pages import ReportHead, page_of, report_renderers
 from scheduler_core.snapshot.cluster_cache import CacheDifference
 
 
@@ -42,3 +42,8 @@ def _sections(report: CacheReport) -> Iterator[RenderableType]:
 
 
 RENDERERS = report_renderers(lambda _: "Check of the cache", _sections)
+
+
+def as_html(report: CacheReport, head: ReportHead) -> str:
+    """Return the report as one HTML file."""
+    return page_of("Check of the cache", _sections(printable_document(report)), head)

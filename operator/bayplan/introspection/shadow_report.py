@@ -11,8 +11,8 @@ from rich.text import Text
 
 from bayplan.profiles.profile_status import running_shadow, shadow_status
 from bayplan.resources.scheduler_profile import PlacementFigures, ResourceFigures, ShadowStatus
-from bayplan.texts.document_formats import read_answer
-from bayplan.texts.html_pages import report_renderers
+from bayplan.texts.document_formats import printable_document, read_answer
+from bayplan.texts.html_pages import ReportHead, page_of, report_renderers
 from bayplan.texts.tables import plain_table
 from scheduler_core.scheduler import Scheduler
 
@@ -90,6 +90,11 @@ def _sections(report: ShadowReport) -> Iterator[RenderableType]:
 
 
 RENDERERS = report_renderers(lambda report: f"Shadow profile {report.name}", _sections)
+
+
+def as_html(report: ShadowReport, head: ReportHead) -> str:
+    """Return the report as one HTML file."""
+    return page_of(f"Shadow profile {report.name}", _sections(printable_document(report)), head)
 
 
 def _counts(found: ShadowStatus) -> RenderableType:

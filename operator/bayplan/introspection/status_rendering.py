@@ -136,13 +136,16 @@ def _missing(status: Status) -> Iterator[str]:
         yield f"{', '.join(watched)} are being listed; the reasons follow"
 
 
-def _headline(status: Status) -> RenderableType:
+def state_text(status: Status) -> Text:
+    """Return whether the process schedules, and if not, why."""
     if status.missing:
-        state = Text(f"Not ready: {'; '.join(_missing(status))}", style="bold red")
-    elif status.role:
-        state = Text(status.role[:1].upper() + status.role[1:], style="bold cyan")
-    else:
-        state = Text("Scheduling", style="bold green")
+        return Text(f"Not ready: {'; '.join(_missing(status))}", style="bold red")
+    if status.role:
+        return Text(status.role[:1].upper() + status.role[1:], style="bold cyan")
+    return Text("Scheduling", style="bold green")
+
+
+def _headline(status: Status) -> RenderableType:
     cache = status.cache
     facts = f"bayplan {status.version}, up {_seconds(status.uptime_seconds)}; {cache.nodes} nodes, {cache.pods} pods"
     if cache.assumed:
@@ -152,7 +155,7 @@ def _headline(status: Status) -> RenderableType:
         facts += "; the scheduling cycle is suspended: it waits for an extender, or takes long"
     if status.selector:
         facts += f"; serves the profiles that match {status.selector}"
-    return Group(state, Text(facts, style="dim"))
+    return Group(state_text(status), Text(facts, style="dim"))
 
 
 def _profiles(profiles: tuple[ProfileState, ...]) -> Table:

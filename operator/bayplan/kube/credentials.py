@@ -314,6 +314,14 @@ def _check_context(files: Sequence[Path], context: str | None) -> None:
     raise ConfigError([Problem("", f"kubeconfig {names} {problem}; {listed}; set --context")])
 
 
+def current_context(path: Path | None) -> str:
+    """Return the name of the current context of a kubeconfig; "" if there is none, or if it cannot be read."""
+    try:
+        return _current_context(_contents(kubeconfig_files(path))) or ""
+    except (OSError, ValueError, yaml.YAMLError):
+        return ""
+
+
 async def _loaded_kubeconfig(
     path: Path | None, context: str | None, credentials: Credentials
 ) -> Callable[[], Awaitable[None]]:

@@ -235,6 +235,7 @@ class NodeMap(Struct, frozen=True, rename="camel"):
         pods: Number of pods by index.
         unschedulable: Indexes of cordoned nodes.
         not_ready: Indexes of nodes that are not ready.
+        unusable_by: Pods over which the unusable shares are averaged.
     """
 
     version: int
@@ -249,6 +250,7 @@ class NodeMap(Struct, frozen=True, rename="camel"):
     rack_label: str
     zone_label: str
     command: str
+    unusable_by: str = "waiting pods"
 
 
 class NodeMapDelta(Struct, frozen=True, rename="camel"):

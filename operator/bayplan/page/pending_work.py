@@ -283,7 +283,8 @@ def _divided(cause: str, decisive: str) -> tuple[str, str]:
         decisive: Decisive reasons that the dry run found, "" for none.
     """
     prefix = NO_ROOM_FOR_GANG if cause.startswith(NO_ROOM_FOR_GANG) else ""
-    reasons = cause.removeprefix(prefix).split(", ")
+    # What the last attempt of a gang adds after its reasons is in the message of the gang.
+    reasons = (cause.removeprefix(prefix).partition("; ")[0] if prefix else cause).split(", ")
     if decisive:
         first = set(decisive.removeprefix(prefix).split(", "))
         # The names in reasons are masked in the cause.

@@ -17,7 +17,7 @@ from bayplan.explanation.pod_building import explain_pod
 from bayplan.kube.readiness import Readiness
 from bayplan.kube.served_apis import ServerSupport
 from bayplan.kube.writes.api_dispatcher import WriteMetrics
-from bayplan.page.node_map import NodeDevices, NodeRows, NodesPanel
+from bayplan.page.node_map import NodeDevices, NodeMap, NodeRows, NodesPanel
 from bayplan.page.overview import OverviewPanel
 from bayplan.page.page_sources import Commands, PageSources, Turns
 from bayplan.page.pending_work import SHOWN, PendingPanel
@@ -26,6 +26,7 @@ from bayplan.page.profiles_panel import ProfilesPanel
 from bayplan.page.rates import RatesPanel
 from bayplan.page.waiting_gangs import GangsPanel, WaitingGangs
 from bayplan.resources.resource_model import format_time
+from bayplan.simulation.packing import Packing
 from bayplan.texts.document_formats import error_text
 from scheduler_core.metrics.attempt_reports import AttemptHistory
 from scheduler_core.model.pod import Pod
@@ -267,6 +268,28 @@ def compared(titles: tuple[str, str], before: ReportDocuments, after: ReportDocu
         sides=dict(zip(sides, titles, strict=True)),
         problems=(*before.problems, *after.problems),
     )
+
+
+def profile_revisions(scheduler: Scheduler) -> list[str]:
+    """Return the live profiles with their revisions, by name."""
+    return sorted(f"{instance.name} revision {instance.revision}" for instance in scheduler.context.profiles)
+
+
+def with_packing(documents: ReportDocuments, packing: Packing) -> ReportDocuments:
+    """Return the documents of a simulation with the fragmentation of its tables: all nodes, for decided pods."""
+    nodes = documents.panels.get("nodes")
+    if not isinstance(nodes, NodeMap):
+        return documents
+    figures = tuple(
+        replace(
+            each,
+            largest_free=packing.largest_free.get(each.resource, each.largest_free),
+            unusable_share=packing.unusable.get(each.resource),
+        )
+        for each in nodes.fragmentation
+    )
+    shown = replace(nodes, fragmentation=figures, unusable_by="decided pods")
+    return replace(documents, panels={**documents.panels, "nodes": shown})
 
 
 async def operator_documents(sources: PageSources, rates: RatesPanel | None) -> ReportDocuments:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from msgspec import Struct
+from msgspec.structs import replace
 from rich.console import RenderableType
 from rich.text import Text
 
@@ -21,13 +22,21 @@ from bayplan.explanation.documents import Explanation, GangExplanation
 from bayplan.explanation.rendering import page_title
 from bayplan.explanation.rendering import sections as explanation_sections
 from bayplan.introspection.status_model import Status
-from bayplan.introspection.status_rendering import PAGE_TITLE, RENDERERS, sections
+from bayplan.introspection.status_rendering import PAGE_TITLE, sections, state_text
 from bayplan.page.asset_files import DIRECTORY
 from bayplan.page.report_documents import ReportDocuments, Work, reported
 from bayplan.texts.document_formats import printable_builtins, printable_document, read_answer
-from bayplan.texts.html_pages import escaped, hash_source, html_document, html_lines
+from bayplan.texts.html_pages import (
+    NO_HEAD,
+    ReportHead,
+    hash_source,
+    head_lines,
+    html_document,
+    html_lines,
+    page_of,
+    report_style,
+)
 
-_STYLES = ("vendor/uplot-1.6.32.css", "style.css", "report.css")
 _IMPORT = re.compile(r"""(?P<before>\bfrom\s+|\bimport\s+)(?P<quote>['"])(?P<path>\.{1,2}/[^'"]+)(?P=quote)""")
 _PACKAGE = "bayplan"
 
@@ -40,14 +49,19 @@ class _Module:
     source: str
 
 
-def explanation_report(explanation: Explanation | GangExplanation, command: str) -> str:
+def explanation_report(explanation: Explanation | GangExplanation, command: str, head: ReportHead = NO_HEAD) -> str:
     """Return a report of one pod or gang."""
+    revision = f" revision {explanation.profile_revision}" if explanation.profile_revision else ""
+    if explanation.scheduler_name:
+        head = replace(head, facts=(*head.facts, ("profile", f"{explanation.scheduler_name}{revision}")))
     kind = "pod" if isinstance(explanation, Explanation) else "gang"
     documents = ReportDocuments(work=(reported(Work(kind, explanation, (), command)),))
-    return report_of(page_title(explanation), documents, explanation_sections(printable_document(explanation)))
+    return report_of(page_title(explanation), documents, explanation_sections(printable_document(explanation)), head)
 
 
-def report_of(title: str, documents: ReportDocuments, sections: Iterable[RenderableType]) -> str:
+def report_of(
+    title: str, documents: ReportDocuments, sections: Iterable[RenderableType], head: ReportHead = NO_HEAD
+) -> str:
     """Return a report.
 
     Args:
@@ -66,17 +80,18 @@ def report_of(title: str, documents: ReportDocuments, sections: Iterable[Rendera
     import_map = json.dumps({"imports": names, "integrity": integrity})
     body = [
         # The script replaces the content of this element.
-        f'<div id="page"><main><h1>{escaped(title)}</h1>',
-        "<noscript><p>The panels need JavaScript; the tables do not.</p></noscript></main></div>",
+        '<div id="page">',
+        *head_lines(title, head),
+        "<main><noscript><p>The panels need JavaScript; the tables do not.</p></noscript></main></div>",
         '<section class="tables" aria-labelledby="tables"><h2 id="tables">Tables</h2>',
         *html_lines(sections, "h3"),
         "</section>",
-        f'<script type="application/json" id="documents">{_embedded(title, documents)}</script>',
+        f'<script type="application/json" id="documents">{_embedded(title, documents, head)}</script>',
         f'<script type="module">{entry.source}</script>',
     ]
     return html_document(
         title,
-        "\n".join((DIRECTORY / name).read_text(encoding="utf-8") for name in _STYLES),
+        report_style(),
         body,
         scripts=(hash_source(import_map), hash_source(entry.source), *integrity.values()),
         head=[f'<script type="importmap">{import_map}</script>'],
@@ -90,10 +105,12 @@ def _entry_of(documents: ReportDocuments) -> str:
     return "rates_report.mjs" if "rates" in documents.panels else "report.mjs"
 
 
-def _embedded(title: str, documents: ReportDocuments) -> str:
+def _embedded(title: str, documents: ReportDocuments, head: ReportHead) -> str:
     """Return the documents as JSON in ASCII; without the character that begins tags, no text can end the element."""
     content = {
         "title": title,
+        "facts": head.facts,
+        "summary": head.summary,
         "taken": documents.taken,
         "sides": documents.sides,
         "documents": dict(documents.panels),
@@ -164,11 +181,18 @@ def read_status_report(answer: bytes) -> StatusReport:
     return read_answer(answer, StatusReport, "a status with the documents of panels")
 
 
-def status_html(report: StatusReport) -> str:
+def status_html(report: StatusReport, head: ReportHead = NO_HEAD) -> str:
     """Return the report as one HTML file; without panels if it has no documents."""
+    status = report.status
+    profiles = ", ".join(f"{each.name} revision {each.revision}" for each in status.profiles)
+    named = (("taken", report.documents.taken), ("Kubernetes", status.server.version), ("profiles", profiles))
+    facts = tuple((name, value) for name, value in named if value)
+    pending = ", ".join(f"{count} {place}" for place, count in sorted(status.places.items()) if count)
+    summary = f"{state_text(status).plain}; {f'pods that wait: {pending}' if pending else 'no pod waits'}"
+    head = ReportHead((*head.facts, *facts), (summary, *head.summary))
     if not report.documents.panels:
-        return RENDERERS["html"](report.status)
+        return page_of(PAGE_TITLE, sections(printable_document(status)), head)
     taken = Text(f"Taken at {report.documents.taken}", style="dim")
     problems = [Text(each, style="red") for each in report.documents.problems]
     tables = [*sections(printable_document(report.status)), *problems, taken]
-    return report_of(PAGE_TITLE, report.documents, tables)
+    return report_of(PAGE_TITLE, report.documents, tables, head)

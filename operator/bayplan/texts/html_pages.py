@@ -10,8 +10,10 @@ import base64
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from html import escape
+from pathlib import Path
 from typing import TypeVar
 
+from msgspec import Struct
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -22,30 +24,43 @@ from bayplan.texts.tables import text_of
 
 T = TypeVar("T")
 
-_STYLE = """
-:root { color-scheme: light dark; --ink: #1b1f24; --paper: #ffffff; --line: #d0d7de; --quiet: #59636e;
-  --green: #1a7f37; --yellow: #7d4e00; --red: #c8102e; --cyan: #0b6e8a; --magenta: #8a3ab9; }
-body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 90rem; padding: 0 1rem;
-  color: var(--ink); background: var(--paper); }
-h1 { font-size: 1.4rem; overflow-wrap: anywhere; }
-h2 { font-size: 1.05rem; margin: 2rem 0 0; overflow-wrap: anywhere; }
-.scroll { overflow-x: auto; }
-table { border-collapse: collapse; margin: .75rem 0 1rem; }
-th, td { border-bottom: 1px solid var(--line); padding: .3rem 1.25rem .3rem 0; text-align: left; vertical-align: top; }
-th { font-weight: 600; white-space: nowrap; }
-td { overflow-wrap: anywhere; min-width: 3rem; max-width: 60rem; }
-.right { text-align: right; }
-p { overflow-wrap: anywhere; }
-.bold { font-weight: 600; }
-.dim { color: var(--quiet); }
-.green { color: var(--green); } .yellow { color: var(--yellow); } .red { color: var(--red); }
-.cyan { color: var(--cyan); } .magenta { color: var(--magenta); }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e6edf3; --paper: #0d1117; --line: #30363d; --quiet: #9198a1; --green: #3fb950; --yellow: #d29922;
-    --red: #ff7b72; --cyan: #56d4dd; --magenta: #d2a8ff; }
-}
-"""
+ASSETS = Path(__file__).parents[1] / "page" / "assets"
+_STYLES = ("vendor/uplot-1.6.32.css", "style.css", "report.css")
 _CLASSES = frozenset({"bold", "dim", "green", "yellow", "red", "cyan", "magenta"})
+
+
+class ReportHead(Struct, frozen=True):
+    """Facts about a report, and its result, below its title.
+
+    Attributes:
+        facts: Names and values: when it was written, by which command, of which cluster and profiles.
+        summary: The result in sentences.
+    """
+
+    facts: tuple[tuple[str, str], ...] = ()
+    summary: tuple[str, ...] = ()
+
+
+NO_HEAD = ReportHead()
+
+
+def report_style() -> str:
+    """Return the style sheet of all reports, which is that of the page.
+
+    Raises:
+        OSError: An asset cannot be read.
+    """
+    return "\n".join((ASSETS / name).read_text(encoding="utf-8") for name in _STYLES)
+
+
+def head_lines(title: str, head: ReportHead) -> list[str]:
+    """Return title, facts and summary as HTML."""
+    facts = "; ".join(f"{escaped(name)}: {escaped(value)}" for name, value in head.facts)
+    return [
+        f'<header class="top"><h1>{escaped(title)}</h1></header>',
+        *([f'<p class="report-facts">{facts}</p>'] if facts else []),
+        *(f'<p class="report-summary">{escaped(text)}</p>' for text in head.summary),
+    ]
 
 
 def report_renderers(
@@ -66,7 +81,7 @@ def report_renderers(
     }
 
 
-def page_of(title: str, sections: Iterable[RenderableType]) -> str:
+def page_of(title: str, sections: Iterable[RenderableType], head: ReportHead = NO_HEAD) -> str:
     """Return a page.
 
     Args:
@@ -75,7 +90,8 @@ def page_of(title: str, sections: Iterable[RenderableType]) -> str:
     Returns:
         HTML that ends with a line break. All text is escaped, control characters too.
     """
-    return html_document(title, _STYLE, ["<main>", f"<h1>{escaped(title)}</h1>", *html_lines(sections), "</main>"])
+    body = [*head_lines(title, head), '<main class="tables">', *html_lines(sections), "</main>"]
+    return html_document(title, report_style(), body)
 
 
 def html_document(

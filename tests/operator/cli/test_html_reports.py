@@ -137,12 +137,41 @@ def cluster(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.parametrize(
+    ("make", "summary"),
+    [
+        pytest.param(simulation_report, "pods", id="simulate"),
+        pytest.param(explanation_report, "", id="explain"),
+        pytest.param(comparison_report, "pods", id="diff"),
+    ],
+)
+def test_a_report_begins_with_its_origin(cluster: Path, make: Callable[[Path], str], summary: str) -> None:
+    """Date, command and cluster, and a summary, are before the tables, also without scripts."""
+    page = make(cluster)
+    facts = re.search(r'<p class="report-facts">(.*?)</p>', page)
+    assert facts is not None
+    assert re.search(r"written: 20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ; command: bayplan ", facts[1])
+    assert "bayplan: " in facts[1]
+    assert re.search(r"profiles?: \S+ revision \w{8}", facts[1])
+    found = re.findall(r'<p class="report-summary">(.*?)</p>', page)
+    assert bool(found) == bool(summary)
+    assert all(summary in text for text in found)
+    assert page.index('class="report-facts"') < page.index('class="tables"')
+
+
+def test_the_report_of_a_status_begins_with_profiles_and_summary(cluster: Path) -> None:
+    """The profiles have their revisions, and the summary counts the pods that wait."""
+    page = operator_report(cluster)
+    assert re.search(r"profiles: default-scheduler revision \w+", page)
+    assert '<p class="report-summary">Scheduling; pods that wait: 1 unschedulable</p>' in page
+
+
 @pytest.mark.parametrize("make", REPORTS)
 def test_hostile_names_are_text(cluster: Path, make: Callable[[Path], str]) -> None:
     """A report has only elements of tables and text and its own scripts, and shows the name escaped."""
     page = Elements(make(cluster))
     known = {"html", "head", "meta", "title", "style", "body", "main", "section", "h1", "h2", "h3", "p", "span"}
-    assert page.names <= known | {"div", "table", "thead", "tbody", "tr", "th", "td", "script", "noscript"}
+    assert page.names <= known | {"div", "table", "thead", "tbody", "tr", "th", "td", "script", "noscript", "header"}
     assert page.scripts == SCRIPTS
     assert ESCAPED in page.text
 

@@ -358,6 +358,7 @@ def test_the_document_has_the_documented_fields(cluster: Rig) -> None:
         "keptOff",
         "lastAttempt",
         "notices",
+        "profileRevision",
     ]
     assert list(document["members"]) == [
         "existing",

@@ -252,6 +252,7 @@ def test_the_document_has_the_documented_fields() -> None:
         "devices",
         "notices",
         "gang",
+        "profileRevision",
     ]
     assert list(document["nearest"][0]["lacks"][0]) == ["plugin", "reasons", "preemptionMayHelp", "amounts", "details"]
     assert list(document["preemption"]) == ["node", "victims", "pdbViolations", "candidates", "message"]

@@ -18,7 +18,7 @@ const READER = ['wheel', 'keydown', 'touchstart', 'pointerdown'];
  * The source has `stream(panels, onEvent, onState)`, which calls onEvent(name, document, time) and returns a function that ends it, and the asynchronous
  * `read(path)`, which returns a document. `login(token)`, `retry()` and `title` are optional. `isStatic` marks a source whose
  * documents never change, and which nothing else can be requested from; its `taken` is the time for which their ages hold, "" if
- * they have none.
+ * they have none; `facts` and `summary` are shown above its panels.
  * The panels are components by name; only these are shown.
  */
 export function mount(root, source, panels) {
@@ -128,6 +128,8 @@ class Page extends Component {
           ${TITLES[panel]}${badge(panel, docs)}</a>`)}</nav>
       </header>
       <main>
+        ${source.facts?.length > 0 && html`<p class="report-facts">${source.facts.map(([name, value]) => html`<span key=${name}>${name} <bdi>${value}</bdi></span>`)}</p>`}
+        ${source.summary?.map((text) => html`<p key=${text} class="report-summary"><bdi>${text}</bdi></p>`)}
         <${Banner} connection=${connection} at=${at.overview} onRetry=${source.retry && (() => source.retry())} />
         ${isLocked && html`<${Login} connection=${connection} onLogin=${(token) => source.login(token)} />`}
         ${(!isLocked || hasDocs) && html`

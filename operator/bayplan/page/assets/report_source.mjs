@@ -14,13 +14,16 @@ import { parseRoute, routeTo } from './routing.mjs';
 export const PANELS = { overview: Overview, pending: Pending, work: Work, gangs: Gangs, nodes: Nodes, profiles: Profiles, watches: Watches };
 
 /**
+ * `facts` are [name, value] pairs about the report, and `summary` sentences with its result.
  * `work` has the explained pods and gangs; `taken` is the time of the documents, "" for virtual time.
  * `sides` are the compared profiles as {id, label}; the documents of panels are then by the id of the side.
  */
 class ReportSource {
-  constructor({ title, taken, documents, work, sides }) {
+  constructor({ title, facts, summary, taken, documents, work, sides }) {
     this.title = title;
     this.taken = taken;
+    this.facts = facts;
+    this.summary = summary;
     this.documents = documents;
     this.work = work;
     this.isStatic = true;

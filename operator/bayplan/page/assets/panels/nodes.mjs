@@ -122,5 +122,5 @@ export function Fragmentation({ doc, side }) {
     <${Table} label=${`Free amounts and how much of them is unusable by waiting pods${side ? `, ${side.label}` : ''}`} columns=${columns} rows=${doc.fragmentation.map((each) => ({
       key: each.resource,
       cells: [html`<${Name}>${each.resource}<//>`, amountOf(each.resource, each.free), amountOf(each.resource, each.largestFree), percent(each.unusableShare, 1)],
-    }))} /><p class="note">Largest: the largest free amount of one node. Unusable: the share on nodes where waiting pods do not fit.</p></div>`;
+    }))} /><p class="note">Largest: the largest free amount of one node. Unusable: the share on nodes where ${doc.unusableBy ?? 'waiting pods'} do not fit.</p></div>`;
 }
