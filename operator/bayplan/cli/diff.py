@@ -31,7 +31,13 @@ from bayplan.comparison import (
     parse_reference,
 )
 from bayplan.page.page_sources import Commands
-from bayplan.page.report_documents import ReportDocuments, compared, profile_revisions, simulated_documents, with_packing
+from bayplan.page.report_documents import (
+    ReportDocuments,
+    compared,
+    profile_revisions,
+    simulated_documents,
+    with_packing,
+)
 from bayplan.page.report_file import report_of
 from bayplan.profiles.rollback import ProfileHistory, read_history
 from bayplan.settings.feature_gates import FeatureGates, parse_feature_gates

@@ -433,7 +433,7 @@ def simulate(
     given = {(pod.metadata.namespace, pod.metadata.name): pod for pod in cluster.pods}
     claims = ExplainedPods()
 
-    documents = ReportDocuments()
+    documents, profiles = ReportDocuments(), list[str]()
 
     async def read_end(scheduler: Scheduler, placements: Sequence[PodPlacement]) -> None:
         nonlocal claims, documents, profiles
