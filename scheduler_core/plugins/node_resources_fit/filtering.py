@@ -83,8 +83,9 @@ class FreeColumns(RowCache):
         return free
 
     def _rebuild_column(self, column: int) -> NDArray[np.int64]:
-        free = self._free[column] = self._difference(column, slice(None))
-        self._least[column] = _least(free)
+        free = self._difference(column, slice(None))
+        # Together: a column without its least amount would make every later cycle raise.
+        self._least[column], self._free[column] = _least(free), free
         return free
 
     def _difference(self, column: int, rows: Rows) -> NDArray[np.int64]:
