@@ -1,6 +1,7 @@
 """CEL selectors of devices (``resource.k8s.io`` requests and device classes), as kube-scheduler v1.37.1 evaluates them.
 
-Nothing is cached here: a caller keeps its ``DeviceSelector`` by expression and bounds that cache.
+Nothing is cached here: a caller keeps its ``DeviceSelector`` by expression and bounds that cache. It keeps errors of
+an expression too, so an exception that depends on the stack or on memory, such as RecursionError, must not become one.
 """
 
 from __future__ import annotations
@@ -144,8 +145,6 @@ class _Expression:
             frame.charge(0)
         except (EvaluationError, AbortedError) as error:
             problem = str(error)
-        except RecursionError:
-            problem = "max recursion depth exceeded"
         if steps is not None:
             steps.spend_stored(_STEPS_OF_EVALUATION)
             if frame is not None:
@@ -337,8 +336,6 @@ def _compiled(
                 found.append((part, (_deep_recursion()(run) if deep else run, slots, attribute_reads(part))))
     except (InvalidExpressionError, TooComplexError) as error:
         raise SelectorCompileError(str(error)) from None
-    except RecursionError:
-        raise SelectorCompileError("compilation failed: max recursion depth exceeded") from None
     return found
 
 

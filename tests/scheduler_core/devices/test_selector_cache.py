@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -115,3 +118,28 @@ def test_a_sized_cache_equals_its_model(operations: list[tuple[str, int, bool]],
                 model = [each for each in model if each is not known] + [known]
         assert cache.stored_bytes == sum(each[2] for each in model) <= bound
         assert len(cache) == len(model)
+
+
+def _depth() -> int:
+    frame, depth = inspect.currentframe(), 0
+    while frame is not None:
+        frame, depth = frame.f_back, depth + 1
+    return depth
+
+
+@pytest.mark.parametrize("expression", ['device.driver == "gpu.example.com"', "!" * 40 + "!(false && true)"])
+def test_an_exhausted_stack_is_no_error_of_the_expression(expression: str) -> None:
+    """A verdict is not stored that depends on how deep the caller was."""
+    limit, interrupted = sys.getrecursionlimit(), 0
+    right = SelectorCache().verdict((expression,), FACTS[0])
+    for room in range(10, 80):
+        cache = SelectorCache()
+        sys.setrecursionlimit(_depth() + room)
+        try:
+            assert cache.verdict((expression,), FACTS[0]) == right
+        except RecursionError:
+            interrupted += 1
+        finally:
+            sys.setrecursionlimit(limit)
+        assert cache.verdict((expression,), FACTS[0]) == right
+    assert interrupted
