@@ -28,19 +28,22 @@ def documents(nodes: int = 5_000, pending: int = 10_000, groups: int = 40) -> di
         pending: Number of pending pods.
         groups: Number of groups of pending pods.
     """
+    shown, waiting, profiles = node_map(nodes), pending_work(pending, groups), known("profiles")
+    places = places_of(waiting)
+    profiles["profiles"][0]["queue"] = {name: places[name] for name in ("active", "backoff", "unschedulable", "gated")}
     return {
-        "overview": overview(nodes, pending),
-        "pending": pending_work(pending, groups),
+        "overview": overview(shown, places),
+        "pending": waiting,
         "gangs": known("gangs"),
-        "nodes": node_map(nodes),
-        "profiles": known("profiles"),
-        "rates": rates(),
+        "nodes": shown,
+        "profiles": profiles,
+        "rates": rates(pending=pending),
         "watches": known("watches"),
         "work?namespace=batch&pod=render-0": known("pod"),
         "work?namespace=ml&podgroup=train": known("gang"),
         "work?namespace=ml&podgroup=train&api=bayplan.dev": known("gang"),
         _ROOM: room(nodes),
-        **{f"node?name=worker-{node:04}": node_card(f"worker-{node:04}") for node in range(nodes)},
+        **{f"node?name=worker-{node:04}": node_card(shown, node) for node in range(nodes)},
         "room?pod=batch%2Frender-0": {
             **room(nodes),
             "pod": "batch/render-0",
@@ -58,32 +61,68 @@ def known(name: str) -> Document:
     return found
 
 
-def overview(nodes: int, pending: int) -> Document:
-    """Return the overview."""
+_CAPACITY = {"cpu": 32_000, "memory": 128 << 30, "example.com/gpu": 8}
+"""Allocatable amounts of a node that offers the resource."""
+
+
+def amounts(nodes: Document, resource: str) -> list[tuple[int, int]]:
+    """Return used and allocatable amount of each node that offers a resource, by the shares of the map."""
+    whole = _CAPACITY[resource]
+    return [(whole * level // 1000, whole) for level in nodes["used"][resource] if level >= 0]
+
+
+def shown(resource: str, amount: int) -> str:
+    """Return an amount as the operator shows it."""
+    if resource == "cpu":
+        return f"{amount / 1000:.3f}".rstrip("0").rstrip(".")
+    return f"{amount / (1 << 30):.1f}".removesuffix(".0") + "Gi" if resource == "memory" else str(amount)
+
+
+def utilisation(nodes: Document) -> list[Document]:
+    """Return the sums of the map by resource."""
+    found = [("pods", sum(nodes["pods"]), 110 * len(nodes["names"]), "{} / {}")]
+    for resource in _CAPACITY:
+        used, whole = (sum(each) for each in zip(*amounts(nodes, resource), strict=True)) if nodes["names"] else (0, 0)
+        unit = " cores" if resource == "cpu" else ""
+        found.append((resource, used, whole, f"{shown(resource, used)} / {shown(resource, whole)}{unit}"))
+    return [
+        {"resource": name, "used": used, "allocatable": whole, "text": text.format(used, whole)}
+        for name, used, whole, text in found
+    ]
+
+
+def fragmentation(nodes: Document) -> list[Document]:
+    """Return the free amounts of the map, with known unusable shares."""
+    found = []
+    for resource, unusable in (("cpu", 0.2137), ("memory", None), ("example.com/gpu", 0.45)):
+        free = [max(0, whole - used) for used, whole in amounts(nodes, resource)]
+        figures = {"free": sum(free), "largestFree": max(free, default=0), "unusableShare": unusable}
+        found.append({"resource": resource, **figures})
+    return found
+
+
+def places_of(waiting: Document) -> dict[str, int]:
+    """Return the number of pods by place in the queue."""
+    places = dict.fromkeys(("active", "backoff", "unschedulable", "gated", "parked", "inFlight"), 0)
+    for group in waiting["groups"]:
+        places[group["place"]] += group["count"]
+    return places
+
+
+def overview(nodes: Document, places: dict[str, int]) -> Document:
+    """Return the overview of the nodes of a map, and of the pods in a queue."""
     return {
         "version": "0.1.0",
         "role": "",
         "uptimeSeconds": 93_784.0,
         "time": "2026-11-23T13:02:12Z",
-        "nodes": nodes,
-        "pods": 48_213,
-        "pending": pending,
+        "nodes": len(nodes["names"]),
+        "pods": sum(nodes["pods"]),
+        "pending": sum(places.values()),
         "gangsWaiting": 3,
-        "places": {
-            "active": 120,
-            "backoff": 380,
-            "unschedulable": pending - 700,
-            "gated": 200,
-            "parked": 0,
-            "inFlight": 0,
-        },
+        "places": places,
         "cluster": {"version": "v1.37.1", "missing": []},
-        "utilisation": [
-            {"resource": "pods", "used": 48_213, "allocatable": 110 * nodes, "text": f"48213 / {110 * nodes}"},
-            {"resource": "cpu", "used": 131_400_000, "allocatable": 160_000_000, "text": "131400 / 160000 cores"},
-            {"resource": "memory", "used": 470, "allocatable": 625, "text": "470 / 625 TiB"},
-            {"resource": "example.com/gpu", "used": 3_920, "allocatable": 4_000, "text": "3920 / 4000"},
-        ],
+        "utilisation": utilisation(nodes),
         "devices": [{"driver": "gpu.example.com", "inUse": 61, "devices": 64}],
         "missing": [],
         "objectives": rates()["objectives"],
@@ -117,7 +156,8 @@ def problems() -> list[Document]:
         {
             "kind": "node",
             "title": "node worker-0003 is overcommitted",
-            "text": "cpu: 34 requested of 32; another client binds pods to it, or its allocatable amounts were reduced",
+            "text": "cpu: 33984m requested of 32; another client binds pods to it, or its allocatable amounts were "
+            "reduced",
             "link": "#/nodes?node=worker-0003",
         },
         {
@@ -204,7 +244,9 @@ def node_map(nodes: int) -> Document:
     for (zone, rack), inside in sorted(racks.items()):
         zones[zone]["racks"].append({"name": f"rack-{rack:02d}", "nodes": inside})
     loads = [min(1000, max(0, round(random_.gauss(780, 210)))) for _ in range(nodes)]
-    return {
+    # The node that is overcommitted in the list of problems.
+    loads[3:4] = [1062][: len(loads[3:4])]
+    found: Document = {
         "version": 1,
         "resources": [
             {"name": "cpu", "unit": "cores"},
@@ -223,15 +265,11 @@ def node_map(nodes: int) -> Document:
         "pods": [load // 40 for load in loads],
         "unschedulable": [3, 4][: max(0, nodes - 4)],
         "notReady": [5][: max(0, nodes - 5)],
-        "fragmentation": [
-            {"resource": "cpu", "free": 28_600_000, "largestFree": 31_000, "unusableShare": 0.214},
-            {"resource": "memory", "free": 170 << 40, "largestFree": 120 << 30, "unusableShare": None},
-            {"resource": "example.com/gpu", "free": 80, "largestFree": 6, "unusableShare": 0.45},
-        ],
         "rackLabel": _RACK_LABEL,
         "zoneLabel": _ZONE_LABEL,
         "command": "kubectl describe nodes",
     }
+    return {**found, "fragmentation": fragmentation(found)}
 
 
 def room(nodes: int, least: int = 0) -> Document:
@@ -261,41 +299,45 @@ def room(nodes: int, least: int = 0) -> Document:
 
 
 def copies(wanted: int) -> Document:
-    """Return the dry run of a number of pods, of which at most 16 fit on four nodes."""
+    """Return the dry run of a number of pods, of which two fit on each of at most eight nodes of the first zone."""
     fits = min(wanted, 16)
     message = "" if fits == wanted else "0/5000 nodes are available: 5000 Insufficient cpu."
-    nodes = [[f"worker-{node:04}", fits // 4] for node in range(0, 16, 4)]
+    # Each of these nodes is in the first zone and has room.
+    nodes = [[f"worker-{node:04}", 2] for node in range(0, 7 * ZONES * fits // 2, 7 * ZONES)]
     return {"wanted": wanted, "fits": fits, "domain": f"{_ZONE_LABEL}=zone-0", "nodes": nodes, "message": message}
 
 
-def node_card(name: str) -> Document:
-    """Return a node with two pods."""
-    amounts = [
-        ("pods", "2", "110", "108", 0.0182),
-        ("cpu", "30", "32", "2", 0.9375),
-        ("memory", "96Gi", "128Gi", "32Gi", 0.75),
-    ]
+def node_card(nodes: Document, node: int) -> Document:
+    """Return a node of the map, with its two pods of the highest priority."""
+    name, pods = nodes["names"][node], nodes["pods"][node]
+    found = [("pods", str(pods), "110", str(110 - pods), pods / 110)]
+    for resource, whole in _CAPACITY.items():
+        level = nodes["used"][resource][node]
+        if level >= 0:
+            used = whole * level // 1000
+            found.append(
+                (resource, *(shown(resource, each) for each in (used, whole, max(0, whole - used))), level / 1000)
+            )
+    fields = ("resource", "used", "allocatable", "free", "share")
     return {
         "name": name,
-        "unschedulable": False,
+        "unschedulable": node in nodes["unschedulable"],
         "held": "",
-        "amounts": [
-            dict(zip(("resource", "used", "allocatable", "free", "share"), each, strict=True)) for each in amounts
-        ],
+        "amounts": [dict(zip(fields, each, strict=True)) for each in found],
         "taints": ["dedicated=db:NoSchedule"],
-        "labels": {"kubernetes.io/hostname": name, _ZONE_LABEL: "zone-0"},
+        "labels": {"kubernetes.io/hostname": name, _ZONE_LABEL: f"zone-{node % ZONES}"},
         "pods": [
-            {"pod": "web/cache-1", "priority": 100, "requests": "2 cpu, 32Gi memory"},
-            {"pod": "batch/render-3", "priority": 0, "requests": "28 cpu, 64Gi memory"},
+            {"pod": "web/cache-1", "priority": 100, "requests": "2 cpu, 4Gi memory"},
+            {"pod": "batch/render-3", "priority": 0, "requests": "1 cpu, 2Gi memory"},
         ],
-        "omitted": 0,
+        "omitted": max(0, pods - 2),
         "nominated": ["batch/render-0"],
         "reservation": "gang ml/train",
         "command": f"kubectl describe node {name}",
     }
 
 
-def rates(points: int = 360) -> Document:
+def rates(points: int = 360, pending: int = 10_000) -> Document:
     """Return half an hour of rates, with a burst in the middle."""
     random_ = random.Random(3)
     found = []
@@ -307,7 +349,7 @@ def rates(points: int = 360) -> Document:
                 _TIME + 5 * at,
                 binds,
                 binds + random_.randrange(60),
-                10_000 - at * 4,
+                pending + 4 * (points - 1 - at),
                 0.004 + burst / 40_000,
                 0.4 + burst / 120,
             ]

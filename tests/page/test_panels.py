@@ -97,10 +97,10 @@ def test_a_gang(browser: Browser, page: PageServer) -> None:
     evaluate, train = browser.text('[data-id="ml/evaluate"]'), browser.text('[data-id="ml/train"]')
     assert "0 / 8" in evaluate
     assert "0 scheduled, 5 waiting, 8 to be scheduled together, 3 missing" in evaluate
-    assert "Reserved zone-1 (24 nodes)" in train
+    assert "Reserved zone-0 (24 nodes)" in train
     assert "topology.kubernetes.io/zone=zone-0 9 topology.kubernetes.io/zone=zone-1 6" in train
     browser.find('[data-id="ml/train"] h3 a').click()
-    browser.shows("#work", "41 of the 46 members that must be placed together fit in zone-1")
+    browser.shows("#work", "41 of the 46 members that must be placed together fit in zone-0")
     assert rows(browser, "#work")[0][:2] == ["topology.kubernetes.io/zone=zone-0", "41 / 46"]
     assert "waits for web/cache-1" in browser.text("#work")
 
@@ -165,7 +165,7 @@ def test_room_in_one_domain(browser: Browser, page: PageServer, number: int, ver
     """Domains with room for all pods are listed, with the dry run; if they do not fit, why the next pod does not."""
     browser.open(f"{page.url}#/nodes?room=cpu%3D4%2Cmemory%3D8Gi&count={number}&key=topology.kubernetes.io%2Fzone")
     browser.shows("#nodes .aside", verdict)
-    nodes = [[f"worker-{at:04}", str(min(number, 16) // 4)] for at in range(0, 16, 4)]
+    nodes = [[f"worker-{at:04}", "2"] for at in range(0, 28 * min(number, 16) // 2, 28)]
     domains = [["zone-0", "16", "-"], ["zone-1", "14", "-"], ["zone-2", "14", "-"], ["zone-3", "14", "-"]]
     assert rows(browser, '#nodes [role="status"]:has(table) .scroll') == (domains if number == 8 else nodes)
     assert ("The next pod: 0/5000 nodes are available" in browser.text("#nodes .aside")) == (number == 64)
@@ -199,9 +199,9 @@ def test_the_card_of_a_node(browser: Browser, page: PageServer) -> None:
     browser.shows("#nodes .aside", "Node worker-0003")
     browser.shows("#nodes .aside", "Reserved for gang ml/train")
     assert rows(browser, "#nodes .aside") == [
-        ["pods", "2", "110", "108", ""],
-        ["cpu", "30", "32", "2", ""],
-        ["memory", "96Gi", "128Gi", "32Gi", ""],
+        ["pods", "26", "110", "84", ""],
+        ["cpu", "33.984", "32", "0", ""],
+        ["memory", "81Gi", "128Gi", "47Gi", ""],
     ]
     assert "dedicated=db:NoSchedule" in browser.text("#nodes .aside")
     browser.find('#nodes .aside a[href="#/work/pod/web/cache-1"]')
@@ -222,9 +222,9 @@ def test_fragmentation(browser: Browser, page: PageServer) -> None:
     browser.open(page.url)
     browser.shows("#nodes", "Fragmentation")
     assert rows(browser, "#nodes .box:last-child") == [
-        ["cpu", "28,600 cores", "31 cores", "21.4 %"],
-        ["memory", "170 TiB", "120 GiB", "-"],
-        ["example.com/gpu", "80", "6", "45 %"],
+        ["cpu", "1,457.056 cores", "25.376 cores", "21.4 %"],
+        ["memory", "12 TiB", "105 GiB", "-"],
+        ["example.com/gpu", "74", "8", "45 %"],
     ]
 
 
@@ -234,7 +234,7 @@ def test_profiles(browser: Browser, page: PageServer) -> None:
     browser.shows("#profile-latency", 'spec.plugins.score.enabled[0].name: unknown plugin "NodeNme"')
     assert "chosen" in (browser.find("#profile-latency").get_attribute("class") or "")
     batch = browser.text("#profile-batch")
-    assert "active 120 backoff 380 unschedulable 9,300 gated 200 scheduled 48,213" in batch
+    assert "active 110 backoff 0 unschedulable 761 gated 129 scheduled 48,213" in batch
     assert "3 5d6c7f9b8a ✓ live" in batch
     assert "by kubectl-edit: edit podMaxBackoffSeconds: 10 → 20 Diff" in batch
     assert "MostAllocated" not in batch
@@ -256,7 +256,7 @@ def test_the_diff_of_a_revision(browser: Browser, page: PageServer) -> None:
 
 def test_rates(browser: Browser, page: PageServer) -> None:
     """The last point is shown as text beside each line, and each objective is shown as met or not."""
-    last = rates()["points"][-1]
+    last = rates(pending=1_000)["points"][-1]
     browser.open(page.url + "#/rates")
     browser.shows("#rates", f"bound {last[1]} /s")
     assert f"waiting {last[3]:,}" in browser.text("#rates")

@@ -23,7 +23,7 @@ def test_every_panel(browser: Browser, serve: Serve, screenshots: Path, theme: s
     complete(browser)
     browser.screenshot(screenshots / f"page-{theme}.png", size=DESKTOP)
     browser.run("location.hash = '#/nodes?room=cpu%3D4%2Cmemory%3D8Gi'")
-    browser.shows("#nodes .aside", "such pods fit")
+    browser.shows("#nodes .aside", "such pods have room")
     browser.find("#nodes .map").send_keys(Keys.HOME, *[Keys.ARROW_RIGHT] * 3)
     browser.shows("#nodes .aside", "rack rack-00;")
     browser.run("document.activeElement.blur(); scrollTo(0, 0)")
