@@ -99,7 +99,9 @@ def _queue_problems(process: OperatorProcess, server: ApiServer) -> Iterator[str
         if pod.spec.node_name or pod.is_terminal or pod.metadata.deletion_timestamp is not None:
             continue
         placed = cache.get(uid)
-        if uid not in places and placed is None and _is_pending(server, pod):
+        # The event loop runs between two slices of a cycle, which may be those in which its pod is requeued.
+        is_moving = context.suspension.is_on and queue.find(uid) is not None
+        if uid not in places and placed is None and not is_moving and _is_pending(server, pod):
             yield f"{uid} is pending, and is not in the queue"
         is_tried = context.suspension.is_on and places.get(uid) in ([_PARKED], [_ACTIVE], [_GATED])
         if uid in places and placed is not None and places[uid] != [_IN_FLIGHT] and not is_tried:
