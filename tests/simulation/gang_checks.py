@@ -101,6 +101,11 @@ class GangChecks:
         if entry is not None and entry.busy_since > entry.tried_at:
             # A copy of the process searched; events since then requeue the gang.
             return
+        columns, received = self.context.cache.columns, self.received
+        is_known = all(name in columns.row_by_name for name in received.nodes) and columns.held.is_empty
+        if not is_known or any(pod.metadata.uid in received.leaving for pod in received.pods.values()):
+            # A change of a node or a deletion has raised and is delivered again.
+            return
         if "minResources are not free" in outcome.message and not self.ledger.is_closed:
             free = self.ledger.free_cpu()
             if free >= wanted:
