@@ -264,7 +264,11 @@ class BackgroundSearches:
             log.warning("no process can be started for a long search, which delays other pods: %s", error)
             return
         if send is not None:
-            self.become_copy(send)
+            try:
+                self.become_copy(send)
+            except BaseException:
+                # It would continue as a second scheduler.
+                send(None)
             return
         self.counts.started += 1
         self.searched[queued.uid] = self.searched.get(queued.uid, 0) + 1

@@ -6,6 +6,8 @@ import errno
 import random
 from collections.abc import Callable
 from functools import partial
+from types import SimpleNamespace
+from typing import NoReturn
 
 import pytest
 from msgspec.structs import replace
@@ -13,7 +15,7 @@ from msgspec.structs import replace
 from scheduler_core.config.plugin_set_types import Plugin as PluginEntry
 from scheduler_core.config.plugin_set_types import Plugins, PluginSet
 from scheduler_core.framework.extension_points import PermitPlugin, PermitResult
-from scheduler_core.framework.queued_pod import Place
+from scheduler_core.framework.queued_pod import Place, QueuedPod
 from scheduler_core.framework.status import Code, Status
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod_group import GroupKey, GroupSource, GroupTopology, PodGroup
@@ -418,3 +420,25 @@ def test_a_profile_with_another_plugin_moves_no_search_by_default(
     monkeypatch.setattr(NoQuota, "may_fork", may_fork)
     made = rig(plugins=[NoQuota])
     assert next(iter(made.scheduler.context.profiles)).may_fork is may_fork
+
+
+async def test_a_copy_that_cannot_be_prepared_ends() -> None:
+    """It would continue as a second scheduler."""
+
+    class Ended(BaseException):
+        """The end of the copy."""
+
+    def end(result: bytes | None) -> NoReturn:
+        assert result is None
+        raise Ended
+
+    def fail() -> None:
+        raise MemoryError
+
+    made = rig()
+    background, queued = made.context.background, QueuedPod(made.context.cache.columns.compile_pod(pod("p")), 0.0, 0)
+    background._processes = SimpleNamespace(fork=lambda _done: end)
+    background._attempt = queued, SimpleNamespace(may_move=lambda: True, kind=lambda: "kind")
+    background.on_copy.append(fail)
+    with pytest.raises(Ended):
+        background._move()
