@@ -203,6 +203,6 @@ class Cycles:
             failed=failed,
             errors=self.errors,
             background=context.background,
-            check=ResultCheck(cache, queue, world),
+            check=ResultCheck(cache, queue, world, search),
             order=context.node_order,
         )

@@ -93,7 +93,9 @@ class StepCounter:
 
     def spend_stored(self, steps: int = 1) -> None:
         """Count steps of the attempt, as :meth:`spend` does, whose results are stored for later attempts."""
-        self.stored += steps
+        if not self.is_dry:
+            # What dry runs store is not for attempts.
+            self.stored += steps
         self.spend(steps)
 
     def pass_by(self, steps: int) -> None:

@@ -1,14 +1,16 @@
 """Searches of single pods that continue in another process: what it sends, and how the result is checked.
 
 A node is checked by a full Filter of the pod on it; devices are searched again there only if devices changed, within
-one slice. What PostFilter planned is done only if the nodes concerned have the same pods, and no event since the search
-began would requeue the pod. Any other rejection is reported as it is: events are recorded for a pod in flight.
+one slice. What PostFilter planned is done only if the nodes concerned have the same pods, no event since the search
+began would requeue the pod, and a full Filter on the node rejects the pod with the victims and accepts it without. Any
+other rejection is reported as it is: events are recorded for a pod in flight.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -29,6 +31,7 @@ from scheduler_core.cycle.search_basis import (
     SentDevices,
     UnchangedDevices,
     may_fork_now,
+    needs_eviction,
 )
 from scheduler_core.errors import AttemptLimitError
 from scheduler_core.framework.device_choices import FOUND
@@ -255,7 +258,10 @@ class MovedPods:
             return None
         found: SeatedPod | PlannedRejection
         if isinstance(result, RejectedPod):
-            planned = self._actions(attempt.queued, result, basis)
+            try:
+                planned = self._actions(attempt, result, basis)
+            except AttemptLimitError:
+                return None
             if planned is None:
                 return None
             found = PlannedRejection(result, planned)
@@ -287,17 +293,30 @@ class MovedPods:
         unchanged = UnchangedDevices.since(basis.devices, nodes.devices)
         if result.devices is not None and basis.has_same_devices(nodes, row, unchanged):
             attempt.state.write(FOUND, result.devices.found)
+        try:
+            with self._one_slice():
+                feasible = self._selection.find_feasible(attempt)
+        finally:
+            self._order.next_start = start
+        return len(feasible.rows) == 1
+
+    @contextmanager
+    def _one_slice(self) -> Iterator[None]:
+        """Limit the steps of a check to one slice."""
         limit = self._steps.limit
         self._steps.limit = min(limit, self._steps.spent + SLICE_STEPS)
         try:
-            feasible = self._selection.find_feasible(attempt)
+            yield
         finally:
-            self._steps.limit, self._order.next_start = limit, start
-        return len(feasible.rows) == 1
+            self._steps.limit = limit
 
-    def _actions(self, queued: QueuedPod, result: RejectedPod, basis: PodBasis) -> PlannedOutcome | None:
-        """Return what PostFilter is to do for a rejected pod; None if the rejection does not hold any more."""
-        actions = []
+    def _actions(self, attempt: Attempt, result: RejectedPod, basis: PodBasis) -> PlannedOutcome | None:
+        """Return what PostFilter is to do for a rejected pod; None if the rejection does not hold any more.
+
+        Raises:
+            AttemptLimitError: A filter on the node of a preemption takes long.
+        """
+        queued, actions = attempt.queued, []
         for each in result.actions:
             preemption = None
             if each.eviction is not None:
@@ -306,6 +325,9 @@ class MovedPods:
                     return None
                 (node_name,) = each.eviction.node_names
                 preemption = PreemptionCandidate(node_name, tuple(victims), each.violations)
+                with self._one_slice():
+                    if not needs_eviction(attempt, preemption, self._cache.columns, self._queue.nominator, self._steps):
+                        return None
             actions.append((each.plugin, PostFilterAction(preemption, each.released)))
         changes = any(action.preemption is not None or action.released is not None for _, action in actions)
         if changes and self._is_woken(queued, result, basis):

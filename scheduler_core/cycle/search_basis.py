@@ -12,19 +12,26 @@ from hashlib import blake2b
 from typing import Any, Self
 
 import msgspec
+import numpy as np
 from msgspec import Struct
 
+from scheduler_core.cycle.attempt import Attempt
+from scheduler_core.cycle.simulated_pod_removal import NodeDryRun
 from scheduler_core.errors import AllocationError
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.device_choices import DeviceChooser, FoundDevices
+from scheduler_core.framework.extension_points import PreemptionCandidate
+from scheduler_core.framework.nominator import NominatedPods
 from scheduler_core.model.devices import AllocationResult
 from scheduler_core.model.node import Node
+from scheduler_core.runtime.filtering import run_pre_filters
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.snapshot.cluster_cache import ClusterCache
 from scheduler_core.snapshot.indexes.device_index import DeviceIndex
 from scheduler_core.snapshot.indexes.selector_index import DisruptionBudget
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
+from scheduler_core.step_counter import StepCounter
 
 _encode_in_order = msgspec.msgpack.Encoder(order="deterministic").encode
 # Parameters of drivers are raw JSON, which MessagePack cannot contain.
@@ -171,6 +178,7 @@ class SearchBasis:
         budgets: The PodDisruptionBudgets by namespace and name.
         position: Number of the next event of those that are recorded for pods in flight.
         rows_position: Position in the log of changed rows.
+        selectors: Versions of the labels of namespaces and of the workloads, for whose changes plugins have no hints.
         next_start: Where the next search of a percentage of the nodes started.
     """
 
@@ -180,6 +188,7 @@ class SearchBasis:
     devices: DeviceMark
     position: int
     rows_position: int
+    selectors: tuple[int, int]
     next_start: int
 
     @classmethod
@@ -192,6 +201,7 @@ class SearchBasis:
             devices=DeviceMark.of(nodes.devices),
             position=position,
             rows_position=nodes.changes.position,
+            selectors=_selectors(nodes),
             next_start=next_start,
             **more,
         )
@@ -222,8 +232,13 @@ class SearchBasis:
         return True
 
     def victims(self, cache: ClusterCache, planned: PlannedEviction) -> list[PodInfo] | None:
-        """Return the victims of a plan; None if one has left, or if nodes or budgets that the plan reads changed."""
+        """Return the victims of a plan; None if one has left, or if nodes or budgets that the plan reads changed.
+
+        Whether they are needed, and suffice, is checked by filters: :func:`needs_eviction`.
+        """
         nodes, victims = cache.columns, list[PodInfo]()
+        if self.selectors != _selectors(nodes):
+            return None
         for uid in planned.victims:
             placed = cache.get(uid)
             if placed is None:
@@ -239,3 +254,28 @@ class SearchBasis:
         """Return whether a search for devices on the node of a row would find what it found when the search began."""
         node = nodes.nodes[row]
         return node is not None and self.is_same_node(nodes, row) and unchanged.includes(node, nodes.devices)
+
+
+def _selectors(nodes: NodeColumns) -> tuple[int, int]:
+    return nodes.namespaces.version, nodes.workloads.version
+
+
+def needs_eviction(
+    attempt: Attempt, candidate: PreemptionCandidate, nodes: NodeColumns, nominator: NominatedPods, steps: StepCounter
+) -> bool:
+    """Return whether a pod is infeasible on a node, and feasible there without the victims, by all filters.
+
+    What takes room away since the search began requeues no pod, so that only the filters show it: pods with affinity,
+    nominations, devices, taints, a node that accepts no pods.
+
+    Raises:
+        AttemptLimitError: A filter takes long.
+        PluginError: A plugin raised, or returned what its point does not allow.
+    """
+    state, instance, rows = CycleState(), attempt.instance, np.array([nodes.row_of(candidate.node_name)], dtype=np.intp)
+    run_pre_filters(instance, state, attempt.info, nodes)
+    with NodeDryRun(instance, state, attempt.info, nodes, nominator, steps=steps) as dry_run:
+        if not dry_run.run_filters(rows)[0]:
+            return False
+        dry_run.remove(*candidate.victims)
+        return not dry_run.run_filters(rows)[0]

@@ -2,8 +2,9 @@
 
 A placement is checked by a full Filter of each member on its node; devices that it needs are searched again only where
 devices changed. A preemption is used only if no event since the search began would requeue the gang, because it may fit
-without evictions then, and if the nodes of its members have the same pods. A rejection is reported as it is, because
-events since then requeue the gang: they are recorded while it is in flight.
+without evictions then, if the nodes of its members have the same pods, and if the members are feasible there without
+the victims. A rejection is reported as it is, because events since then requeue the gang: they are recorded while it is
+in flight.
 """
 
 from __future__ import annotations
@@ -35,13 +36,15 @@ from scheduler_core.gangs.reservation_cycle import ReservationSearch
 from scheduler_core.model.pod_group import CompositePodGroup, GroupKey, PodGroup
 from scheduler_core.placement.engine import at_once
 from scheduler_core.placement.requests import Placement, PlacementRequest
-from scheduler_core.placement.worlds import CycleWorld
+from scheduler_core.placement.victims import with_priority
+from scheduler_core.placement.worlds import CycleWorld, SearchWorld
 from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.runtime.post_filtering import plans_for_gang
 from scheduler_core.snapshot.cluster_cache import ClusterCache
 from scheduler_core.snapshot.node_columns import NodeColumns
+from scheduler_core.snapshot.overlay import ColumnsOverlay
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 
 _REASON = "node(s) were not planned for this member"
@@ -224,12 +227,14 @@ class ResultCheck:
     cache: ClusterCache
     queue: SchedulingQueue
     world: CycleWorld
+    search: SearchWorld
 
     def seat(self, request: PlacementRequest, result: SeatedGang, basis: GangBasis) -> Placement | None:
         """Assume all members on their nodes; return None, with none of them assumed, if one is infeasible there."""
         nodes, by_uid = self.cache.columns, {queued.uid: queued for queued in request.members}
-        # What the members take on their way is no change: the other process has counted it, too.
-        unchanged = UnchangedDevices.since(basis.devices, nodes.devices)
+        # What the members take on their way is no change: the other process has counted it, too. That ends with the
+        # first member for which devices are searched again, because it may take those that were found for a later one.
+        unchanged, are_as_found = UnchangedDevices.since(basis.devices, nodes.devices), True
         found = Placement(Where(name=result.domain))
         has_topology = any(True for _ in request.gang.topologies)
         begun = self.world.assumed.mark()
@@ -241,8 +246,10 @@ class ResultCheck:
                     return None
                 where = Where(only(nodes, node_name), _REASON)
                 attempt = self.world.begin(request.instance, queued, where, position)
-                if devices is not None and basis.has_same_devices(nodes, row, unchanged):
-                    attempt.state.write(FOUND, devices.found)
+                if devices is not None:
+                    are_as_found = are_as_found and basis.has_same_devices(nodes, row, unchanged)
+                    if are_as_found:
+                        attempt.state.write(FOUND, devices.found)
                 if at_once(self.world.seat(attempt)) is not None:
                     self.world.assumed.undo(*begun)
                     return None
@@ -269,7 +276,34 @@ class ResultCheck:
             return False, None
         if planned is None or victims is None:
             return True, None
+        if not self._fits_without(request, result.nominations, victims):
+            return False, None
         return True, eviction_of(request.gang, request.instance, victims, planned.node_names)
+
+    def _fits_without(
+        self, request: PlacementRequest, nominations: Mapping[str, str], victims: Sequence[PodInfo]
+    ) -> bool:
+        """Return whether the members are feasible on the nodes of a plan without the victims, by all filters.
+
+        What takes room away since the search began requeues no gang, so that only the filters show it.
+        """
+        nodes, search, by_uid = self.cache.columns, self.search, {queued.uid: queued for queued in request.members}
+        rows = {nodes.row_of(name) for name in nominations.values()} - {NO_ROW}
+        leaving = [info for row in rows for info in nodes.pods[row].values() if info.is_leaving]
+        begun = search.assumed.mark()
+        with self.queue.nominator.without(request.gang.waiting), ColumnsOverlay(nodes) as overlay:
+            overlay.remove([*leaving, *victims])
+            try:
+                for uid, node_name in nominations.items():
+                    attempt = search.begin(request.instance, by_uid[uid], Where(only(nodes, node_name), _REASON))
+                    attempt.info = with_priority(attempt.info, request.gang.priority)
+                    if search.seat_at_once(attempt) is not None:
+                        return False
+            except AttemptLimitError:
+                return False
+            finally:
+                search.assumed.undo(*begun)
+        return True
 
     def _is_woken(self, entry: QueuedGang, result: RejectedGang, basis: GangBasis) -> bool:
         """Return whether an event since the search began would requeue the gang after its rejection."""

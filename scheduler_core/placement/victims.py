@@ -129,6 +129,15 @@ class _Pool:
     position: int
 
 
+def with_priority(info: PodInfo, priority: int) -> PodInfo:
+    """Return a member with the priority of its gang."""
+    if info.priority == priority:
+        return info
+    made = copy.copy(info)
+    made.priority = priority
+    return made
+
+
 class VictimWorld(SearchWorld):
     """The nodes without the pods that a gang preempts: terminating pods first, then the victims of each member.
 
@@ -179,9 +188,7 @@ class VictimWorld(SearchWorld):
     def begin(self, instance: FrameworkInstance, queued: QueuedPod, where: Where, position: int = 0) -> Attempt:
         """Return an attempt with the priority of the gang."""
         attempt = super().begin(instance, queued, where, position)
-        if attempt.info.priority != self._request.priority:
-            attempt.info = copy.copy(attempt.info)
-            attempt.info.priority = self._request.priority
+        attempt.info = with_priority(attempt.info, self._request.priority)
         return attempt
 
     def fill(

@@ -281,6 +281,7 @@ STRICT_DECODERS = {
     "operator/bayplan/profiles/webhook_certificate.py": "untyped JSON",
     "operator/bayplan/simulation/cluster_files.py": "untyped JSON",
     "operator/bayplan/texts/document_formats.py": "documents of Bayplan itself",
+    "scheduler_core/cycle/search_basis.py": "results of a copy of the process",
     "scheduler_core/model/nullable_forms.py": "the mechanism itself",
     "scheduler_core/plugins/dynamic_resources/claim_binding.py": "JSON that it has just written",
     "scheduler_core/record_assembly.py": "records that Bayplan wrote",
