@@ -147,9 +147,9 @@ def listener() -> Iterator[Listener]:
         pytest.param(0, {"waiting", "devices"}, id="devices"),
         pytest.param(3, {"waiting", "gangs", "trees"}, id="trees"),
         pytest.param(7, {"waiting", "nominations"}, id="shadow"),
-        pytest.param(8, {"waiting", "devices", "nominations"}, id="contention-for-devices"),
+        pytest.param(16, {"waiting", "devices", "nominations"}, id="contention-for-devices"),
         pytest.param(9, {"waiting", "gangs", "nominations"}, id="preemption-under-way"),
-        pytest.param(13, {"waiting", "gangs", "reservations"}, id="reservations"),
+        pytest.param(41, {"waiting", "gangs", "reservations"}, id="reservations"),
     ],
 )
 def test_documents_leave_no_trace(seed: int, contained: set[str], listener: Listener) -> None:
