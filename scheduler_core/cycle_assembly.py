@@ -203,6 +203,6 @@ class Cycles:
             failed=failed,
             errors=self.errors,
             background=context.background,
-            check=ResultCheck(cache, queue, world, search),
+            check=ResultCheck(cache, queue, world, search, reservations),
             order=context.node_order,
         )

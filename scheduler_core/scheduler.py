@@ -356,23 +356,28 @@ class Scheduler:
             if columns.overlays:
                 log.error("a plugin awaited within a dry run, or has left one open; it is undone before the next cycle")
                 self.cycles.errors.undo()
-            ended, queued = background.next(may_begin=may_begin) if background.is_due else (None, None)
-            is_popped = queued is None
-            if queued is None:
-                queued = queue.pop()
+            due = background.next(may_begin=may_begin) if background.is_due else None
+            queued = queue.pop() if due is None else due.queued
             if queued is None and background.is_due:
-                ended, queued = background.next()
-                is_popped = False
+                due = background.next()
+                queued = None if due is None else due.queued
             if queued is None:
                 break
-            if not is_popped and ended is None:
+            ended = due if isinstance(due, MovedSearch) else None
+            if due is not None and ended is None:
                 may_begin = False
             try:
-                if not is_popped and (queue.find(queued.uid) is not queued or not queue.is_in_flight(queued.uid)):
+                if due is not None and (queue.find(queued.uid) is not queued or not queue.is_in_flight(queued.uid)):
                     # It was deleted or bound meanwhile; a pod or gang of its UID may be in the queue again.
                     background.forget(queued, ended)
                     if queue.find(queued.uid) is None:
                         queue.done(queued.uid)
+                    continue
+                if due is not None and due.info is not queued.info and not isinstance(queued, QueuedGang):
+                    # Its gates, gang and position in the queue may be other ones now.
+                    if ended is not None:
+                        background.drop(ended)
+                    queue.enter_again(queued)
                     continue
                 if decided.profiles:
                     decided.begin(queued)

@@ -39,6 +39,7 @@ from scheduler_core.framework.cycle_state import Evaluations
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.ports import Clock, SearchProcesses, Timer
 from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.snapshot.pod_info import PodInfo
 
 log = logging.getLogger(__name__)
 
@@ -96,6 +97,15 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(SentResult).decode
 
 
+def _decoded(sent: bytes) -> SentResult | None:
+    """Return what a copy has sent; None if it is damaged."""
+    try:
+        return _decode(sent)
+    except msgspec.DecodeError as error:
+        log.warning("the result of a long search cannot be decoded, so that the search is made again: %s", error)
+        return None
+
+
 def _copied(counts: Evaluations) -> Evaluations:
     return Evaluations(*(dict(each) for each in astuple(counts)))
 
@@ -117,20 +127,24 @@ class MovedSearch:
 
     Attributes:
         queued: The pod or gang, which is in flight.
+        info: The version of the pod that is searched.
         kind: Key of attempts that use the same stored results.
         basis: What the cycle that began the search needs to check the result; set by that cycle. Its profile's revision
             counts the attempt as in flight until :meth:`close`.
         result: The encoded result; None before the end, or if the process ended without one.
         is_loss: Whether much that later attempts would have used is lost with the other process.
         is_counted: Whether the attempt counts as in flight for the profile's revision.
+        is_withdrawn: Whether the result is dropped, because its attempt was interrupted.
     """
 
     queued: QueuedPod
+    info: PodInfo
     kind: Hashable
     basis: SearchBasis | None = None
     result: bytes | None = None
     is_loss: bool = False
     is_counted: bool = False
+    is_withdrawn: bool = False
 
     def hold(self, basis: SearchBasis) -> None:
         """Store what is needed when the search has ended."""
@@ -146,9 +160,14 @@ class MovedSearch:
 
 @dataclass(slots=True, eq=False)
 class WaitingAttempt:
-    """An attempt that starts again when the search in progress has ended."""
+    """An attempt that starts again when the search in progress has ended.
+
+    Attributes:
+        info: The version of the pod when it began to wait.
+    """
 
     queued: QueuedPod
+    info: PodInfo
     is_overdue: bool = False
     timer: Timer | None = None
 
@@ -254,7 +273,7 @@ class BackgroundSearches:
             self._wait(queued)
             self._journal.moved()
             raise SearchMovedError(None)
-        search = MovedSearch(queued, kind)
+        search = MovedSearch(queued, queued.info, kind)
         try:
             send = processes.fork(lambda result: self._end(search, result))
         except OSError as error:
@@ -271,7 +290,7 @@ class BackgroundSearches:
                 send(None)
             return
         self.counts.started += 1
-        self.searched[queued.uid] = self.searched.get(queued.uid, 0) + 1
+        self._count_search(queued.uid, self.searched.get(queued.uid, 0) + 1)
         self._live = search
         self._journal.moved()
         raise SearchMovedError(search)
@@ -309,11 +328,15 @@ class BackgroundSearches:
         if self._live is not search:
             return
         self._live = None
-        if sent is None:
+        if search.is_withdrawn:
+            self.is_due = bool(self._ended) or self._is_waiting_due
+            self._resume()
+            return
+        found = None if sent is None else _decoded(sent)
+        if found is None:
             self.counts.lost += 1
-            self.searched[search.queued.uid] = MOST_SEARCHES
+            self.freeze(search.queued)
         else:
-            found = _decode(sent)
             search.result, search.is_loss = found.result, found.is_loss
             self._tally.add(*found.tally)
             if search.basis is not None:
@@ -329,27 +352,26 @@ class BackgroundSearches:
             if len(self._unstored) > _MOST_KINDS:
                 self._unstored.popitem(last=False)
 
-    def next(self, *, may_begin: bool = True) -> tuple[MovedSearch | None, QueuedPod | None]:
-        """Return the next search that has ended, with its pod or gang, or one whose attempt starts again without one.
+    def next(self, *, may_begin: bool = True) -> MovedSearch | WaitingAttempt | None:
+        """Return the next search that has ended, or an attempt that starts again without one; None if none is due.
 
-        The pod or gang may not be in flight any more; it is None if none is due.
+        The pod or gang may not be in flight any more.
 
         Args:
             may_begin: Whether an attempt may start again; it may take a slice, which other pods then wait for.
         """
-        ended = queued = None
+        due: MovedSearch | WaitingAttempt | None = None
         if self._ended:
-            ended = self._ended.pop(0)
-            queued = ended.queued
+            due = self._ended.pop(0)
         elif may_begin and self._is_waiting_due:
-            queued = self._first_waiting()
+            due = self._first_waiting()
         self.is_due = bool(self._ended) or self._is_waiting_due
-        return ended, queued
+        return due
 
     # -- attempts that wait for the end of another search ----------------------------------------------------------
 
     def _wait(self, queued: QueuedPod) -> None:
-        waiting = WaitingAttempt(queued)
+        waiting = WaitingAttempt(queued, queued.info)
         waiting.timer = self._clock.call_later(LONGEST_WAIT_SECONDS, partial(self._overdue, waiting))
         self.waiting.append(waiting)
 
@@ -361,7 +383,7 @@ class BackgroundSearches:
     def _is_waiting_due(self) -> bool:
         return bool(self.waiting) and (self._live is None or any(each.is_overdue for each in self.waiting))
 
-    def _first_waiting(self) -> QueuedPod:
+    def _first_waiting(self) -> WaitingAttempt:
         """Remove an attempt that has waited too long, or else the first in the order of QueueSort, and return it."""
         first = next((each for each in self.waiting if each.is_overdue), None)
         if first is not None:
@@ -372,14 +394,41 @@ class BackgroundSearches:
             except Exception:
                 # Keys of a QueueSort plugin that is not built in may not compare, or raise: first come, first served.
                 first = self.waiting[0]
-        self.waiting.remove(first)
-        if first.timer is not None:
-            first.timer.cancel()
-        return first.queued
+        self._remove(first)
+        return first
+
+    def _remove(self, waiting: WaitingAttempt) -> None:
+        self.waiting.remove(waiting)
+        if waiting.timer is not None:
+            waiting.timer.cancel()
 
     def freeze(self, queued: QueuedPod) -> None:
         """Let the next attempt of a pod or gang run with the state frozen: another search would end as the last one."""
-        self.searched[queued.uid] = MOST_SEARCHES
+        self._count_search(queued.uid, MOST_SEARCHES)
+
+    def _count_search(self, uid: str, number: int) -> None:
+        self.searched[uid] = number
+        if len(self.searched) > _MOST_KINDS:
+            # A pod that was requeued between two searches may have been deleted since.
+            del self.searched[next(iter(self.searched))]
+
+    def withdraw(self, queued: QueuedPod) -> None:
+        """Drop the search of an attempt that was interrupted, or the attempt if it waits; the copy ends by itself."""
+        self.forget(queued)
+        for search in (*self._ended, *(() if self._live is None else (self._live,))):
+            if search.queued is queued:
+                search.is_withdrawn = True
+                search.close()
+        self._ended = [search for search in self._ended if not search.is_withdrawn]
+        for each in [each for each in self.waiting if each.queued is queued]:
+            self._remove(each)
+        self.is_due = bool(self._ended) or self._is_waiting_due
+
+    def drop(self, ended: MovedSearch) -> None:
+        """Drop a result, because the pod was updated since its search began."""
+        self.counts.outdated += ended.result is not None
+        self.note_unstored(ended)
+        ended.close()
 
     def forget(self, queued: QueuedPod, ended: MovedSearch | None = None) -> None:
         """Drop what is stored for a pod or gang that is decided, or is not in flight any more."""
@@ -391,7 +440,8 @@ class BackgroundSearches:
     def stop(self) -> list[QueuedPod]:
         """End the copy, and drop all results; return the pods and gangs that are in flight because of a search."""
         searches = [*self._ended, *(() if self._live is None else (self._live,))]
-        left = [*(each.queued for each in self.waiting), *(search.queued for search in searches)]
+        left = [each.queued for each in self.waiting]
+        left += [search.queued for search in searches if not search.is_withdrawn]
         for each in self.waiting:
             if each.timer is not None:
                 each.timer.cancel()

@@ -5,7 +5,7 @@ The package :mod:`scheduler_core.gangs` implements them; a cycle imports nothing
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -43,6 +43,9 @@ class ReservationRejections(Protocol):
 
     def note_rejected(self, uid: str, by: Iterable[GroupKey]) -> None:
         """Activate a pod that the reservations of these gangs made unschedulable, when one of them ends."""
+
+    def by_gang(self) -> Mapping[GroupKey, object]:
+        """Return the reservations now; one that ends and begins again is another object."""
 
 
 @dataclass(frozen=True, slots=True)

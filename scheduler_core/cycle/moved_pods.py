@@ -9,7 +9,7 @@ other rejection is reported as it is: events are recorded for a pod in flight.
 from __future__ import annotations
 
 import copy
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -133,10 +133,12 @@ class PodBasis(SearchBasis):
     Attributes:
         info: The pod.
         started: Start of the attempt, in the clock's seconds.
+        reservations: The reservations by gang.
     """
 
     info: PodInfo
     started: float
+    reservations: Mapping[GroupKey, object]
 
 
 class MovedPods:
@@ -196,7 +198,15 @@ class MovedPods:
     def basis(self, attempt: Attempt, next_start: int) -> PodBasis:
         """Return the basis of a search that moves now."""
         nodes, position = self._cache.columns, self._queue.event_position
-        return PodBasis.now(attempt.instance, nodes, position, next_start, info=attempt.info, started=attempt.started)
+        return PodBasis.now(
+            attempt.instance,
+            nodes,
+            position,
+            next_start,
+            info=attempt.info,
+            started=attempt.started,
+            reservations=self._rejections.by_gang(),
+        )
 
     # -- in the copy ------------------------------------------------------------------------------------------------
 
@@ -316,6 +326,10 @@ class MovedPods:
         Raises:
             AttemptLimitError: A filter on the node of a preemption takes long.
         """
+        now = self._rejections.by_gang()
+        if any(now.get(key) is not basis.reservations.get(key) for key in result.reserved_for):
+            # Its end would have activated the pod.
+            return None
         queued, actions = attempt.queued, []
         for each in result.actions:
             preemption = None

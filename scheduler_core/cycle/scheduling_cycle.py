@@ -127,7 +127,11 @@ class SchedulingCycle:
             return self.conclude(attempt, failure)
         except SearchMovedError as moved:
             assert attempt is not None, "only an attempt has a search"
-            self._leave(attempt, moved, start)
+            try:
+                self._leave(attempt, moved, start)
+            except Exception as error:
+                try_twice(background.withdraw, queued)
+                self._errors.interrupted(queued, attempt, error)
             return None
         except Exception as error:
             try_twice(background.forget, queued, ended)

@@ -501,6 +501,9 @@ class PodAndNodeFeed:
         if not (events or is_assumed) and (old.spec != pod.spec or _annotations(old) != _annotations(pod)):
             events = [TARGET_POD_UPDATE]
         nominated = self._queue.nominator.nomination_of(pod.metadata.uid)
+        if not is_assumed and self._queue.is_in_flight(pod.metadata.uid):
+            # Its search continues in another process, perhaps for long.
+            self._queue.nominator.update(old, info)
         self._queue.update(info, events, old)
         if not is_assumed and old.status.nominated_node_name != pod.status.nominated_node_name:
             self._report_ended_nomination(old, nominated)

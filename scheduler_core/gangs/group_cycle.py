@@ -128,7 +128,7 @@ class GangScheduler:
             return []
         instance.begin()
         attempts = []
-        nodes, start = self.cache.columns, self.order.next_start
+        start = self.order.next_start
         try:
             self.background.begin(entry, MovableGang(instance, gang))
             if not instance.extenders:
@@ -137,10 +137,15 @@ class GangScheduler:
                 with self.suspension.of_cycle():
                     attempts = await self._run(entry, gang, instance)
         except SearchMovedError as moved:
-            self.errors.undo()
-            self.order.next_start = start
-            if moved.search is not None:
-                moved.search.hold(GangBasis.of(gang, instance, nodes, queue.event_position, start))
+            try:
+                self.errors.undo()
+                self.order.next_start = start
+                if moved.search is not None:
+                    moved.search.hold(self.check.basis(gang, instance, start))
+            except Exception:
+                # The scheduling loop requeues and reports the gang.
+                try_twice(self.background.withdraw, entry)
+                raise
             return []
         except BaseException:
             self.errors.undo()
@@ -202,8 +207,9 @@ class GangScheduler:
         """Commit or report a result; return None if it does not hold any more, with nothing assumed."""
         if isinstance(result, RejectedGang):
             holds, eviction = self.check.eviction(entry, request, result, basis)
-            if not holds:
+            if not holds or not self.check.has_same_reservations(result, basis):
                 return None
+            self.check.note_rejected(result)
             if result.reservation.is_requested:
                 self.rejection.reservations.note_requested(request.gang)
             failure = self.rejection.reserving.reserve(request, result.failure(basis.members), result.reservation)
@@ -336,8 +342,15 @@ class GangRejection:
             planned = None
             if eviction is not None:
                 planned = PlannedEviction.of(eviction.victims, eviction.node_names, self.nodes)
-            start = self.order.next_start
-            self.background.send(encode(RejectedGang.of(failure, planned, released, reservation, start)))
+            rejected = RejectedGang.of(
+                failure,
+                planned,
+                released,
+                reservation,
+                reserved_for=self.reservations.rejected(gang.waiting),
+                next_start=self.order.next_start,
+            )
+            self.background.send(encode(rejected))
         failure = self.reserving.reserve(request, failure, reservation)
         return self.report(entry, request, failure, eviction, released)
 

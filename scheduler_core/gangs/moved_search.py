@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import is_
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 from msgspec import Struct
 
-from scheduler_core.cycle.gang_constraints import Where, only
+from scheduler_core.cycle.gang_constraints import ReservationRejections, Where, only
 from scheduler_core.cycle.search_basis import (
     PlannedEviction,
     SearchBasis,
@@ -43,7 +43,6 @@ from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.runtime.post_filtering import plans_for_gang
 from scheduler_core.snapshot.cluster_cache import ClusterCache
-from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.overlay import ColumnsOverlay
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 
@@ -74,6 +73,7 @@ class RejectedGang(Struct, frozen=True, tag="rejected"):
         eviction: The preemption; None for none.
         released: By plugin, claims to deallocate or delete, each with the UID of the member for which that is done.
         reservation: The search for capacity to reserve.
+        reserved_for: Other gangs whose reservations rejected members, each with the UIDs of these members.
     """
 
     message: str
@@ -93,6 +93,7 @@ class RejectedGang(Struct, frozen=True, tag="rejected"):
     eviction: PlannedEviction | None
     released: dict[str, tuple[tuple[str, ReleasedClaim], ...]]
     reservation: ReservationSearch
+    reserved_for: tuple[tuple[GroupKey, tuple[str, ...]], ...]
     next_start: int
 
     @classmethod
@@ -102,9 +103,9 @@ class RejectedGang(Struct, frozen=True, tag="rejected"):
         eviction: PlannedEviction | None,
         released: Mapping[str, Sequence[GangRelease]],
         reservation: ReservationSearch,
-        next_start: int,
+        **more: Any,
     ) -> RejectedGang:
-        """Return the rejection with a failure that is not reported yet."""
+        """Return the rejection with a failure that is not reported yet; ``more`` are the other fields."""
         return cls(
             message=failure.message,
             reason=failure.reason,
@@ -123,7 +124,7 @@ class RejectedGang(Struct, frozen=True, tag="rejected"):
             eviction=eviction,
             released={name: tuple((info.uid, claim) for info, claim in each) for name, each in released.items()},
             reservation=reservation,
-            next_start=next_start,
+            **more,
         )
 
     def releases(self, members: Mapping[str, PodInfo]) -> dict[str, Sequence[GangRelease]]:
@@ -168,26 +169,13 @@ class GangBasis(SearchBasis):
         groups: The PodGroups of the gang and of its parts.
         members: The waiting members by UID.
         placed: UIDs of the members that had a node.
+        reservations: The reservations by gang.
     """
 
     groups: tuple[PodGroup | CompositePodGroup | None, ...]
     members: Mapping[str, PodInfo]
     placed: frozenset[str]
-
-    @classmethod
-    def of(
-        cls, gang: Gang, instance: FrameworkInstance, nodes: NodeColumns, position: int, next_start: int
-    ) -> GangBasis:
-        """Return the basis of a search that begins now."""
-        return cls.now(
-            instance,
-            nodes,
-            position,
-            next_start,
-            groups=tuple(part.group for part in gang.parts),
-            members={uid: queued.info for uid, queued in gang.waiting.items()},
-            placed=frozenset(gang.placed),
-        )
+    reservations: Mapping[GroupKey, object]
 
     def still_holds(self, gang: Gang, instance: FrameworkInstance | None) -> bool:
         """Return whether the gang consists of the same members and groups, and has the same profile."""
@@ -228,6 +216,31 @@ class ResultCheck:
     queue: SchedulingQueue
     world: CycleWorld
     search: SearchWorld
+    rejections: ReservationRejections
+
+    def basis(self, gang: Gang, instance: FrameworkInstance, next_start: int) -> GangBasis:
+        """Return the basis of a search that begins now."""
+        return GangBasis.now(
+            instance,
+            self.cache.columns,
+            self.queue.event_position,
+            next_start,
+            groups=tuple(part.group for part in gang.parts),
+            members={uid: queued.info for uid, queued in gang.waiting.items()},
+            placed=frozenset(gang.placed),
+            reservations=self.rejections.by_gang(),
+        )
+
+    def has_same_reservations(self, result: RejectedGang, basis: GangBasis) -> bool:
+        """Return whether no reservation that rejected members has ended; its end would have activated the gang."""
+        now = self.rejections.by_gang()
+        return all(now.get(key) is basis.reservations.get(key) for key, _ in result.reserved_for)
+
+    def note_rejected(self, result: RejectedGang) -> None:
+        """Let the gang be activated when a reservation that rejected members ends."""
+        for key, uids in result.reserved_for:
+            for uid in uids:
+                self.rejections.note_rejected(uid, (key,))
 
     def seat(self, request: PlacementRequest, result: SeatedGang, basis: GangBasis) -> Placement | None:
         """Assume all members on their nodes; return None, with none of them assumed, if one is infeasible there."""

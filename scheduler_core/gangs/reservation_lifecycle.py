@@ -13,7 +13,7 @@ reservation must begin, and its timeout must end it, nevertheless.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -105,6 +105,15 @@ class GangReservations:
             if len(uids) > reservation.max_rejected:
                 uids.intersection_update([each for each in uids if self._queue.find(each) is not None])
                 reservation.max_rejected = 2 * max(len(uids), reservation.max_rejected // 2)
+
+    def by_gang(self) -> Mapping[GroupKey, object]:
+        """Return the reservations now; one that ends and begins again is another object."""
+        return dict(self._by_gang)
+
+    def rejected(self, uids: Collection[str]) -> tuple[tuple[GroupKey, tuple[str, ...]], ...]:
+        """Return the gangs whose reservations made some of these pods unschedulable, each with their UIDs."""
+        found = ((key, tuple(uid for uid in uids if uid in held.rejected)) for key, held in self._by_gang.items())
+        return tuple((key, of_gang) for key, of_gang in found if of_gang)
 
     # -- what happens in the cluster ----------------------------------------------------------------------------
 

@@ -423,6 +423,20 @@ class SchedulingQueue:
                 # The gang may have changed during the attempt, and have no quorum any more.
                 self._gang_entries.attempted(pod)
 
+    def enter_again(self, pod: QueuedPod) -> None:
+        """End an attempt without a decision, because the pod was updated: it takes its gang, gates and order again."""
+        self._in_flight.end(pod.uid)
+        if pod.place is not _IN_FLIGHT:
+            return
+        # The next attempt is the same one, with the same ties.
+        pod.attempts -= 1
+        self._places.take(pod)
+        try:
+            self._gang_entries.assign_gang(pod)
+            self._moves.enter(pod, POD_ADDED)
+        except Exception as fault:
+            self._moves.delay_faulty(pod, fault)
+
     def _requeue_failed(self, pod: QueuedPod, events: Sequence[SeenEvent] | None, given_up_steps: int) -> None:
         pod.rejected_by |= pod.pending_on
         pod.gated_by, pod.gate_reasons = "", ()

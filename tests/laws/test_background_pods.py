@@ -12,7 +12,9 @@ import pytest
 from msgspec.structs import replace
 
 from scheduler_core.cycle.background_search import LONGEST_WAIT_SECONDS, MovedSearch
-from scheduler_core.framework.queued_pod import QueuedPod
+from scheduler_core.cycle.moved_pods import MovedPods
+from scheduler_core.framework.queued_pod import Place, QueuedPod
+from scheduler_core.gangs.moved_search import ResultCheck
 from scheduler_core.model.devices import ResourceClaim
 from scheduler_core.model.pod import Pod
 from scheduler_core.scheduler import SchedulerOptions
@@ -31,6 +33,7 @@ from tests.support.devices import (
 )
 from tests.support.gang_devices import claimant, gang, owned, report
 from tests.support.gang_preemption import running_pod
+from tests.support.gangs import LABEL, group, member, members
 from tests.support.moved_searches import Run
 from tests.support.preemption import budget
 
@@ -328,6 +331,154 @@ async def test_a_changed_pod_is_searched_again() -> None:
     await run.settle(change)
     assert run.made.bound == {"p0": "n7"}
     assert run.made.context.background.counts.outdated == 1
+
+
+def _join_gang(run: Run, name: str) -> None:
+    queued = run.made.queue.find(f"uid-of-ns-{name}")
+    assert queued is not None
+    old = queued.info.pod
+    run.made.scheduler.feed.pod_updated(old, replace(old, metadata=replace(old.metadata, labels={LABEL: "train"})))
+
+
+@pytest.mark.parametrize("name", ["p0", "p1"])
+async def test_a_pod_that_joins_a_gang_during_the_search_is_not_bound_alone(name: str) -> None:
+    """It waits for the quorum, whether its own search was in the copy, or it waited for that of another pod."""
+    run = Run.begun(in_background=True, seconds=10.0)
+    _some_device_nodes(run)
+    gang(run.made, 3)
+    async with run.made.running():
+        report(run.made, run.claims, *_claimant("p0"))
+        await run.until_moved()
+        report(run.made, run.claims, *_claimant("p1"))
+        await run.made.until(lambda: len(run.made.context.background.waiting) == 1)
+        _join_gang(run, name)
+        await run.step(60)
+        queued = run.made.queue.find(f"uid-of-ns-{name}")
+        assert queued is not None
+        assert queued.place is Place.GROUPED
+    assert set(run.made.bound) == {"p0", "p1"} - {name}
+    assert [instance.in_flight for instance in run.made.context.profiles] == [0]
+
+
+async def test_a_nomination_during_the_search_counts_for_other_pods() -> None:
+    """Another component nominates the pod to a node; pods of a lower priority are not scheduled there."""
+    run = Run.begun(in_background=True, seconds=50.0)
+    _some_device_nodes(run)
+    async with run.made.running():
+        report(run.made, run.claims, *_claimant("p0", f'{UUID} == "none"', priority=9, requests={"cpu": "8"}))
+        await run.until_moved()
+        queued = run.made.queue.find("uid-of-ns-p0")
+        assert queued is not None
+        old = queued.info.pod
+        status = replace(old.status, nominated_node_name="n3")
+        run.made.scheduler.feed.pod_updated(old, replace(old, status=status))
+        run.made.add(*(pod(f"late{number}", requests={"cpu": "8"}) for number in range(NODES)))
+        await run.step(5)
+        assert len(run.made.bound) == NODES - 1
+        assert "n3" not in run.made.bound.values()
+
+
+async def test_a_result_that_cannot_be_decoded_counts_as_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The attempt runs with the state frozen, and ends for the profile's revision."""
+    run = Run.begun(in_background=True)
+    assert run.processes is not None
+    fork = run.processes.fork
+    monkeypatch.setattr(run.processes, "fork", lambda done: fork(lambda _: done(b"\xc1damaged")))
+    _some_device_nodes(run)
+    _add_claimant(run)
+    await run.settle()
+    assert "p0" in run.made.bound
+    counts = run.made.context.background.counts
+    assert (counts.started, counts.lost, counts.used) == (1, 1, 0)
+    assert [instance.in_flight for instance in run.made.context.profiles] == [0]
+
+
+BASES = {"pod": (MovedPods, "basis"), "gang": (ResultCheck, "basis")}
+
+
+@pytest.mark.parametrize("kind", BASES)
+async def test_an_attempt_that_cannot_leave_is_requeued(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The result of its copy is dropped, nothing stays in flight, and the error is reported."""
+    run, errors = Run.begun(in_background=True, seconds=5.0), [MemoryError("no room for the basis")]
+    owner, name = BASES[kind]
+    basis = getattr(owner, name)
+
+    def raises_once(*args: object) -> object:
+        if errors:
+            raise errors.pop()
+        return basis(*args)
+
+    monkeypatch.setattr(owner, name, raises_once)
+    _some_device_nodes(run)
+    async with run.made.running():
+        if kind == "pod":
+            _add_claimant(run)
+        else:
+            gang(run.made, 2)
+            for number in range(2):
+                report(run.made, run.claims, *claimant(f"m{number}", exactly("r", f'{UUID} != "{number}"')))
+        await run.step(60)
+        assert not errors
+        assert len(run.made.bound) == (1 if kind == "pod" else 2)
+        background = run.made.context.background
+        assert not background.searched
+        assert background.counts.used == background.counts.started - 1
+        assert run.made.context.metrics.internal_errors == 1
+        assert run.made.queue.readings.in_flight_count == 0
+        assert [instance.in_flight for instance in run.made.context.profiles] == [0]
+
+
+# -- reservations -----------------------------------------------------------------------------------------------------
+
+
+def _reserve_good_devices(run: Run) -> None:
+    """Add three nodes with matching devices, which a gang is to reserve, and two nodes with others."""
+    run.made.context.cache.columns.devices.assign(device_class())
+    for number in range(5):
+        is_good = number < 3
+        allocatable = {"cpu": "8" if is_good else "2", "pods": "9"}
+        report(run.made, run.claims, node(f"n{number}", allocatable=allocatable))
+        model = {"string": "good" if is_good else "bad"}
+        devices = [
+            device(f"d{each}", attributes={"uuid": {"string": f"u{number}-{each}"}, "model": model})
+            for each in range(3 if is_good else 80)
+        ]
+        report(run.made, run.claims, slice_of(devices, node=f"n{number}"))
+        if is_good:
+            run.made.add(running_pod(f"r{number}", f"n{number}", cpus=4))
+
+
+@pytest.mark.parametrize("is_late", [False, pytest.param(True, id="after the result")])
+@pytest.mark.parametrize("names", [["p0"], ["o0", "o1"]], ids=["pod", "gang"])
+async def test_pods_are_retried_when_the_reservation_that_blocks_them_ends(names: list[str], is_late: bool) -> None:
+    """The end of the reservation counts, whether it is during the search in a copy, or after its result."""
+    run = Run.begun(in_background=True, seconds=5.0)
+    made, groups = run.made, run.made.scheduler.group_feed
+    assert run.processes is not None
+    _reserve_good_devices(run)
+    strict = group("train", min_member=3, is_strict=True)
+    async with made.running():
+        groups.group_changed(strict)
+        made.add(*members(3, requests={"cpu": "8"}))
+        await run.step(12)
+        assert len(made.scheduler.reservations) == 1
+        if len(names) > 1:
+            groups.group_changed(group("other", min_member=len(names), namespace="ns"))
+        before = run.processes.count
+        for name in names:
+            user = pod(name, namespace="ns", requests={"cpu": "1"})
+            if len(names) > 1:
+                user = member(name, "other", namespace="ns", requests={"cpu": "1"})
+            own = owned(user, exactly("r", f'{UUID} != "x" && {MODEL} == "good"'))
+            report(made, run.claims, own, using(user, templates={"gpu": own.metadata.name}))
+        await run.until_moved(before + 1)
+        if is_late:
+            await run.step(8)
+        assert not made.bound
+        groups.group_deleted(strict.key)
+        await run.step(60)
+    assert set(made.bound) == set(names)
+    assert made.context.background.counts.outdated == (0 if is_late else 1)
 
 
 # -- preemption -------------------------------------------------------------------------------------------------------
