@@ -20,6 +20,8 @@ def queue_sort_of(instance: FrameworkInstance) -> tuple[str, str]:
     return plugin.name, "" if args is None else args.model_dump_json()
 
 
+MOST_SERVED_BEFORE = 1_000
+"""Maximum number of names that profiles had earlier; the oldest are dropped, and then mean a live profile or none."""
 _MOST_MEANT = 1024
 _DEFAULT_SCHEDULER = "default-scheduler"
 
@@ -35,7 +37,7 @@ class ProfileTable:
         self.live: dict[str, FrameworkInstance] = {}
         self._on_change = on_change
         self._claimed: frozenset[str] | None = None
-        self._served_before: set[str] = set()
+        self._served_before: dict[str, None] = {}
         self._meant: dict[str, str] = {}
 
     def __iter__(self) -> Iterator[FrameworkInstance]:
@@ -101,7 +103,11 @@ class ProfileTable:
             raise ConfigError([problem])
         replaced = [self.live.get(instance.name) for instance in instances]
         self.live.update((instance.name, instance) for instance in instances)
-        self._served_before.update(instance.name for instance in instances)
+        for instance in instances:
+            self._served_before.pop(instance.name, None)
+            self._served_before[instance.name] = None
+        while len(self._served_before) > MOST_SERVED_BEFORE:
+            del self._served_before[next(iter(self._served_before))]
         for instance in instances:
             self._on_change(instance.name)
         for old in replaced:
