@@ -362,10 +362,16 @@ class BackgroundSearches:
         """
         due: MovedSearch | WaitingAttempt | None = None
         if self._ended:
-            due = self._ended.pop(0)
+            due = self._ended[0]
         elif may_begin and self._is_waiting_due:
             due = self._first_waiting()
-        self.is_due = bool(self._ended) or self._is_waiting_due
+        is_due = any(each is not due for each in self._ended) or self._is_waiting_due_besides(due)
+        # Removed last, because an exception must lose no result, and no attempt that waits.
+        if isinstance(due, MovedSearch):
+            del self._ended[0]
+        elif due is not None:
+            self._remove(due)
+        self.is_due = is_due
         return due
 
     # -- attempts that wait for the end of another search ----------------------------------------------------------
@@ -381,10 +387,14 @@ class BackgroundSearches:
 
     @property
     def _is_waiting_due(self) -> bool:
-        return bool(self.waiting) and (self._live is None or any(each.is_overdue for each in self.waiting))
+        return self._is_waiting_due_besides(None)
+
+    def _is_waiting_due_besides(self, taken: object) -> bool:
+        left = [each for each in self.waiting if each is not taken]
+        return bool(left) and (self._live is None or any(each.is_overdue for each in left))
 
     def _first_waiting(self) -> WaitingAttempt:
-        """Remove an attempt that has waited too long, or else the first in the order of QueueSort, and return it."""
+        """Return an attempt that has waited too long, or else the first in the order of QueueSort."""
         first = next((each for each in self.waiting if each.is_overdue), None)
         if first is not None:
             self.freeze(first.queued)
@@ -394,13 +404,12 @@ class BackgroundSearches:
             except Exception:
                 # Keys of a QueueSort plugin that is not built in may not compare, or raise: first come, first served.
                 first = self.waiting[0]
-        self._remove(first)
         return first
 
     def _remove(self, waiting: WaitingAttempt) -> None:
-        self.waiting.remove(waiting)
         if waiting.timer is not None:
             waiting.timer.cancel()
+        self.waiting.remove(waiting)
 
     def freeze(self, queued: QueuedPod) -> None:
         """Let the next attempt of a pod or gang run with the state frozen: another search would end as the last one."""
