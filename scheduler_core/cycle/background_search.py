@@ -390,8 +390,7 @@ class BackgroundSearches:
         return self._is_waiting_due_besides(None)
 
     def _is_waiting_due_besides(self, taken: object) -> bool:
-        left = [each for each in self.waiting if each is not taken]
-        return bool(left) and (self._live is None or any(each.is_overdue for each in left))
+        return any(each is not taken and (self._live is None or each.is_overdue) for each in self.waiting)
 
     def _first_waiting(self) -> WaitingAttempt:
         """Return an attempt that has waited too long, or else the first in the order of QueueSort."""

@@ -9,7 +9,7 @@ other rejection is reported as it is: events are recorded for a pod in flight.
 from __future__ import annotations
 
 import copy
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -37,7 +37,6 @@ from scheduler_core.errors import AttemptLimitError
 from scheduler_core.framework.device_choices import FOUND
 from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.extension_points import PostFilterAction, PreemptionCandidate, ReleasedClaim
-from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import SUCCESS
 from scheduler_core.model.pod_group import GroupKey
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
@@ -133,12 +132,10 @@ class PodBasis(SearchBasis):
     Attributes:
         info: The pod.
         started: Start of the attempt, in the clock's seconds.
-        reservations: The reservations by gang.
     """
 
     info: PodInfo
     started: float
-    reservations: Mapping[GroupKey, object]
 
 
 class MovedPods:
@@ -266,22 +263,18 @@ class MovedPods:
         result, basis = self._result(attempt, ended), ended.basis
         if result is None or not isinstance(basis, PodBasis):
             return None
-        found: SeatedPod | PlannedRejection
-        if isinstance(result, RejectedPod):
-            try:
+        found: SeatedPod | PlannedRejection | None
+        try:
+            if isinstance(result, RejectedPod):
                 planned = self._actions(attempt, result, basis)
-            except AttemptLimitError:
-                return None
-            if planned is None:
-                return None
-            found = PlannedRejection(result, planned)
-        else:
-            found = result
-            try:
-                if not self._is_feasible(attempt, result, basis):
-                    return None
-            except AttemptLimitError:
-                return None
+                found = None if planned is None else PlannedRejection(result, planned)
+            else:
+                found = result if self._is_feasible(attempt, result, basis) else None
+        except AttemptLimitError:
+            # The check takes more than a slice.
+            found = None
+        if found is None:
+            return None
         attempt.feasible_count, attempt.started = result.feasible_count, basis.started
         if self._order.next_start == basis.next_start:
             self._order.next_start = result.next_start
@@ -326,9 +319,7 @@ class MovedPods:
         Raises:
             AttemptLimitError: A filter on the node of a preemption takes long.
         """
-        now = self._rejections.by_gang()
-        if any(now.get(key) is not basis.reservations.get(key) for key in result.reserved_for):
-            # Its end would have activated the pod.
+        if not basis.has_same_reservations(result.reserved_for, self._rejections.by_gang()):
             return None
         queued, actions = attempt.queued, []
         for each in result.actions:
@@ -344,17 +335,8 @@ class MovedPods:
                         return None
             actions.append((each.plugin, PostFilterAction(preemption, each.released)))
         changes = any(action.preemption is not None or action.released is not None for _, action in actions)
-        if changes and self._is_woken(queued, result, basis):
+        if changes and basis.is_woken(self._queue, queued, result.rejected_by, result.pending_on):
             return None
         if result.reserved_for:
             self._rejections.note_rejected(queued.uid, result.reserved_for)
         return PlannedOutcome(PostFilterOutcome(SUCCESS), tuple(actions))
-
-    def _is_woken(self, queued: QueuedPod, result: RejectedPod, basis: PodBasis) -> bool:
-        """Return whether an event since the search began would requeue the pod after its rejection."""
-        before = queued.rejected_by, queued.pending_on
-        queued.rejected_by, queued.pending_on = frozenset(result.rejected_by), frozenset(result.pending_on)
-        try:
-            return self._queue.would_retry(queued, basis.position)
-        finally:
-            queued.rejected_by, queued.pending_on = before

@@ -22,8 +22,11 @@ from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.device_choices import DeviceChooser, FoundDevices
 from scheduler_core.framework.extension_points import PreemptionCandidate
 from scheduler_core.framework.nominator import NominatedPods
+from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.model.devices import AllocationResult
 from scheduler_core.model.node import Node
+from scheduler_core.model.pod_group import GroupKey
+from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.filtering import run_pre_filters
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.snapshot.cluster_cache import ClusterCache
@@ -180,6 +183,7 @@ class SearchBasis:
         rows_position: Position in the log of changed rows.
         selectors: Versions of the labels of namespaces and of the workloads, for whose changes plugins have no hints.
         next_start: Where the next search of a percentage of the nodes started.
+        reservations: The reservations by gang; one that ends and begins again is another object.
     """
 
     instance: FrameworkInstance
@@ -190,6 +194,7 @@ class SearchBasis:
     rows_position: int
     selectors: tuple[int, int]
     next_start: int
+    reservations: Mapping[GroupKey, object]
 
     @classmethod
     def now(cls, instance: FrameworkInstance, nodes: NodeColumns, position: int, next_start: int, **more: Any) -> Self:
@@ -250,6 +255,21 @@ class SearchBasis:
         is_same = all(nodes.disruption_budgets.is_same(namespace, self.budgets) for namespace in namespaces)
         return victims if is_same else None
 
+    def has_same_reservations(self, keys: Iterable[GroupKey], now: Mapping[GroupKey, object]) -> bool:
+        """Return whether no reservation of some gangs has ended, which would have activated who it rejected."""
+        return all(now.get(key) is self.reservations.get(key) for key in keys)
+
+    def is_woken(
+        self, queue: SchedulingQueue, entry: QueuedPod, rejected_by: Iterable[str], pending_on: Iterable[str]
+    ) -> bool:
+        """Return whether an event since the search began would requeue a pod or gang after its rejection."""
+        before = entry.rejected_by, entry.pending_on
+        entry.rejected_by, entry.pending_on = frozenset(rejected_by), frozenset(pending_on)
+        try:
+            return queue.would_retry(entry, self.position)
+        finally:
+            entry.rejected_by, entry.pending_on = before
+
     def has_same_devices(self, nodes: NodeColumns, row: int, unchanged: UnchangedDevices) -> bool:
         """Return whether a search for devices on the node of a row would find what it found when the search began."""
         node = nodes.nodes[row]
@@ -273,7 +293,8 @@ def needs_eviction(
         PluginError: A plugin raised, or returned what its point does not allow.
     """
     state, instance, rows = CycleState(), attempt.instance, np.array([nodes.row_of(candidate.node_name)], dtype=np.intp)
-    run_pre_filters(instance, state, attempt.info, nodes)
+    if not run_pre_filters(instance, state, attempt.info, nodes).status.is_success:
+        return False
     with NodeDryRun(instance, state, attempt.info, nodes, nominator, steps=steps) as dry_run:
         if not dry_run.run_filters(rows)[0]:
             return False

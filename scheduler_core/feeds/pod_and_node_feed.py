@@ -296,6 +296,7 @@ class PodAndNodeFeed:
                 self._queue.gang_changed(gang)
                 self._queue.gang_requeueing.member_moved(gang)
         except Exception:
+            # Raised again; when the deletion is delivered again, the pod must be known as a member of the gang.
             if gang is not None:
                 gangs.repeat_loss(uid, gang)
             raise

@@ -57,6 +57,7 @@ class GroupFeed:
             try:
                 queue.gang_requeueing.source_changed(source)
             except Exception:
+                # Raised again, and delivered again; until then, no pod of an unread group may stay active.
                 try_twice(queue.gang_requeueing.source_changed, source)
                 raise
             for gang in [gang for gang in queue.gangs if gang.depends_on(source)]:
@@ -114,6 +115,7 @@ class GroupFeed:
         try:
             yield was_interrupted
         except Exception:
+            # Raised again, and delivered again; half of the change may be applied until then.
             gangs.interrupted.add(key)
             try_twice(self._gate_below, key)
             raise

@@ -169,13 +169,11 @@ class GangBasis(SearchBasis):
         groups: The PodGroups of the gang and of its parts.
         members: The waiting members by UID.
         placed: UIDs of the members that had a node.
-        reservations: The reservations by gang.
     """
 
     groups: tuple[PodGroup | CompositePodGroup | None, ...]
     members: Mapping[str, PodInfo]
     placed: frozenset[str]
-    reservations: Mapping[GroupKey, object]
 
     def still_holds(self, gang: Gang, instance: FrameworkInstance | None) -> bool:
         """Return whether the gang consists of the same members and groups, and has the same profile."""
@@ -232,9 +230,8 @@ class ResultCheck:
         )
 
     def has_same_reservations(self, result: RejectedGang, basis: GangBasis) -> bool:
-        """Return whether no reservation that rejected members has ended; its end would have activated the gang."""
-        now = self.rejections.by_gang()
-        return all(now.get(key) is basis.reservations.get(key) for key, _ in result.reserved_for)
+        """Return whether no reservation that rejected members has ended."""
+        return basis.has_same_reservations((key for key, _ in result.reserved_for), self.rejections.by_gang())
 
     def note_rejected(self, result: RejectedGang) -> None:
         """Let the gang be activated when a reservation that rejected members ends."""
@@ -320,10 +317,9 @@ class ResultCheck:
 
     def _is_woken(self, entry: QueuedGang, result: RejectedGang, basis: GangBasis) -> bool:
         """Return whether an event since the search began would requeue the gang after its rejection."""
-        before = entry.rejected_by, entry.pending_on, entry.rejected_members
-        entry.rejected_by, entry.pending_on = frozenset(result.rejected_by), frozenset(result.pending_on)
+        before = entry.rejected_members
         entry.rejected_members = tuple(basis.members[uid] for uid in result.rejected_members if uid in basis.members)
         try:
-            return self.queue.would_retry(entry, basis.position)
+            return basis.is_woken(self.queue, entry, result.rejected_by, result.pending_on)
         finally:
-            entry.rejected_by, entry.pending_on, entry.rejected_members = before
+            entry.rejected_members = before

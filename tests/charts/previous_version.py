@@ -21,11 +21,13 @@ _PARTS = ("charts", "crds", "operator", "scheduler_core")
 def previous_version(directory: Path) -> Path:
     """Write the sources of the previous version to a directory, and return it.
 
-    A clone without history lacks them, and the test is skipped then.
+    A shallow clone and a source archive lack them, and the test is skipped there. A clone with history never skips it.
     """
-    archive = _git("archive", "--format=tar", _reference(), *_PARTS)
-    if archive.returncode != 0:
-        pytest.skip("the history of the repository lacks the previous version; run `git fetch --unshallow --tags`")
+    reference = _reference()
+    if _git("rev-parse", "--verify", "--quiet", f"{reference}^{{commit}}").returncode != 0:
+        pytest.skip("the checkout has no history before this version; run `git fetch --unshallow --tags`")
+    archive = _git("archive", "--format=tar", reference, *_PARTS)
+    assert archive.returncode == 0, archive.stderr.decode()
     with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
         files.extractall(directory, filter="data")
     return directory

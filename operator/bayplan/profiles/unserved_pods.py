@@ -60,6 +60,7 @@ class UnservedPods:
             try:
                 self.look()
             except Exception:
+                # These reports are no part of scheduling: a defect here must not end the operator.
                 if not self._has_failed:
                     log.exception("pods without a profile cannot be reported; please report this bug")
                 self._has_failed = True

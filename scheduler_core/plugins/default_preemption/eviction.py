@@ -139,6 +139,7 @@ class Evictions:
             try:
                 self._evict_last(preemption, last)
             except Exception:
+                # A preemption that does not end would gate its preemptor permanently.
                 log.exception("pod %s cannot be evicted", last.key, extra={"pod": last.key})
                 preemption.has_failed = True
         if preemption.has_failed:
@@ -161,6 +162,7 @@ class Evictions:
                     # The event that caused the gated attempt has passed, so no other event may ever activate it.
                     self._handle.activate(self._held(preemption.preemptor))
             except Exception:
+                # The first failure is not final: both calls may be repeated.
                 if is_last:
                     raise
                 log.exception("the preemption by %s is ended once more", preemption.preemptor.key)
