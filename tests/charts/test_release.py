@@ -27,6 +27,7 @@ from tests.support.operator_process import OperatorProcess
 pytestmark = [pytest.mark.cluster, pytest.mark.kwok, pytest.mark.timeout(300)]
 
 _NAMESPACE = "bayplan-system"
+_DEFINITIONS = tuple(f"crd/{name}.bayplan.dev" for name in ("pluginconfigs", "podgroups", "schedulerprofiles"))
 # Every kind that the chart renders by default; kubectl's category "all" has only some of them.
 _KINDS = (
     "configmap,deployment,service,serviceaccount,poddisruptionbudget,role,rolebinding,clusterrole,clusterrolebinding,"
@@ -144,7 +145,8 @@ def test_definitions_that_are_not_kept(release: Release) -> None:
     release.run("uninstall", "second")
     assert "podgroups.bayplan.dev" in release.plane.kubectl("get", "crds", "--output=name")
     release.run("uninstall", "bayplan")
-    release.plane.kubectl("wait", "crds", "--for=delete", "--all", "--timeout=60s")
+    # `kubectl wait --all` fails if the last definition is gone already.
+    release.plane.kubectl("wait", *_DEFINITIONS, "--for=delete", "--timeout=60s")
     assert release.plane.kubectl("get", "crds", "--output=name") == ""
 
 

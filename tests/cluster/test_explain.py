@@ -158,19 +158,31 @@ def test_a_missing_pod(explain: ExplainCommand) -> None:
 
 
 def test_status_shows_every_pending_pod(explain: ExplainCommand) -> None:
-    """``bayplan status`` shows for each pending pod its queue and the plugins that gate or reject it."""
-    result = CliRunner().invoke(bayplan, ["status", f"--server={explain.operator.url}", "-o", "json"])
-    assert result.exit_code == 0, result.output
-    status = json.loads(result.stdout)
-    waiting = {entry["pod"]: (entry["place"], entry["gatedBy"], entry["rejectedBy"]) for entry in status["queue"]}
-    assert waiting == {
+    """``bayplan status`` shows for each pending pod its queue and the plugins that gate or reject it.
+
+    A pod of another scheduler is shown with ``--all`` alone.
+    """
+    status, with_others = _status(explain), _status(explain, "--all")
+    own = {
         "default/second": ("unschedulable", "", ["NodeResourcesFit", "TaintToleration"]),
         "default/gated": ("gated", "SchedulingGates", ["SchedulingGates"]),
-        "default/stranger": ("parked", "", []),
         "default/claimant": ("unschedulable", "", ["VolumeBinding"]),
     }
+    assert _waiting(status) == own
+    assert _waiting(with_others) == {**own, "default/stranger": ("parked", "", [])}
     assert (status["cache"]["nodes"], status["cache"]["pods"]) == (2, 1)
     assert all(informer["synced"] for informer in status["informers"])
+
+
+def _status(explain: ExplainCommand, *options: str) -> dict[str, Any]:
+    result = CliRunner().invoke(bayplan, ["status", f"--server={explain.operator.url}", "-o", "json", *options])
+    assert result.exit_code == 0, result.output
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+def _waiting(status: dict[str, Any]) -> dict[str, tuple[str, str, list[str]]]:
+    return {entry["pod"]: (entry["place"], entry["gatedBy"], entry["rejectedBy"]) for entry in status["queue"]}
 
 
 def test_the_cache_agrees_with_the_api_server(explain: ExplainCommand) -> None:
