@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ import yaml
 
 from hack.controlplane.api_client import ApiClient
 from hack.controlplane.installed_operator import InstalledOperator
-from hack.controlplane.launcher import ControlPlane
+from hack.controlplane.launcher import ControlPlane, ControlPlaneError
 from tests.charts.conftest import CHART, Helm
 from tests.scenarios.scenario import node_manifest, pod_manifest
 from tests.support.operator_process import OperatorProcess
@@ -145,9 +145,26 @@ def test_definitions_that_are_not_kept(release: Release) -> None:
     release.run("uninstall", "second")
     assert "podgroups.bayplan.dev" in release.plane.kubectl("get", "crds", "--output=name")
     release.run("uninstall", "bayplan")
-    # `kubectl wait --all` fails if the last definition is gone already.
-    release.plane.kubectl("wait", *_DEFINITIONS, "--for=delete", "--timeout=60s")
+    _until_definitions_are_deleted(release.plane)
     assert release.plane.kubectl("get", "crds", "--output=name") == ""
+
+
+def _until_definitions_are_deleted(plane: ControlPlane) -> None:
+    """Wait for the end of the definitions' deletion.
+
+    kube-apiserver 1.37 gives up for minutes on a deletion that meets a definition whose storage is not ready yet
+    ("could not list instances: storage is (re)initializing"); a change of the definition makes it try again.
+    """
+    for attempt in range(6):
+        try:
+            # By name, because `kubectl wait --all` fails if the last definition is gone already.
+            plane.kubectl("wait", *_DEFINITIONS, "--for=delete", "--timeout=10s")
+        except ControlPlaneError:
+            for definition in plane.kubectl("get", "crds", "--output=name").split():
+                with suppress(ControlPlaneError):  # it is deleted meanwhile
+                    plane.kubectl("annotate", definition, f"tests/attempt={attempt}", "--overwrite")
+        else:
+            return
 
 
 def _upgrade(release: Release) -> None:
