@@ -47,6 +47,7 @@ from scheduler_core.in_tree import default_plugins, in_tree_registry
 from scheduler_core.metrics.attempt_reports import SlowCycles
 from scheduler_core.metrics.cycle_recorder import RecorderPool
 from scheduler_core.metrics.scheduler_metrics import SchedulerMetrics, TimedPreemptions
+from scheduler_core.model.pod import Pod
 from scheduler_core.placement.subsets import GangDomains
 from scheduler_core.ports import Clock, ClusterWriter
 from scheduler_core.queueing.scheduling_queue import FLUSH_INTERVAL_SECONDS, SchedulingQueue
@@ -271,8 +272,23 @@ class Scheduler:
         queue = self.context.queue
         if self._rules.update(name, self.context.profiles):
             queue.resort()
+        live = self.context.profiles.get(name)
+        # Before the pods of a new profile leave their place: none may be scheduled without its gang.
+        # Pods of a withdrawn profile stay members, so that their gangs are the same when it returns.
+        if live is not None and queue.gangs.set_owner_rules(name, live.config.gangs.rules):
+            self.feed.gangs_changed(self._pods_of(name))
         queue.profile_changed(name, self.cycles.freed.nomination_ended)
         self.feed.invalid_pods.profile_changed(name)
+
+    def _pods_of(self, profile: str) -> list[Pod]:
+        """Return the newest versions of all pods of a profile that wait, have a node or are counted for a gang."""
+        context, pods = self.context, dict[str, Pod]()
+        for gang in context.queue.gangs:
+            pods.update(gang.pods)
+        pods.update((placed.info.uid, placed.info.pod) for placed in context.cache.placed.values())
+        pods.update((queued.uid, queued.info.pod) for _, queued in context.queue.readings.places())
+        pods.update((pod.metadata.uid, pod) for pod in context.queue.gangs.ended_of_owners(profile))
+        return [pod for pod in pods.values() if pod.spec.scheduler_name == profile]
 
     # -- running ------------------------------------------------------------------------------------------------
 

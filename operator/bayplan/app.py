@@ -168,6 +168,8 @@ class Operator:
         self._collector.freeze()
         self._spawn("scheduler", parts.scheduler.run())
         self._spawn("statuses of groups", parts.group_statuses.run())
+        if parts.owner_groups is not None:
+            self._spawn("PodGroups of owners", parts.owner_groups.run())
         for name, work in parts.profiles.tasks().items():
             self._spawn(name, work)
         parts.readiness.fulfil(SCHEDULER_STARTED)

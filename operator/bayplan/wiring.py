@@ -22,6 +22,7 @@ from bayplan.gangs.gang_attempts import GangAttempts
 from bayplan.gangs.group_sources import GroupSources, UsedApis
 from bayplan.gangs.group_status import GroupStatusWrites, OtherProcesses
 from bayplan.gangs.group_status_controller import GroupController
+from bayplan.gangs.owner_groups import OwnerGroups, owner_groups
 from bayplan.introspection.cache_debugger import CacheDebugger
 from bayplan.kube.credentials import ConfiguredAccess
 from bayplan.kube.http.connection import ApiConnection, ConnectionOptions
@@ -86,6 +87,7 @@ class Parts:
     """All parts of one process.
 
     Attributes:
+        owner_groups: None if no custom resources are read.
         profiles: Custom resources, or the file of ``--config``.
     """
 
@@ -103,6 +105,7 @@ class Parts:
     extenders: ExtenderClients
     groups: GroupSources
     group_statuses: GroupController
+    owner_groups: OwnerGroups | None
     profiles: ProfileSource
     debugger: CacheDebugger
     election: LeaderElection | None
@@ -139,6 +142,7 @@ def build_parts(settings: Settings, access: ConfiguredAccess, configuration: Run
         extenders=core.extenders,
         groups=groups.sources,
         group_statuses=groups.statuses,
+        owner_groups=groups.of_owners,
         profiles=profiles,
         debugger=CacheDebugger(cluster.connection, core.scheduler),
         election=election,
@@ -250,11 +254,12 @@ def _core(settings: Settings, cluster: _Cluster, configuration: RunConfiguration
 
 @dataclass(frozen=True, slots=True)
 class _Groups:
-    """PodGroups and their statuses; ``served`` contains the profiles of this process."""
+    """PodGroups, their statuses, and those that are created for owners; ``served`` has the profiles of this process."""
 
     sources: GroupSources
     statuses: GroupController
     served: ProfileOwnership
+    of_owners: OwnerGroups | None
 
 
 def _groups(settings: Settings, cluster: _Cluster, core: _Core, configuration: RunConfiguration | None) -> _Groups:
@@ -280,7 +285,10 @@ def _groups(settings: Settings, cluster: _Cluster, core: _Core, configuration: R
         claims=gates.is_on(DRA_WORKLOAD_RESOURCE_CLAIMS),
     )
     sources = GroupSources(core.scheduler, core.informers, connection, clock, apis=apis, observer=statuses)
-    return _Groups(late_sources.built(sources), statuses, served)
+    of_owners = None
+    if apis.bayplan:
+        of_owners = owner_groups(core.scheduler, sources.bayplan, connection, core.informers, clock)
+    return _Groups(late_sources.built(sources), statuses, served, of_owners)
 
 
 def _profiles(

@@ -18,6 +18,7 @@ from msgspec import Struct
 from pydantic import Field
 
 from scheduler_core.config.config_model import INT32_MAX, INT64_MAX, ConfigModel, DurationField, RuleProblem, seconds
+from scheduler_core.config.gang_owners import GangSettings
 from scheduler_core.config.plugin_set_types import PluginConfig, Plugins, repeated_plugin_config
 from scheduler_core.config.validation import extended_resource_problems
 
@@ -191,6 +192,9 @@ class ProfileSettings(ConfigModel):
         default=(),
         strict=False,
         description="HTTP extenders of this profile's decisions, called in this order.",
+    )
+    gangs: GangSettings = Field(
+        default=GangSettings(), description="Gangs among the pods of this profile that need no PodGroup of the user."
     )
 
     def rule_problems(self) -> Iterator[RuleProblem]:

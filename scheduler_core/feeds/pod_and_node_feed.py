@@ -8,7 +8,7 @@ node that the core does not read, such as heartbeats, are dropped here.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from functools import partial
 from typing import Any, ParamSpec
@@ -231,6 +231,24 @@ class PodAndNodeFeed:
         before the watch shows the deletion would evict other pods as well.
         """
         self._defer(self._deletion_accepted, deletion, at)
+
+    def gangs_changed(self, pods: Iterable[Pod]) -> None:
+        """Handle that the rules by which pods belong to gangs have changed: each pod joins its gang, or leaves it.
+
+        Args:
+            pods: The pods that the rules are about, waiting, placed and ended ones.
+        """
+        for pod in pods:
+            self._defer(self._gang_changed, pod)
+
+    def _gang_changed(self, pod: Pod) -> None:
+        gangs = self._queue.gangs
+        before = gangs.of_uid(pod.metadata.uid)
+        if (None if before is None else before.key) != gangs.key_of(pod):
+            self._guarded(partial(self._pod_updated, pod), pod)
+            placed = self._cache.get(pod.metadata.uid)
+            if placed is not None and placed.placement is Placement.ASSUMED:
+                gangs.assumed(pod.metadata.uid)
 
     def has_queued(self, uid: str) -> bool:
         """Return whether a pod is in the queue or in flight."""

@@ -29,6 +29,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING
 
 from scheduler_core.framework.queued_pod import QueuedGang, QueuedPod
+from scheduler_core.model.gang_owners import OwnerInstance
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, GroupRun, GroupSource, GroupTopology, PodGroup
 
@@ -405,6 +406,7 @@ class Gang:
         "member_left",
         "nearest",
         "outcome",
+        "owner",
         "placed",
         "pods",
         "refusal",
@@ -438,6 +440,7 @@ class Gang:
         self.was_whole = False
         self.is_reported = False
         self.refusal = ""
+        self.owner: OwnerInstance | None = None
         self.begin(now)
 
     def begin(self, now: float) -> None:

@@ -1,8 +1,8 @@
 """All gangs, and the gang of each pod.
 
-A gang exists here while its PodGroup or any member exists. Membership depends on the pod alone, never on which
-PodGroups are known: a pod that names a group is a member from its first event on, and :meth:`Gangs.obstacle` returns
-why it must not be decided yet.
+A gang exists here while its PodGroup or any member exists. Membership depends on the pod and on the rules of its
+profile for owners, never on which PodGroups are known: a pod that names a group, or has an owner with such a rule, is a
+member from its first event on, and :meth:`Gangs.obstacle` returns why it must not be decided yet.
 
     source: unread (not listed yet, not served, refused) <--> readable     ignored: its labels and fields do not count
 """
@@ -10,12 +10,13 @@ why it must not be decided yet.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import GANG_SCHEDULING, SUCCESS, Status, unresolvable
+from scheduler_core.model.gang_owners import OPT_OUT_LABEL, OwnerInstance, OwnerRule, owner_instance
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import (
     GROUP_FIELDS,
@@ -71,6 +72,8 @@ class Gangs:
         self.interrupted: set[GroupKey] = set()
         self._follows_runs = False
         self._named_besides: dict[GroupKey, set[str]] = {}
+        self._owner_rules: dict[str, tuple[OwnerRule, ...]] = {}
+        self._ended_of_owners: dict[str, Pod] = {}
         self.forest = GroupForest(self._gangs, clock.now, self.of_uid)
         self.on_change: list[Callable[[Gang], None]] = []
         self.on_gated: list[Callable[[QueuedPod], None]] = []
@@ -100,8 +103,35 @@ class Gangs:
         return None if key is None else self._gangs.get(key)
 
     def key_of(self, pod: Pod) -> GroupKey | None:
-        """Return the group that a pod names by an API that is not ignored, None for none."""
-        return group_key_of(pod, self._counted)
+        """Return the group that a pod names by an API that is not ignored, or the one of its owner; None for none."""
+        key = group_key_of(pod, self._counted)
+        owner = self._owner_of(pod, key)
+        return key if owner is None else owner.key
+
+    def _owner_of(self, pod: Pod, named: GroupKey | None) -> OwnerInstance | None:
+        """Return the instance whose group a pod belongs to, unless a label names another one; None for none.
+
+        A native group does not count here: the Job controller gives the pods of every Job one of the basic policy, and
+        :meth:`conflict` gates the pod if it is a gang.
+        """
+        if named is not None and named.source is not GroupSource.NATIVE:
+            return None
+        rules = self._owner_rules.get(pod.spec.scheduler_name)
+        return None if rules is None else owner_instance(pod, rules)
+
+    def _keys_of(self, pod: Pod) -> list[GroupKey]:
+        """Return the group that a pod is a member of, and then the others that it names."""
+        named = group_keys_of(pod, self._counted)
+        owner = self._owner_of(pod, named[0] if named else None)
+        return named if owner is None else [owner.key, *named]
+
+    def owner_rules(self, profile: str) -> tuple[OwnerRule, ...]:
+        """Return the rules by which the pods of a profile belong to the gangs of their owners."""
+        return self._owner_rules.get(profile, ())
+
+    def ended_of_owners(self, profile: str) -> list[Pod]:
+        """Return the ended pods of a profile that are in no gang and have an owner, which a rule may be added for."""
+        return [pod for pod in self._ended_of_owners.values() if pod.spec.scheduler_name == profile]
 
     def unread(self, source: GroupSource) -> str | None:
         """Return why the PodGroups of a source are not known; None if they are."""
@@ -122,8 +152,12 @@ class Gangs:
         if gang is not None and gang.group is not None:
             return self._obstacle_above(gang.group.parent_key)
         waits = f'waiting for pods\'s pod group "{key.name}" to appear in scheduling queue'
-        remedy = f"or create the pod without {GROUP_FIELDS[key.source]}"
         refused = self._refused.get(key)
+        if gang is not None and gang.owner is not None:
+            why = "it is being created" if refused is None else f"it cannot be created or used: {refused}"
+            alone = f'the label {OPT_OUT_LABEL}: "false" in the pod template schedules the pods one by one'
+            return f"{waits}: PodGroup {key} of {gang.owner} does not exist yet; {why}; {alone}"
+        remedy = f"or create the pod without {GROUP_FIELDS[key.source]}"
         if refused is not None:
             return f"{waits}: PodGroup {key} of {key.source.value} cannot be scheduled: {refused}, {remedy}"
         return f"{waits}: no valid PodGroup {key} of {key.source.value} exists; create or correct it, {remedy}"
@@ -174,7 +208,7 @@ class Gangs:
             text, gang = self.obstacle(key), self._gangs.get(key)
             if gang is not None and gang.tree is not None and not places_gangs:
                 text = _NOT_BY_PERMIT
-            elif not text and gang is not None and names_several_groups(pod.info.pod):
+            elif not text and gang is not None and _may_conflict(gang, pod.info.pod):
                 text = self.conflict(pod.info.pod)
         return unresolvable(text).of(GANG_SCHEDULING) if text else SUCCESS
 
@@ -189,7 +223,7 @@ class Gangs:
 
         A native group of the basic policy is no gang. It still has to be known: its policy decides.
         """
-        first, *others = group_keys_of(pod, self._counted)
+        first, *others = self._keys_of(pod)
         for other in others:
             if other.source is GroupSource.NATIVE:
                 obstacle = self.obstacle(other)
@@ -198,6 +232,13 @@ class Gangs:
                 gang = self._gangs.get(other)
                 if gang is not None and gang.group is not None and gang.group.is_basic and not gang.group.parent:
                     continue
+            own = self._gangs.get(first)
+            if own is not None and own.owner is not None:
+                return (
+                    f"the pod belongs to two gangs, that of {own.owner} and PodGroup {other} of {other.source.value} "
+                    f'({GROUP_FIELDS[other.source]}); set the label {OPT_OUT_LABEL}: "false" in the pod template to '
+                    "keep the second one only"
+                )
             both = " and ".join(f"{key} of {key.source.value} ({GROUP_FIELDS[key.source]})" for key in (first, other))
             return f"the pod names two gangs, PodGroups {both}; create it with one of them"
         return ""
@@ -229,6 +270,19 @@ class Gangs:
             except Exception:
                 # The others are scheduled; the run of this one is inferred whenever it is read.
                 log.exception("the run of gang %s cannot be followed", gang.key, extra={"podgroup": str(gang.key)})
+
+    def set_owner_rules(self, profile: str, rules: Sequence[OwnerRule]) -> bool:
+        """Set the rules for owners of a profile; return whether they differ.
+
+        If they do, the caller delivers the pods of the profile again.
+        """
+        if self.owner_rules(profile) == tuple(rules):
+            return False
+        if rules:
+            self._owner_rules[profile] = tuple(rules)
+        else:
+            del self._owner_rules[profile]
+        return True
 
     def run_recorded(self, group: PodGroup) -> bool:
         """Take over the record of its run from a PodGroup; return whether nothing else has changed."""
@@ -294,19 +348,27 @@ class Gangs:
         key = None
         if pod.spec.scheduling_group is not None or not _LABELS.isdisjoint(meta.labels):
             key = group_key_of(pod, self._counted)
+        owner = self._owner_of(pod, key) if self._owner_rules else None
+        if owner is not None:
+            key = owner.key
         known = self._key_of.get(uid)
         if known is not None and known != key:
             self.lost(uid)
         if key is None:
+            if pod.is_terminal and meta.owner_references:
+                self._ended_of_owners[uid] = pod
             return None
+        if self._ended_of_owners:
+            self._ended_of_owners.pop(uid, None)
         gang = self._gang(key)
+        gang.owner = owner
         if key.source is GroupSource.NATIVE and uid not in gang.pods:
             # As in kube-scheduler, pod groups of Kubernetes' own API are ordered by their first member.
             arrived = self._created_at(pod.metadata.creation_timestamp)
             gang.since = min(gang.since, arrived) if gang.pods else arrived
         self._key_of[uid] = key
         if pod.spec.scheduling_group is not None and key.source is not GroupSource.NATIVE:
-            for other in group_keys_of(pod, self._counted)[1:]:
+            for other in self._keys_of(pod)[1:]:
                 self._named_besides.setdefault(other, set()).add(uid)
         gang.saw(pod)
         self.changed(gang)
@@ -314,6 +376,8 @@ class Gangs:
 
     def lost(self, uid: str) -> Gang | None:
         """Remove a pod that was deleted or has left its group; return its former gang, None for none."""
+        if self._ended_of_owners:
+            self._ended_of_owners.pop(uid, None)
         key = self._key_of.pop(uid, None)
         gang = None if key is None else self._gangs.get(key)
         if gang is not None:
@@ -389,3 +453,8 @@ class Gangs:
     def _drop_if_empty(self, gang: Gang) -> None:
         if gang.group is None and not gang.pods:
             self._gangs.pop(gang.key, None)
+
+
+def _may_conflict(gang: Gang, pod: Pod) -> bool:
+    """Return whether a member may name or have another group: quickly, as most do not."""
+    return names_several_groups(pod) or (gang.owner is not None and pod.spec.scheduling_group is not None)

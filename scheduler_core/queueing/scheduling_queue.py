@@ -264,6 +264,7 @@ class SchedulingQueue:
                     self._in_flight.note(event, old, info.pod)
             return
         if pod.place is _PARKED:
+            self._gang_entries.assign_gang(pod)
             return
         if not pod.is_nomination_withheld:
             self.nominator.update(before, info)

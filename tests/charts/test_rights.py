@@ -104,7 +104,7 @@ def manifests(helm: Helm, plane: ControlPlane) -> str:
         "fullnameOverride": _RELEASE,
         "settings": {"logFormat": "json"},
         "webhook": {"enabled": True, "port": free_port()},
-        "rbac": {"extraRules": [_SUPERFLUOUS]},
+        "rbac": {"extraRules": [_SUPERFLUOUS], "gangOwners": [{"apiGroup": "batch", "resources": ["jobs"]}]},
     }
     # Of a first installation, whose operator creates the default profile.
     manifests = helm.template(values, _RELEASE, flags=())
@@ -208,6 +208,7 @@ def _use_every_right(plane: ControlPlane, world: LiveDevices, proxy: UnhelpfulPr
     _allocate_devices(world, proxy, node)
     _edit_profile(plane, world.token)
     _extend(plane, world, proxy, extender, node)
+    _follow_a_job(plane, world)
     world.until(lambda: _series(world, "large"), "the event of a repeated failure is patched")
 
 
@@ -317,6 +318,31 @@ def _extend(plane: ControlPlane, world: LiveGangs, proxy: UnhelpfulProxy, extend
     world.pod("shown")
     assert world.until_scheduled("shown") == node
     assert extender.bodies("filter")
+
+
+def _follow_a_job(plane: ControlPlane, world: LiveGangs) -> None:
+    """Let the operator create the PodGroup of a Job, change its size, and delete it when it has lost its owner."""
+    patch = json.dumps({"spec": {"gangs": {"fromOwners": [{"kind": "Job"}]}}})
+    plane.kubectl("patch", f"schedulerprofile/{world.token}", "--type=merge", f"--patch={patch}")
+    container = {"name": "main", "image": "example.com/main"}
+    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    world.namespaced_object("Job", "owner", "batch/v1", spec={"parallelism": 2, "template": template})
+    pod = world.member("owned", "owner", group="")
+    (reference,) = pod["metadata"]["ownerReferences"]
+    reference["uid"] = plane.kubectl("get", "job", "owner", "--output=jsonpath={.metadata.uid}")
+    world.api.create(pod)
+    path = f"/apis/{VERSION}/namespaces/{world.namespace}/podgroups"
+
+    def groups() -> list[dict[str, Any]]:
+        return [each for each in world.api.items(path) if each["metadata"]["name"].startswith("owner-")]
+
+    world.until(groups, "the PodGroup is created")
+    plane.kubectl("patch", "job", "owner", "--type=merge", "--patch", json.dumps({"spec": {"parallelism": 3}}))
+    world.until(lambda: groups()[0]["spec"]["minMember"] == 3, "the PodGroup has the new size")
+    lost = json.dumps({"metadata": {"ownerReferences": None}})
+    plane.kubectl("patch", "bpg", groups()[0]["metadata"]["name"], "--type=merge", f"--patch={lost}")
+    world.delete("owned")
+    world.until(lambda: not groups(), "the PodGroup is deleted")
 
 
 async def _review_a_token(kubeconfig: Path, token: str) -> None:

@@ -304,7 +304,7 @@ def test_columns(objects: Objects, short: str) -> None:
             id="profiles",
         ),
         pytest.param("plc", "USED BY MESSAGE", id="plugin-configs"),
-        pytest.param("bpg", "RUNNING GATED SUCCEEDED FAILED DOMAIN MESSAGE", id="groups"),
+        pytest.param("bpg", "RUNNING GATED SUCCEEDED FAILED OWNER DOMAIN MESSAGE", id="groups"),
     ],
 )
 def test_wide_columns(objects: Objects, short: str, heading: str) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 
 from pydantic.config import JsonDict
 
-from bayplan.resources.resource_model import MAX_NAME_LENGTH
+from bayplan.resources.resource_model import MAX_KEY_LENGTH, MAX_NAME_LENGTH
+from scheduler_core.config.gang_owners import KNOWN_OWNERS, MAX_LABELS, MAX_OWNERS
 
 DNS_NAME_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
 _LABEL_KEY_NAME = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
@@ -21,6 +22,7 @@ MAX_PLUGINS = 64
 MAX_EXTENDERS = 8
 MAX_MANAGED_RESOURCES = 32
 MAX_ARGS = 64
+_MAX_KIND_LENGTH = 63
 _MAX_PATH_LENGTH = 1024
 _MAX_CERTIFICATE_LENGTH = 65536
 
@@ -61,6 +63,16 @@ _MANAGED_RESOURCE_RULE: JsonDict = {
     "message": "a resource may be managed by one extender only; remove it from the others",
 }
 
+_OWNER_RULE: JsonDict = {
+    "rule": f"has(self.apiVersion) ? has(self.size) : self.kind in {sorted(KNOWN_OWNERS)}",
+    "message": f"must be one of {', '.join(sorted(KNOWN_OWNERS))}; set apiVersion and size for another kind",
+    "fieldPath": ".kind",
+}
+_PER_RULE: JsonDict = {
+    "rule": "!has(self.per) || (self.kind == 'JobSet' && !has(self.apiVersion))",
+    "message": "is only for kind JobSet; remove it",
+    "fieldPath": ".per",
+}
 _BACKOFF_RULE: JsonDict = {
     "rule": "!has(self.podMaxBackoffSeconds) || !has(self.podInitialBackoffSeconds) || "
     "self.podMaxBackoffSeconds >= self.podInitialBackoffSeconds",
@@ -113,6 +125,34 @@ OVERLAYS: dict[str, dict[str, Any]] = {
             },
         },
         "x-kubernetes-validations": [_BACKOFF_RULE, _SHADOW_NAME_RULE, *_SHADOW_FIELD_RULES],
+    },
+    "GangSettings": {
+        "properties": {"fromOwners": {"maxItems": MAX_OWNERS, "x-kubernetes-list-type": "atomic"}},
+    },
+    "GangOwner": {
+        "properties": {
+            "kind": {"maxLength": _MAX_KIND_LENGTH},
+            "apiVersion": {"maxLength": MAX_NAME_LENGTH},
+            "plural": {"maxLength": _MAX_KIND_LENGTH},
+            "nameLabel": {"maxLength": MAX_KEY_LENGTH},
+            "instanceLabels": {
+                "maxItems": MAX_LABELS,
+                "x-kubernetes-list-type": "atomic",
+                "items": {"type": "string", "minLength": 1, "maxLength": MAX_KEY_LENGTH},
+            },
+        },
+        "x-kubernetes-validations": [_OWNER_RULE, _PER_RULE],
+    },
+    "OwnerSize": {
+        "properties": {
+            "ownerFields": {
+                "maxItems": MAX_LABELS,
+                "x-kubernetes-list-type": "atomic",
+                "items": {"type": "string", "minLength": 1, "maxLength": MAX_NAME_LENGTH},
+            },
+            "podLabel": {"maxLength": MAX_KEY_LENGTH},
+            "podAnnotation": {"maxLength": MAX_KEY_LENGTH},
+        },
     },
     "Plugin": {"properties": {"name": {"maxLength": MAX_NAME_LENGTH}}},
     "PluginSet": {

@@ -289,6 +289,9 @@ class PodGroup(CustomResource):
             PrinterColumn("Gated", "integer", ".status.gated", "Gated members.", wide=True),
             PrinterColumn("Succeeded", "integer", ".status.succeeded", "Succeeded members.", wide=True),
             PrinterColumn("Failed", "integer", ".status.failed", "Failed members.", wide=True),
+            PrinterColumn(
+                "Owner", "string", ".metadata.ownerReferences[0].name", "Owner that it was created for.", wide=True
+            ),
             PrinterColumn("Domain", "string", ".status.nominatedDomain", "Where capacity is reserved.", wide=True),
             condition_column("Message", "Scheduled", "Message of condition Scheduled.", "message", wide=True),
         ),

@@ -14,7 +14,7 @@ from bayplan.resources.crd_rules import OVERLAYS, matches
 from bayplan.resources.resource_model import CustomResource
 from pydantic import BaseModel, Field
 
-from scheduler_core.config import plugin_args, plugin_set_types, profile_config
+from scheduler_core.config import gang_owners, plugin_args, plugin_set_types, profile_config
 from tests.support.invalid_manifests import INVALID_MANIFESTS, InvalidManifest
 from tests.support.problems import paths_in
 
@@ -134,7 +134,8 @@ def test_names_and_printer_columns(resource: type[CustomResource]) -> None:
 @each_resource
 def test_columns_show_fields_that_exist(resource: type[CustomResource]) -> None:
     """The path of each printer column is a field of the schema."""
-    known = {path for path, _ in walk(root_of(resource))} | {".metadata.creationTimestamp"}
+    metadata = {".metadata.creationTimestamp", ".metadata.ownerReferences[0].name"}
+    known = {path for path, _ in walk(root_of(resource))} | metadata
     paths = [column.json_path for column in resource.definition.columns]
     fields = [path if "[?" not in path else ".status.conditions[]." + path.rpartition(".")[2] for path in paths]
     assert [field for field in fields if field not in known] == []
@@ -231,7 +232,7 @@ KINDS = {resource.definition.kind: resource for resource in RESOURCES}
 
 MODELS: dict[str, type[BaseModel]] = {
     name: model
-    for module in (plugin_set_types, profile_config, plugin_args, scheduler_profile)
+    for module in (plugin_set_types, profile_config, gang_owners, plugin_args, scheduler_profile)
     for name, model in vars(module).items()
     if isinstance(model, type) and issubclass(model, BaseModel)
 }

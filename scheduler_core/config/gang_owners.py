@@ -1,0 +1,245 @@
+"""``spec.gangs`` of a profile: owners whose pods are gangs without a PodGroup of the user.
+
+The table of the known kinds follows the labels and fields of Job (Kubernetes v1.37.1), JobSet v0.11.1,
+LeaderWorkerSet v0.8.0, Kueue v0.17.0, Kubeflow's training operator v1.9, mpi-operator v0.6, and KubeRay v1.4.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Literal
+
+from pydantic import Field
+
+from scheduler_core.config.config_model import ConfigModel, RuleProblem
+from scheduler_core.config.validation import did_you_mean, qualified_name_problems
+from scheduler_core.model.gang_owners import CustomSize, OwnerRule, in_order
+
+_JOBSET_LABELS = ("jobset.sigs.k8s.io/jobset-name", "jobset.sigs.k8s.io/replicatedjob-name")
+_JOBSET_UID = "jobset.sigs.k8s.io/jobset-uid"
+
+_JOB_SET = OwnerRule(
+    "JobSet",
+    "jobset.x-k8s.io/v1alpha2",
+    "JobSet",
+    "jobsets",
+    instance_labels=_JOBSET_LABELS[:1],
+    name_label=_JOBSET_LABELS[0],
+    uid_label=_JOBSET_UID,
+)
+_REPLICATED_JOB = replace(
+    _JOB_SET, sizing="ReplicatedJob", instance_labels=_JOBSET_LABELS, shown_labels=_JOBSET_LABELS[1:]
+)
+
+
+def _kubeflow(kind: str) -> OwnerRule:
+    return OwnerRule(kind, "kubeflow.org/v1", "Kubeflow", f"{kind.lower()}s")
+
+
+KNOWN_OWNERS: Mapping[str, OwnerRule] = {
+    "Job": OwnerRule("Job", "batch/v1", "Job", "jobs"),
+    "JobSet": _JOB_SET,
+    "LeaderWorkerSet": OwnerRule(
+        "LeaderWorkerSet",
+        "leaderworkerset.x-k8s.io/v1",
+        "LeaderWorkerSet",
+        "leaderworkersets",
+        instance_labels=("leaderworkerset.sigs.k8s.io/group-key",),
+        name_label="leaderworkerset.sigs.k8s.io/name",
+        shown_labels=("leaderworkerset.sigs.k8s.io/group-index",),
+    ),
+    "KueuePodGroup": OwnerRule(
+        "KueuePodGroup", "", "KueuePodGroup", instance_labels=("kueue.x-k8s.io/pod-group-name",)
+    ),
+    "PyTorchJob": _kubeflow("PyTorchJob"),
+    "TFJob": _kubeflow("TFJob"),
+    "XGBoostJob": _kubeflow("XGBoostJob"),
+    "PaddleJob": _kubeflow("PaddleJob"),
+    "JAXJob": _kubeflow("JAXJob"),
+    # The launcher is a pod of a Job, so that only the labels are common to all pods.
+    "MPIJob": OwnerRule(
+        "MPIJob",
+        "kubeflow.org/v2beta1",
+        "Kubeflow",
+        "mpijobs",
+        instance_labels=("training.kubeflow.org/job-name",),
+        required_labels=(("training.kubeflow.org/operator-name", "mpi-operator"),),
+    ),
+    "RayCluster": OwnerRule("RayCluster", "ray.io/v1", "RayCluster", "rayclusters"),
+}
+"""Rule of each kind that needs no further fields."""
+
+_OTHER_KINDS: Mapping[str, str] = {
+    "CronJob": "each run of a CronJob is a Job; use kind Job",
+    "RayJob": "a RayJob creates a RayCluster; use kind RayCluster",
+    "RayService": "a RayService creates RayClusters; use kind RayCluster",
+    "TrainJob": "a TrainJob creates a JobSet; use kind JobSet, with per: ReplicatedJob if it has initializers",
+    "Pod": "use kind KueuePodGroup for pod groups of Kueue, or a custom row with apiVersion and instanceLabels",
+}
+
+_FIELD_PATH = re.compile(r"spec(\.[A-Za-z][A-Za-z0-9]*)+")
+_KIND = re.compile(r"[A-Z][A-Za-z0-9]*")
+_API_VERSION = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?v[a-z0-9]+")
+MAX_OWNERS = 32
+MAX_LABELS = 8
+
+
+class OwnerSize(ConfigModel):
+    """Source of the number of members of a gang. Exactly one of the fields is set."""
+
+    owner_fields: tuple[str, ...] = Field(
+        default=(),
+        strict=False,
+        description="Paths of integer fields of the owner, such as spec.replicas, whose values are added up. A field "
+        "that is absent counts as 1.",
+    )
+    pod_label: str = Field(default="", description="Label of the pods with the size.")
+    pod_annotation: str = Field(default="", description="Annotation of the pods with the size.")
+
+    def rule_problems(self) -> Iterator[RuleProblem]:
+        """Check that one source is set, and that paths and keys are valid."""
+        if sum(map(bool, (self.owner_fields, self.pod_label, self.pod_annotation))) != 1:
+            yield RuleProblem((), "must set one of ownerFields, podLabel and podAnnotation")
+        for index, path in enumerate(self.owner_fields):
+            if not _FIELD_PATH.fullmatch(path):
+                message = f'must be the path of a field of the spec, such as spec.replicas, not "{path[:64]}"'
+                yield RuleProblem(("ownerFields", index), message)
+        for name, key in (("podLabel", self.pod_label), ("podAnnotation", self.pod_annotation)):
+            if key and qualified_name_problems(key):
+                yield RuleProblem((name,), f'must be a label key, such as example.com/size, not "{key[:64]}"')
+
+
+class GangOwner(ConfigModel):
+    """Kind of owner whose pods are gangs."""
+
+    kind: str = Field(
+        min_length=1,
+        description="Kind of the owner. Known: "
+        + ", ".join(KNOWN_OWNERS)
+        + ". Another kind needs apiVersion and size.",
+    )
+    api_version: str = Field(
+        default="", description="API version of the owner, such as example.com/v1; only for kinds that are not known."
+    )
+    plural: str = Field(
+        default="",
+        description="Resource name of the owner in URLs; only for kinds that are not known. Default: the kind in lower "
+        'case with an "s".',
+    )
+    per: Literal["Set", "ReplicatedJob"] | None = Field(
+        default=None,
+        description="Only for JobSet. Set (default): all pods of the JobSet are one gang. ReplicatedJob: the pods of "
+        "each replicated job are one.",
+    )
+    instance_labels: tuple[str, ...] = Field(
+        default=(),
+        strict=False,
+        description="Labels of the pods whose values identify the gang; only for kinds that are not known. Default: "
+        "all pods that the owner controls are one gang.",
+    )
+    name_label: str = Field(
+        default="",
+        description="Label of the pods with the name of the owner; only with instanceLabels. Default: the first of "
+        "them.",
+    )
+    size: OwnerSize | None = Field(
+        default=None, description="Number of members of a gang; only for kinds that are not known."
+    )
+
+    def rule_problems(self) -> Iterator[RuleProblem]:
+        """Check that a known kind has no fields of custom rows, and that a custom row is complete."""
+        if self.kind in _OTHER_KINDS and not self.api_version:
+            yield RuleProblem(("kind",), _OTHER_KINDS[self.kind])
+            return
+        known = KNOWN_OWNERS.get(self.kind)
+        if self.per is not None and (self.kind != "JobSet" or self.is_custom):
+            yield RuleProblem(("per",), "is only for kind JobSet; remove it")
+        if known is not None and not self.is_custom:
+            yield from self._surplus()
+        elif not self.api_version:
+            hint = did_you_mean(self.kind, KNOWN_OWNERS)
+            message = f'"{self.kind[:64]}" is not a known kind{hint}; set apiVersion and size for another kind'
+            yield RuleProblem(("kind",), message)
+        else:
+            yield from self._custom_problems()
+
+    @property
+    def is_custom(self) -> bool:
+        """Whether the row describes a kind itself, perhaps of a known name in another API group or version."""
+        return bool(self.api_version)
+
+    def _surplus(self) -> Iterator[RuleProblem]:
+        for name, value in (
+            ("plural", self.plural),
+            ("instanceLabels", self.instance_labels),
+            ("nameLabel", self.name_label),
+            ("size", self.size),
+        ):
+            if value:
+                yield RuleProblem((name,), f"kind {self.kind} is known without it; remove it, or set apiVersion too")
+
+    def _custom_problems(self) -> Iterator[RuleProblem]:
+        known = KNOWN_OWNERS.get(self.kind)
+        if known is not None and known.api_group == self.api_version.rpartition("/")[0]:
+            yield RuleProblem(("apiVersion",), f"kind {self.kind} of {known.api_group} is known; remove it, and size")
+        if not _KIND.fullmatch(self.kind):
+            yield RuleProblem(("kind",), f'must be a kind, such as Solver, not "{self.kind[:64]}"')
+        if not _API_VERSION.fullmatch(self.api_version):
+            message = f'must be a group and a version, such as example.com/v1, not "{self.api_version[:64]}"'
+            yield RuleProblem(("apiVersion",), message)
+        if self.size is None:
+            yield RuleProblem(("size",), "must be set for a kind that is not known")
+        if self.name_label and not self.instance_labels:
+            yield RuleProblem(("nameLabel",), "needs instanceLabels; set them, or remove it")
+        keys = [(("instanceLabels", index), label) for index, label in enumerate(self.instance_labels)]
+        for place, key in (*keys, (("nameLabel",), self.name_label)):
+            if key and qualified_name_problems(key):
+                yield RuleProblem(place, f'must be a label key, such as example.com/run, not "{key[:64]}"')
+            elif not key and place != ("nameLabel",):
+                yield RuleProblem(place, "must not be empty")
+
+    @property
+    def rule(self) -> OwnerRule:
+        """The rule that the row means."""
+        if not self.is_custom:
+            if self.per == "ReplicatedJob":
+                return _REPLICATED_JOB
+            return KNOWN_OWNERS[self.kind]
+        size = self.size or OwnerSize.model_construct()
+        return OwnerRule(
+            self.kind,
+            self.api_version,
+            "Custom",
+            self.plural or f"{self.kind.lower()}s",
+            instance_labels=self.instance_labels,
+            name_label=self.name_label or next(iter(self.instance_labels), ""),
+            size=CustomSize(size.owner_fields, size.pod_label, size.pod_annotation),
+        )
+
+
+class GangSettings(ConfigModel):
+    """Gangs of a profile."""
+
+    from_owners: tuple[GangOwner, ...] = Field(
+        default=(),
+        strict=False,
+        description="Owners whose pods are gangs: the operator creates a PodGroup for each instance, and pods belong "
+        "to it without a label. Rows by labels are applied before rows by controller, otherwise the first that "
+        'applies. A pod that names a PodGroup, or has the label bayplan.dev/gang: "false", is not included.',
+    )
+
+    def rule_problems(self) -> Iterator[RuleProblem]:
+        """Check that no kind occurs twice."""
+        seen: dict[tuple[str, str, tuple[str, ...]], int] = {}
+        for index, owner in enumerate(self.from_owners):
+            first = seen.setdefault((owner.kind, owner.api_version.rpartition("/")[0], owner.instance_labels), index)
+            if first != index:
+                message = f"{owner.kind} is in row {first} already; remove one of the rows"
+                yield RuleProblem(("fromOwners", index, "kind"), message)
+
+    @property
+    def rules(self) -> tuple[OwnerRule, ...]:
+        """The rules of the rows, in the order in which they are applied."""
+        return in_order([owner.rule for owner in self.from_owners])
