@@ -141,10 +141,11 @@ class StepCounter:
         self.spent, self.limit, self._left = 0, limit, self.slice_steps
 
     @contextmanager
-    def dry_run(self, *, in_slices: bool = False) -> Iterator[None]:
+    def dry_run(self, *, limit: int | None = None, in_slices: bool = False) -> Iterator[None]:
         """Bound all dry runs that are made within; no effect within a live attempt or another dry run.
 
         Args:
+            limit: Maximum number of steps; None for that of dry runs.
             in_slices: Whether the scheduling loop makes it, so that the event loop runs between its slices.
         """
         if self.limit != NO_LIMIT:
@@ -152,7 +153,7 @@ class StepCounter:
             return
         before = self.spent, self._left
         self.spent, self._left, self.is_dry = 0, self.slice_steps, True
-        self.limit = self.attempt_steps if in_slices else self.dry_run_steps
+        self.limit = limit or (self.attempt_steps if in_slices else self.dry_run_steps)
         try:
             yield
         finally:

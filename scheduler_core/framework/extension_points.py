@@ -9,7 +9,8 @@ Follows ``k8s.io/kube-scheduler`` v0.37.1, ``framework/interface.go``, but Queue
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -188,6 +189,11 @@ class SumsFilter(ABC):
     def filter_sums(self, state: CycleState, pod: PodInfo, sums: RowSums) -> Codes | None:
         """Return what ``filter`` would return for rows with these sums: int16 each, None if all pass."""
 
+    @property
+    def exempts_resources(self) -> bool:
+        """Whether its args exempt resources, so that a node may have too little of them."""
+        return False
+
 
 class NodeFilterPlugin(Plugin):
     """Rules out nodes, one per call."""
@@ -270,6 +276,12 @@ class PostFilterPlugin(Plugin):
     ) -> PostFilterPreview | None:
         """Return what :meth:`post_filter` would do, without doing it; None (the default) if that is not known."""
         return None
+
+    @contextmanager
+    def previewed_after(self, count: int) -> Iterator[None]:
+        """Make the previews of a block as if the plugin had run for *count* more pods before; for plugins that draw."""
+        del count
+        yield
 
 
 class ReleasedClaim(Struct, frozen=True):

@@ -107,6 +107,16 @@ class NominatedPods:
         finally:
             self._hidden -= Counter(hidden)
 
+    @contextmanager
+    def hypothetical(self) -> Iterator[None]:
+        """Take back all changes of nominations that a block makes; it must not await."""
+        version, nodes = self.version, dict(self.node_by_uid)
+        by_node = {name: dict(pods) for name, pods in self._by_node.items()}
+        try:
+            yield
+        finally:
+            self.version, self.node_by_uid, self._by_node = version, nodes, by_node
+
     def remove(self, uid: str) -> None:
         """Withdraw the nomination of a pod that has left the queue, and drop what is stored about it."""
         if uid in self.unseen_by_uid:

@@ -83,11 +83,7 @@ class CycleWorld(World):
             if attempt.instance.extenders:
                 node_name, diagnosis = yield self.extended.choose(attempt)
             else:
-                self.steps.spend(_STEPS_OF_REUSE)
-                node_name = self.choice.reuse(attempt)
-                if not node_name:
-                    self.steps.spend(steps_of_search(self.nodes))
-                    node_name, diagnosis = self.choice.search(attempt)
+                node_name, diagnosis = self.choose(attempt)
             if not node_name:
                 assert diagnosis is not None, "a search returns a diagnosis"
                 return no_fit(diagnosis, None)
@@ -100,6 +96,21 @@ class CycleWorld(World):
         if failure is not None:
             self.assumed.release(attempt)
         return failure
+
+    def choose(self, attempt: Attempt) -> tuple[str, Diagnosis | None]:
+        """Return the node that a cycle without extenders chooses; "" and the diagnosis if none is feasible.
+
+        Raises:
+            AttemptLimitError: The attempt took more steps than it may.
+            NoNodesError: The cluster has no nodes.
+            PluginError: A plugin raised, or returned what its point does not allow.
+        """
+        self.steps.spend(_STEPS_OF_REUSE)
+        node_name = self.choice.reuse(attempt)
+        if node_name:
+            return node_name, None
+        self.steps.spend(steps_of_search(self.nodes))
+        return self.choice.search(attempt)
 
     def ended(self, found: Placement) -> None:
         """Report the attempts of the members that were infeasible in a placement."""

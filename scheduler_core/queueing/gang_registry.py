@@ -261,6 +261,10 @@ class Gangs:
         """Ignore the labels and fields of a source; call this before any pod is reported."""
         self._counted.discard(source)
 
+    def read_as(self, other: Gangs) -> None:
+        """Know and ignore the sources that another registry knows and ignores; call this before any change."""
+        self._counted, self._unread = set(other._counted), dict(other._unread)
+
     def follow_runs(self) -> None:
         """Follow the runs of all gangs from now on; call this when all objects have been reported once."""
         self._follows_runs = True

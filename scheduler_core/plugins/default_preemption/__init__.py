@@ -14,7 +14,8 @@ Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/plugins/defaultpreempt
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
@@ -134,6 +135,15 @@ class DefaultPreemption(PreEnqueuePlugin, PlannedPostFilter, GangPreemptor):
             return PostFilterPreview(plan.result, plan.candidates)
         withdrawn = self._evictions.to_be_withdrawn(pod, plan.chosen)
         return PostFilterPreview(plan.result, plan.candidates, to_be_evicted(plan.chosen), withdrawn)
+
+    @contextmanager
+    def previewed_after(self, count: int) -> Iterator[None]:
+        """Count more draws in a block: the walk over the nodes starts where it would after that many pods."""
+        self._draws += count
+        try:
+            yield
+        finally:
+            self._draws -= count
 
     def _plan(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, diagnosis: Diagnosis) -> _Plan:
         view = self.handle.groups.group_of(pod.pod)

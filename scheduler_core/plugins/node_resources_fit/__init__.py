@@ -363,6 +363,11 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, SumsFilter, PreScorePlugin
         counted = nodes.pods[row].get(pod.uid) if row != NO_ROW else None
         return OwnPlace(row, {} if counted is None else counted.requests.accounted)
 
+    @property
+    def exempts_resources(self) -> bool:
+        """Whether extended resources are ignored."""
+        return bool(self._ignored or self._ignored_groups)
+
     def _is_ignored(self, name: str) -> bool:
         if not is_extended_resource(name):
             return False

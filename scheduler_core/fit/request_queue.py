@@ -1,0 +1,141 @@
+"""The scheduling queue of one request: it gates, groups and orders the pods as the queue of the scheduler would.
+
+Groups of the cluster that the pods name are copied with their members, so that members which wait for the others are
+placed with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from scheduler_core.cycle.freed_capacity_event import FreedCapacity
+from scheduler_core.cycle.suspension import Suspension
+from scheduler_core.feeds.pod_group_feed import GroupFeed
+from scheduler_core.fit.requests import FitRequest
+from scheduler_core.framework.queued_pod import QueuedPod
+from scheduler_core.framework.status import Status
+from scheduler_core.gangs.reservation_lifecycle import GangReservations
+from scheduler_core.model.pod import Pod
+from scheduler_core.model.pod_group import CompositePodGroup, GroupKey, GroupSource, PodGroup
+from scheduler_core.ports import Clock
+from scheduler_core.queueing.gang_members import Gang
+from scheduler_core.queueing.queueing_rules import QueueingRules
+from scheduler_core.queueing.scheduling_queue import SchedulingQueue
+from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.runtime.profile_table import ProfileTable
+from scheduler_core.snapshot.pod_info import PodInfo
+
+
+class _PreviewRules(QueueingRules):
+    """Rules whose gates have no effect; no event requeues a pod."""
+
+    def gate(self, pod: QueuedPod) -> Status:
+        """Return what the gates of the profile would return."""
+        return self.preview_gate(pod)
+
+
+def _rules_of(instance: FrameworkInstance) -> QueueingRules:
+    return _PreviewRules(instance.pre_enqueue, {}, instance.queue_sort.sort_key, places_gangs=instance.places_gangs)
+
+
+class RequestQueue:
+    """The queue of one trial.
+
+    Args:
+        live: The queue of the scheduler, which is only read.
+
+    Attributes:
+        queue: The queue; nothing is nominated there.
+        freed: Reports to it what is freed.
+    """
+
+    def __init__(
+        self, live: SchedulingQueue, profiles: ProfileTable, reservations: GangReservations, clock: Clock
+    ) -> None:
+        self._live = live
+        self._rules: dict[str, QueueingRules] = {each.name: _rules_of(each) for each in profiles}
+        self.queue = SchedulingQueue(self._rules.get, clock, foreign_gangs=live.gangs.foreign_gangs)
+        self.freed = FreedCapacity(self.queue, reservations)
+        self.queue.gangs.read_as(live.gangs)
+
+    def add(self, request: FitRequest, infos: Iterable[PodInfo]) -> None:
+        """Add the groups of a request, the groups of the cluster that it names, and its pods.
+
+        Args:
+            infos: The compiled pods of the request, in their order.
+        """
+        feed = GroupFeed(self.queue, Suspension(), self.freed)
+        own = {group.key: group for group in request.groups}
+        known = self._named(request.pods, own)
+        for group in [*known.values(), *own.values()]:
+            feed.group_changed(group)
+        for gang in self._gangs_of(known.keys() | own.keys()):
+            self._add_members(gang)
+        for info in infos:
+            self._add(info)
+
+    def _add(self, info: PodInfo) -> None:
+        queue = self.queue
+        gang = queue.gangs.saw(info.pod)
+        queue.add(info)
+        if gang is not None:
+            queue.gang_changed(gang)
+
+    def _named(
+        self, pods: Iterable[Pod], own: Mapping[GroupKey, PodGroup | CompositePodGroup]
+    ) -> dict[GroupKey, PodGroup | CompositePodGroup]:
+        """Return the groups of the cluster that the request names, with the trees that they are part of."""
+        found: dict[GroupKey, PodGroup | CompositePodGroup] = {}
+        keys = {key for pod in pods if (key := self.queue.gangs.key_of(pod)) is not None} | own.keys()
+        for key in sorted(keys):
+            chain: dict[GroupKey, None] = {}
+            current: GroupKey | None = key
+            while current is not None and current not in chain:
+                chain[current] = None
+                current = self._parent(current, own)
+            root = next(reversed(chain))
+            for each in (*chain, *(self._below(root) if root.source is GroupSource.COMPOSITE else ())):
+                self._take(each, found)
+        return {key: group for key, group in found.items() if key not in own}
+
+    def _below(self, root: GroupKey) -> list[GroupKey]:
+        """Return the groups of the cluster below a group."""
+        forest, found, left = self._live.gangs.forest, list[GroupKey](), [root]
+        while left:
+            children = forest.children(left.pop())
+            found += children
+            left += (each for each in children if each.source is GroupSource.COMPOSITE)
+        return found
+
+    def _parent(self, key: GroupKey, own: Mapping[GroupKey, PodGroup | CompositePodGroup]) -> GroupKey | None:
+        group = own.get(key)
+        return self._live.gangs.forest.parent_of(key) if group is None else group.parent_key
+
+    def _take(self, key: GroupKey, found: dict[GroupKey, PodGroup | CompositePodGroup]) -> None:
+        live = self._live.gangs
+        if key.source is GroupSource.COMPOSITE:
+            composite = live.forest.get(key)
+            if composite is not None:
+                found[key] = composite
+            return
+        gang = live.get(key)
+        if gang is not None and gang.group is not None:
+            found[key] = gang.group
+
+    def _gangs_of(self, keys: Iterable[GroupKey]) -> list[Gang]:
+        live = self._live.gangs
+        gangs = (live.get(key) for key in sorted(keys) if key.source is not GroupSource.COMPOSITE)
+        return [gang for gang in gangs if gang is not None]
+
+    def _add_members(self, gang: Gang) -> None:
+        """Add the members of a gang of the cluster in the states that they are in."""
+        queue = self.queue
+        for uid, pod in gang.pods.items():
+            queue.gangs.saw(pod)
+            if uid in gang.placed:
+                queue.gangs.assumed(uid)
+        copied = queue.gangs.get(gang.key)
+        if copied is not None:
+            queue.gang_changed(copied)
+        for waiting in sorted(gang.waiting.values(), key=lambda pod: pod.sequence):
+            queue.add(waiting.info)
