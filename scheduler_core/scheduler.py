@@ -389,7 +389,8 @@ class Scheduler:
                     if queue.find(queued.uid) is None:
                         queue.done(queued.uid)
                     continue
-                if due is not None and due.info is not queued.info and not isinstance(queued, QueuedGang):
+                is_updated = due is not None and due.info is not queued.info and not isinstance(queued, QueuedGang)
+                if due is not None and (is_updated or not queue.is_tried_alone(queued)):
                     # Its gates, gang and position in the queue may be other ones now.
                     if ended is not None:
                         background.drop(ended)

@@ -87,6 +87,15 @@ class GangEntries:
             self._gangs.report_gated(pod)
         return status
 
+    def is_tried_alone(self, pod: QueuedPod) -> bool:
+        """Return whether a pod in flight may still be scheduled by itself: its gang, if any, is known and whole."""
+        self.assign_gang(pod)
+        if pod.group is None and not self.gates_strangers:
+            return True
+        rules = self._rules(pod.profile)
+        status = self._gangs.gate(pod, places_gangs=rules is None or rules.places_gangs)
+        return status.is_success and self._gang_that_needs(pod) is None
+
     def group_priority(self, uid: str) -> int | None:
         """Return the priority of the group or tree of groups of a pod; None if the pod's own counts."""
         gang = self._gangs.of_uid(uid)

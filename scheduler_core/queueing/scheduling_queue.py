@@ -424,8 +424,12 @@ class SchedulingQueue:
                 # The gang may have changed during the attempt, and have no quorum any more.
                 self._gang_entries.attempted(pod)
 
+    def is_tried_alone(self, pod: QueuedPod) -> bool:
+        """Return whether a pod in flight may still be scheduled by itself; always true of a gang."""
+        return isinstance(pod, QueuedGang) or self._gang_entries.is_tried_alone(pod)
+
     def enter_again(self, pod: QueuedPod) -> None:
-        """End an attempt without a decision, because the pod was updated: it takes its gang, gates and order again."""
+        """End an attempt without a decision, as the pod or its gang changed: it takes gang, gates and order again."""
         self._in_flight.end(pod.uid)
         if pod.place is not _IN_FLIGHT:
             return

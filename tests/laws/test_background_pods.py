@@ -360,6 +360,49 @@ async def test_a_pod_that_joins_a_gang_during_the_search_is_not_bound_alone(name
     assert [instance.in_flight for instance in run.made.context.profiles] == [0]
 
 
+def _lose_members(run: Run) -> None:
+    for number in range(2):
+        run.made.scheduler.feed.pod_deleted(_running_member(number))
+
+
+def _delete_group(run: Run) -> None:
+    run.made.scheduler.group_feed.group_deleted(group(namespace="ns").key)
+
+
+UNWHOLE: dict[str, tuple[Callable[[Run], None], Place]] = {
+    "other members are gone": (_lose_members, Place.GROUPED),
+    "the PodGroup is gone": (_delete_group, Place.GATED),
+}
+
+
+def _running_member(number: int) -> Pod:
+    return member(f"running-{number}", namespace="ns", node_name="n3")
+
+
+@pytest.mark.parametrize("name", ["p0", "p1"])
+@pytest.mark.parametrize("change", UNWHOLE)
+async def test_a_member_whose_gang_breaks_up_during_the_search_is_not_bound_alone(change: str, name: str) -> None:
+    """A further member of a complete gang waits with the gang, or is gated, if the gang is not complete any more."""
+    run = Run.begun(in_background=True, seconds=10.0)
+    _some_device_nodes(run)
+    gang(run.made, 2)
+    report(run.made, run.claims, *map(_running_member, range(2)))
+    async with run.made.running():
+        for each in ("p0", "p1"):
+            wanted = exactly("r0", f'{UUID} != "0"')
+            report(run.made, run.claims, *(claimant(each, wanted) if each == name else _claimant(each)))
+            await run.until_moved()
+        await run.made.until(lambda: len(run.made.context.background.waiting) == 1)
+        breaks_up, place = UNWHOLE[change]
+        breaks_up(run)
+        await run.step(60)
+        queued = run.made.queue.find(f"uid-of-ns-{name}")
+        assert queued is not None
+        assert queued.place is place
+    assert set(run.made.bound) == {"p0", "p1"} - {name}
+    assert [instance.in_flight for instance in run.made.context.profiles] == [0]
+
+
 async def test_a_nomination_during_the_search_counts_for_other_pods() -> None:
     """Another component nominates the pod to a node; pods of a lower priority are not scheduled there."""
     run = Run.begun(in_background=True, seconds=50.0)
