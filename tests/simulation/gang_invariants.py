@@ -72,7 +72,8 @@ def gang_entry_problems(gang: Gang, queue: SchedulingQueue) -> Iterator[str]:
     is_live = entry is not None and entry.place in (*_QUEUED, Place.GATED)
     holds = gang.group is not None and gang.group.waits_for_gated and bool(_gated(gang, queue))
     should = gang.group is not None and gang.needed > 0 and gang.has_quorum and not gang.binding and not holds
-    if should and not is_live:
+    # Until then, the waiting members of a deleted profile are not parked.
+    if should and not is_live and not queue.pending.moves:
         where = "none" if entry is None else entry.place.label
         yield f"gang {gang.key} has a waiting quorum, and its queue place is {where}"
     yield from entry_problems(f"gang {gang.key}", entry, queue, should=should)

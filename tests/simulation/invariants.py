@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from scheduler_core.framework.queued_pod import Place
 from scheduler_core.model.pod import Pod
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.snapshot.cluster_cache import Placement
@@ -78,7 +79,10 @@ def _unconfirmed(process: OperatorProcess, before: float) -> Iterator[str]:
 def _queue_problems(process: OperatorProcess, server: ApiServer) -> Iterator[str]:
     context = process.scheduler.context
     queue, cache = context.queue, context.cache
-    entries = queue._places.by_uid.values()
+    # The event loop runs between two slices of a cycle, which may be those in which its pod is rejected and requeued.
+    is_on = context.suspension.is_on
+    moving = (Place.IN_FLIGHT, Place.NOWHERE) if is_on else ()
+    entries = [each for each in queue._places.by_uid.values() if each.place not in moving]
     rejections = Counter((plugin, each.profile) for each in entries for plugin in each.rejected_by)
     reported = {key: count for key, count in queue.readings.unschedulable_by.items() if count}
     if reported != rejections:
@@ -99,11 +103,10 @@ def _queue_problems(process: OperatorProcess, server: ApiServer) -> Iterator[str
         if pod.spec.node_name or pod.is_terminal or pod.metadata.deletion_timestamp is not None:
             continue
         placed = cache.get(uid)
-        # The event loop runs between two slices of a cycle, which may be those in which its pod is requeued.
-        is_moving = context.suspension.is_on and queue.find(uid) is not None
+        is_moving = is_on and queue.find(uid) is not None
         if uid not in places and placed is None and not is_moving and _is_pending(server, pod):
             yield f"{uid} is pending, and is not in the queue"
-        is_tried = context.suspension.is_on and places.get(uid) in ([_PARKED], [_ACTIVE], [_GATED])
+        is_tried = is_on and places.get(uid) in ([_PARKED], [_ACTIVE], [_GATED])
         if uid in places and placed is not None and places[uid] != [_IN_FLIGHT] and not is_tried:
             # A gang's cycle that waits for an extender continues when its profile is deleted, edited or created again.
             yield f"{uid} is assumed on {placed.info.node_name}, and is {places[uid][0]} in the queue"

@@ -61,6 +61,7 @@ from tests.simulation.simulation import run_seed
         pytest.param(2000251, id="tree-skips-a-domain-without-enough-capacity"),
         pytest.param(2001107, id="bind-without-effect-displaces-the-write-of-a-nomination"),
         pytest.param(2001459, id="succeeded-member-of-a-tree-is-collected"),
+        pytest.param(9000597, id="gang-breaks-up-while-a-further-member-is-searched-for-in-a-copy"),
     ],
 )
 def test_a_fixed_bug_does_not_return(seed: int) -> None:
