@@ -183,6 +183,52 @@ def test_the_leader_answers(plane: ControlPlane, replicas: list[OperatorProcess]
         run(plane.kubeconfig, "explain", *form) for form in (["web"], ["default/web"], ["pod/default/web"])
     ]
     assert ['No profile serves schedulerName "unserved"' in each.stdout for each in replicas_view] == [True] * 3
+    assert run(plane.kubeconfig, "explain", "-A", "web").stdout == replicas_view[0].stdout
+    missing = run(plane.kubeconfig, "explain", "-A", "gone")
+    assert (missing.returncode, "pod gone not found in any namespace" in missing.stderr) == (1, True), missing
+    listed = [
+        run(plane.kubeconfig, "status", "--all", *form).stdout for form in (["-A"], ["-n", "default"], ["-n", "x"])
+    ]
+    assert ["default/web" in each for each in listed] == [True, True, False], listed
+
+
+def complete(kubeconfig: Path, line: str) -> set[str]:
+    """Return what bash is offered at the end of a line."""
+    words = line.split(" ")
+    variables = {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1), "_BAYPLAN_COMPLETE": "bash_complete"}
+    found = run(kubeconfig, **variables)
+    assert found.stderr == "", found
+    return {each.partition(",")[2] for each in found.stdout.splitlines()}
+
+
+def test_a_shell_completes_names(plane: ControlPlane, replicas: list[OperatorProcess]) -> None:
+    """Pods, PodGroups, namespaces, profiles and revisions are completed, with and without a namespace."""
+    group = {
+        "apiVersion": "bayplan.dev/v1alpha1",
+        "kind": "PodGroup",
+        "metadata": {"name": "train", "namespace": "default"},
+        "spec": {"minMember": 1},
+    }
+    profile = {
+        "apiVersion": "bayplan.dev/v1alpha1",
+        "kind": "SchedulerProfile",
+        "metadata": {"name": "completed"},
+        "spec": {},
+    }
+    for manifest in (group, profile):
+        plane.kubectl("create", "--filename=-", input=json.dumps(manifest))
+    labels = {"profile": "completed", "type": "Ready", "status": "True"}
+    replicas[0].until(lambda: replicas[0].metric("bayplan_profile_condition", **labels) == 1, "the profile is live")
+    own = plane.kubeconfig
+    assert complete(own, f"bayplan explain -n {NAMESPACE} ") == {*PODS, "podgroup/"}
+    assert complete(own, f"bayplan explain {NAMESPACE}/") == {f"{NAMESPACE}/{pod}" for pod in PODS}
+    assert set(PODS) < complete(own, "bayplan explain -A ")
+    assert complete(own, "bayplan explain podgroup/") == {"podgroup/train"}
+    assert complete(own, "bayplan explain podgroup/default/t") == {"podgroup/default/train"}
+    assert complete(own, f"bayplan status -n {NAMESPACE[:4]}") == {NAMESPACE}
+    assert complete(own, "bayplan history com") == {"completed"}
+    assert complete(own, "bayplan rollback completed --to-revision ") == {"1"}
+    assert complete(own, "bayplan diff completed@") == {"completed@1"}
 
 
 def test_few_rights_are_enough(plane: ControlPlane, replicas: list[OperatorProcess]) -> None:

@@ -24,6 +24,7 @@ _SECONDS = 3.0
 _LIMIT = "500"
 _NAMES_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _PROFILES = "/apis/bayplan.dev/v1alpha1/schedulerprofiles"
+_NAMESPACES = "/api/v1/namespaces"
 _GROUPS = "podgroup/"
 
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
@@ -67,14 +68,53 @@ def complete_profiles(context: click.Context, parameter: click.Parameter, incomp
 def complete_explained(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete the name of a pod, or of a PodGroup after ``podgroup/``."""
     del parameter
-    choice = _choice(context)
-    namespace = path_part(context.params.get("namespace") or choice.own_namespace)
-    if incomplete.startswith(_GROUPS):
-        path = f"/apis/bayplan.dev/v1alpha1/namespaces/{namespace}/podgroups"
-        names = [f"{_GROUPS}{name}" for name in _listed(context, lambda connection: _names(connection, path))]
-        return _items(names, incomplete)
-    path = f"/api/v1/namespaces/{namespace}/pods"
-    return _items([*_listed(context, lambda connection: _names(connection, path)), _GROUPS], incomplete)
+    prefix = _GROUPS if incomplete.startswith(_GROUPS) else ""
+    named, slash, _ = incomplete.removeprefix(prefix).partition("/")
+    prefix += f"{named}{slash}" if slash else ""
+    api, plural = ("/apis/bayplan.dev/v1alpha1", "podgroups") if prefix.startswith(_GROUPS) else ("/api/v1", "pods")
+    if context.params.get("is_all_namespaces") and not slash:
+        path = f"{api}/{plural}"
+    else:
+        namespace = named if slash else context.params.get("namespace") or _choice(context).own_namespace
+        path = f"{api}/namespaces/{path_part(namespace)}/{plural}"
+    found = [f"{prefix}{name}" for name in _listed(context, lambda connection: _names(connection, path))]
+    return _items(found if prefix else [*found, _GROUPS], incomplete)
+
+
+def complete_namespaces(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete the name of a namespace."""
+    del parameter
+    return _items(_listed(context, lambda connection: _names(connection, _NAMESPACES)), incomplete)
+
+
+def complete_references(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete the name of a SchedulerProfile, or its revision after ``NAME@``; files are completed by their names."""
+    name, at, _ = incomplete.partition("@")
+    if not at:
+        found = complete_profiles(context, parameter, incomplete)
+        return found or [CompletionItem(incomplete, type="file")]
+    return _items([f"{name}@{each}" for each in _revisions(context, name)], incomplete)
+
+
+def complete_revisions(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete the number of a revision of the profile that the command names."""
+    del parameter
+    # click assigns no arguments if the line ends with an option whose value is missing, which is completed here.
+    profile = context.params.get("profile") or next(iter(context.args), "")
+    return _items(_revisions(context, profile), incomplete)
+
+
+def _revisions(context: click.Context, profile: str) -> list[str]:
+    """Return the numbers of the stored revisions, newest first."""
+    # Imported here because completion of other names must not wait for it, and not in the time to read the cluster.
+    from bayplan.profiles.rollback import read_history  # noqa: PLC0415
+
+    async def read(connection: ApiConnection) -> list[str]:
+        own = _choice(context).own_namespace
+        found = await read_history(connection, profile, context.params.get("revision_namespace"), own)
+        return [str(each.number) for each in reversed(found.revisions)]
+
+    return _listed(context, read) if profile else []
 
 
 def _items(names: list[str], incomplete: str) -> list[CompletionItem]:

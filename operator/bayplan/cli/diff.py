@@ -14,7 +14,8 @@ from rich.text import Text
 
 from bayplan.cli import allow_invalid_option, feature_gates_option, given_command, report_head
 from bayplan.cli.cluster_connection import ClusterChoice, cluster_options
-from bayplan.cli.completion import complete_profiles
+from bayplan.cli.completion import complete_references
+from bayplan.cli.object_names import chosen_namespace, namespace_options
 from bayplan.comparison import (
     Change,
     ComparedProfile,
@@ -281,8 +282,8 @@ EXIT_DIFFERENT = 1
 
 
 @click.command(short_help="Show what another profile would decide.")
-@click.argument("before", shell_complete=complete_profiles)
-@click.argument("after", shell_complete=complete_profiles)
+@click.argument("before", shell_complete=complete_references)
+@click.argument("after", shell_complete=complete_references)
 @click.option(
     "--cluster",
     "files",
@@ -297,7 +298,10 @@ EXIT_DIFFERENT = 1
     help="Also decide running pods of the profile: from nodes without them (empty), or one by one from the present "
     "state, as if each was restarted (present).",
 )
-@click.option("-n", "--namespace", default="", help="Only running pods of this namespace; with --reschedule.")
+@namespace_options(
+    "Only running pods of this namespace; with --reschedule.",
+    "Running pods of all namespaces, which is the default; with --reschedule.",
+)
 @click.option("-l", "--selector", default="", help="Only running pods with these labels; with --reschedule.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed to resolve ties.")
 @click.option(
@@ -319,7 +323,8 @@ def diff(
     after: str,
     files: tuple[str, ...],
     reschedule: str | None,
-    namespace: str,
+    namespace: str | None,
+    is_all_namespaces: bool,
     selector: str,
     seed: int,
     percentage: int | None,
@@ -351,11 +356,14 @@ def diff(
 
     Exit codes: 0 no pod is decided differently, 1 a pod is, 2 the profiles or the cluster cannot be read.
     """
-    if (namespace or selector) and reschedule is None:
-        raise click.UsageError("--namespace and --selector choose running pods; use them with --reschedule")
+    selected = chosen_namespace(namespace, is_all_namespaces=is_all_namespaces)
+    if (selected or is_all_namespaces or selector) and reschedule is None:
+        raise click.UsageError(
+            "--namespace, --all-namespaces and --selector choose running pods; use them with --reschedule"
+        )
     if allow_invalid and not files:
         raise click.UsageError("--allow-invalid requires --cluster")
-    selection = PodSelection(Reschedule(reschedule or "no"), namespace, parse_label_query(selector))
+    selection = PodSelection(Reschedule(reschedule or "no"), selected, parse_label_query(selector))
     references = parse_reference(before), parse_reference(after)
     choice = ClusterChoice(kubeconfig, kube_context, revision_namespace)
     options = SimulationOptions(seed, percentage, gates=FeatureGates(parse_feature_gates(feature_gates)))

@@ -16,6 +16,16 @@ from click.core import ParameterSource
 from bayplan.cli import allow_invalid_option, feature_gates_option, given_command, report_head
 from bayplan.cli.cluster_connection import ClusterChoice, kubeconfig_options
 from bayplan.cli.completion import complete_explained
+from bayplan.cli.object_names import (
+    ALL_NAMESPACES,
+    DEFAULT_NAMESPACE,
+    GroupName,
+    PodName,
+    chosen_namespace,
+    namespace_options,
+    object_name,
+    only_namespace,
+)
 from bayplan.cli.operator_location import OperatorChoice
 from bayplan.cli.operator_requests import OperatorRequest, operator_options, send_to_operator
 from bayplan.explanation.gang_building import explain_gang, named_gang
@@ -33,79 +43,8 @@ from bayplan.simulation.simulation import SimulationOptions, installed_plugins, 
 from scheduler_core.errors import ConfigError, NotFoundError, Problem
 from scheduler_core.model.devices import ResourceClaim
 from scheduler_core.model.pod import Pod
-from scheduler_core.model.pod_group import POD_GROUP_SOURCES, GroupSource, group_key_of
+from scheduler_core.model.pod_group import group_key_of
 from scheduler_core.scheduler import Scheduler, SchedulerPorts
-
-_PODS = frozenset({"pod", "pods", "po"})
-_GROUPS = frozenset({"podgroup", "podgroups", "bpg", "pg"})
-_SHORT = "bpg"
-_OTHER_KINDS = frozenset(
-    {"cronjob", "cronjobs", "cj", "daemonset", "daemonsets", "ds", "deployment", "deployments", "deploy"}
-    | {"job", "jobs", "node", "nodes", "no", "replicaset", "replicasets", "rs", "statefulset", "statefulsets", "sts"}
-    | {"schedulerprofile", "schedulerprofiles", "sp"}
-)
-"""Kinds that users try to explain; a namespace of one of these names needs ``-n``."""
-
-
-@dataclass(frozen=True, slots=True)
-class PodName:
-    namespace: str
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.namespace}/{self.name}"
-
-
-@dataclass(frozen=True, slots=True)
-class GroupName:
-    """Name of a PodGroup.
-
-    Attributes:
-        source: API of the PodGroup; None for the first API that has one with this name.
-    """
-
-    namespace: str
-    name: str
-    source: GroupSource | None = None
-
-    def __str__(self) -> str:
-        return f"{self.namespace}/{self.name}"
-
-
-def explained_name(namespace: str | None, text: str, default_namespace: str = "default") -> PodName | GroupName:
-    """Parse the argument of the command.
-
-    Args:
-        namespace: Namespace of ``-n``; None if not given.
-        text: Argument: ``web-0``, ``shop/web-0``, ``podgroup/train`` or ``podgroup/shop/train``.
-        default_namespace: Namespace if neither names one.
-
-    Raises:
-        UsageError: The argument names neither a pod nor a PodGroup of a supported API, or another namespace than
-            ``-n``.
-    """
-    *prefix, name = text.split("/")
-    resource = prefix.pop(0) if prefix and _is_kind(prefix[0]) else ""
-    if not name or len(prefix) > 1 or "" in prefix or (prefix and prefix[0] in _OTHER_KINDS):
-        forms = "POD, NAMESPACE/POD, podgroup/NAME or podgroup/NAMESPACE/NAME"
-        raise click.UsageError(f'"{text}" does not name a pod or PodGroup; specify {forms}')
-    if prefix and namespace not in (None, prefix[0]):
-        raise click.UsageError(f'"{text}" is in namespace {prefix[0]}, and -n is {namespace}; specify one of them')
-    namespace = prefix[0] if prefix else namespace or default_namespace
-    kind, dot, api = resource.partition(".")
-    if kind not in _GROUPS:
-        return PodName(namespace, name)
-    if not dot:
-        return GroupName(namespace, name, GroupSource.BAYPLAN if kind == _SHORT else None)
-    known = {source.value: source for source in POD_GROUP_SOURCES}
-    if api not in known:
-        raise click.UsageError(f'unsupported API of PodGroups "{api}": supported values: {", ".join(known)}')
-    return GroupName(namespace, name, known[api])
-
-
-def _is_kind(text: str) -> bool:
-    return text in _PODS or text.partition(".")[0] in _GROUPS
-
 
 # -- the running operator ---------------------------------------------------------------------------------------------
 
@@ -119,10 +58,11 @@ def from_operator(operator: OperatorChoice, target: PodName | GroupName) -> AnyE
         ClusterWriteError: The operator rejects the request.
     """
     offline = ", or use --offline"
+    where = {"allNamespaces": "true"} if target.namespace == ALL_NAMESPACES else {"namespace": target.namespace}
     if isinstance(target, PodName):
-        query = {"namespace": target.namespace, "pod": target.name}
+        query = {**where, "pod": target.name}
         return read_explanation(send_to_operator(OperatorRequest(operator, EXPLAIN_PATH, query, offline)))
-    query = {"namespace": target.namespace, "podgroup": target.name}
+    query = {**where, "podgroup": target.name}
     if target.source is not None:
         query["api"] = target.source.value
     return read_gang_explanation(send_to_operator(OperatorRequest(operator, EXPLAIN_PATH, query, offline)))
@@ -147,15 +87,40 @@ async def _from_api_server(
     scheduler = snapshot.scheduler
     explanation: AnyExplanation | None
     if isinstance(target, PodName):
+        target = _located_pod(target, snapshot.pods)
         pod = snapshot.pods.get(str(target))
         explanation = None if pod is None else explain_pod(scheduler, pod)
     else:
+        target = _located_gang(target, scheduler)
         gang = named_gang(scheduler.context, target.namespace, target.name, target.source)
         explanation = None if gang is None else explain_gang(scheduler, gang)
     if explanation is None:
         kind = "pod" if isinstance(target, PodName) else "PodGroup"
         raise NotFoundError(f"{kind} {target} not found; check the namespace and the name")
     return _with_notices(explanation, snapshot.notices)
+
+
+def _located_pod(target: PodName, pods: Iterable[str]) -> PodName:
+    """Return a pod with the only namespace that has its name, if it is looked for in all.
+
+    Args:
+        pods: Pods as ``namespace/name``.
+    """
+    if target.namespace != ALL_NAMESPACES:
+        return target
+    parts = (key.split("/", 1) for key in pods)
+    return replace(
+        target, namespace=only_namespace("pod", target.name, {at for at, name in parts if name == target.name})
+    )
+
+
+def _located_gang(target: GroupName, scheduler: Scheduler) -> GroupName:
+    """Return a PodGroup with the only namespace that has its name, if it is looked for in all."""
+    if target.namespace != ALL_NAMESPACES:
+        return target
+    keys = (each.key for each in scheduler.context.queue.gangs)
+    found = {key.namespace for key in keys if key.name == target.name and target.source in (None, key.source)}
+    return replace(target, namespace=only_namespace("PodGroup", target.name, found))
 
 
 def _with_notices(explanation: AnyExplanation, notices: Iterable[str]) -> AnyExplanation:
@@ -182,6 +147,8 @@ def from_files(
             members of the explained gang.
     """
     if others_placed:
+        if target.namespace == ALL_NAMESPACES:
+            raise click.UsageError("--others-placed requires a namespace; name it with -n instead of -A")
         cluster = _with_others_placed(cluster, target, options)
     return asyncio.run(_from_cluster(cluster, target, options))
 
@@ -195,6 +162,7 @@ async def _from_cluster(
         SimulatedClock(datetime.now(UTC)), world, options.of_scheduler(), installed_plugins(), ports=ports
     )
     if isinstance(target, PodName):
+        target = _located_pod(target, [each.key for each in cluster.pods])
         found = next((each for each in cluster.pods if each.key == str(target)), None)
         if found is None:
             waiting = ", ".join(each.key for each in cluster.pods if not each.spec.node_name) or "none"
@@ -203,6 +171,7 @@ async def _from_cluster(
         populate(scheduler, world, cluster)
         return _with_notices(explain_pod(scheduler, found), cluster.notices)
     populate(scheduler, world, cluster)
+    target = _located_gang(target, scheduler)
     gang = named_gang(scheduler.context, target.namespace, target.name, target.source)
     if gang is None:
         known = ", ".join(sorted(str(each.key) for each in scheduler.context.queue.gangs)) or "none"
@@ -260,15 +229,13 @@ def _explained_pods(cluster: AdmittedCluster, target: PodName | GroupName) -> se
     }
 
 
-_DEFAULT_NAMESPACE = "default"
-
-
 @dataclass(frozen=True, slots=True)
 class _Options:
     """Options of the command; None and empty if not given."""
 
     pod: str | None
     namespace: str | None
+    is_all_namespaces: bool
     file_pod: str | None
     files: tuple[str, ...]
     offline: bool
@@ -286,8 +253,9 @@ class _Options:
 @click.argument(
     "pod", required=False, metavar="[[NAMESPACE/]POD | podgroup/[NAMESPACE/]NAME]", shell_complete=complete_explained
 )
-@click.option(
-    "-n", "--namespace", help="Namespace of the pod or PodGroup.  [default: that of the context; with -f: default]"
+@namespace_options(
+    "Namespace of the pod or PodGroup.  [default: that of the context; with -f: default]",
+    "Look for the name in all namespaces, of which only one may have it.",
 )
 @operator_options
 @click.option("--offline", is_flag=True, help="Read the cluster from the API server, without an operator.")
@@ -353,18 +321,22 @@ def _explained(options: _Options, output: str) -> str:
 
 
 def _target(options: _Options) -> PodName | GroupName:
+    chosen_namespace(options.namespace, is_all_namespaces=options.is_all_namespaces)
     if bool(options.pod) == bool(options.file_pod):
         usage = "bayplan explain [-n NAMESPACE] POD, NAMESPACE/POD or podgroup/NAME, or --pod NAMESPACE/NAME"
         raise click.UsageError(f"specify one pod or PodGroup: {usage}")
     if options.pod:
-        is_own = options.files or options.namespace or "/" in options.pod
+        is_own = options.files or options.namespace or options.is_all_namespaces or "/" in options.pod
         choice = ClusterChoice(options.kubeconfig, options.kube_context)
-        default = _DEFAULT_NAMESPACE if is_own else choice.own_namespace
-        return explained_name(options.namespace, options.pod, default)
+        default = DEFAULT_NAMESPACE if is_own else choice.own_namespace
+        namespace = ALL_NAMESPACES if options.is_all_namespaces else options.namespace
+        return object_name(namespace, options.pod, default)
+    if options.is_all_namespaces:
+        raise click.UsageError("--pod NAMESPACE/NAME cannot be combined with -A")
     namespace, slash, name = (options.file_pod or "").rpartition("/")
     if options.namespace and slash:
         raise click.UsageError("--pod NAMESPACE/NAME cannot be combined with -n")
-    return explained_name(namespace or options.namespace, name)
+    return object_name(namespace or options.namespace, name)
 
 
 def _is_on_command_line(parameter: str) -> bool:

@@ -11,7 +11,7 @@ import click
 from rich.text import Text
 
 from bayplan.cli.cluster_connection import ClusterChoice, cluster_options, kubeconfig_options
-from bayplan.cli.completion import complete_profiles
+from bayplan.cli.completion import complete_profiles, complete_revisions
 from bayplan.kube.http.connection import ApiConnection
 from bayplan.profiles.revision_store import StoredRevision
 from bayplan.profiles.rollback import (
@@ -56,7 +56,12 @@ class RevisionName(click.ParamType):  # type: ignore[type-arg]  # at runtime not
 
 @click.command(short_help="Show the stored revisions of a profile.")
 @click.argument("profile", shell_complete=complete_profiles)
-@click.option("--revision", type=RevisionName(), help="Print the spec of this revision, given by number or hash.")
+@click.option(
+    "--revision",
+    type=RevisionName(),
+    shell_complete=complete_revisions,
+    help="Print the spec of this revision, given by number or hash.",
+)
 @click.option("--diff", "pair", type=RevisionName(), nargs=2, metavar="A B", help="Compare two revisions.")
 @click.option("--resolved", is_flag=True, help="Show the args of PluginConfigs at that time instead of references.")
 @click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", help="Output format.")
@@ -176,6 +181,7 @@ def _age(created: datetime | None) -> str:
     "--to-revision",
     "revision",
     type=RevisionName(),
+    shell_complete=complete_revisions,
     help="Number or hash of the revision.  [default: the previous good one]",
 )
 @click.option("--resolved", is_flag=True, help="Write the args of PluginConfigs at that time instead of references.")

@@ -14,6 +14,7 @@ from typing import Any
 import click
 import msgspec
 
+from bayplan.cli.object_names import GroupName, chosen_namespace, namespace_options, object_name, pod_key
 from bayplan.explanation.documents import Explanation
 from bayplan.explanation.rendering import RENDERERS
 from bayplan.recording import RecordFiles, open_record
@@ -52,14 +53,34 @@ def record() -> None:
 @click.argument("path", type=click.Path(path_type=Path), metavar="FILE")
 @click.option("--since", type=_TIMES, help="Only decisions from this time on, UTC, such as 2026-11-23T04:00:00Z.")
 @click.option("--until", type=_TIMES, help="Only decisions before this time, UTC.")
-@click.option("--pod", metavar="NAMESPACE/POD", help="Only decisions on this pod.")
+@click.option("--pod", metavar="[NAMESPACE/]POD", help="Only decisions on this pod.")
+@namespace_options(
+    "Only decisions on pods of this namespace.", "Decisions on pods of all namespaces, which is the default."
+)
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="Output format.")
-def show(path: Path, since: datetime | None, until: datetime | None, pod: str | None, output: str) -> None:
-    """List the decisions in FILE, or in the newest record of a directory, with the diagnosis of each rejection."""
+def show(
+    *,
+    path: Path,
+    since: datetime | None,
+    until: datetime | None,
+    pod: str | None,
+    namespace: str | None,
+    is_all_namespaces: bool,
+    output: str,
+) -> None:
+    """List the decisions in FILE, or in the newest record of a directory, with the diagnosis of each rejection.
+
+    A pod without a namespace is of that of -n, otherwise of "default".
+    """
+    prefix = chosen_namespace(namespace, is_all_namespaces=is_all_namespaces)
+    prefix += "/" if prefix else ""
+    wanted = None if pod is None else pod_key(namespace, pod)
     files = open_record(path)
     low, high = _microseconds(since, 0), _microseconds(until, 1 << 63)
     for at, entry in _entries(files):
-        if isinstance(entry, Placed | Rejected | Evicted) and low <= at < high and pod in (None, entry.pod):
+        if not isinstance(entry, Placed | Rejected | Evicted) or not low <= at < high:
+            continue
+        if wanted in (None, entry.pod) and entry.pod.startswith(prefix):
             click.echo(_as_json(at, entry) if output == "json" else printable_record(_as_line(at, entry)))
     _echo_notes(files)
 
@@ -68,14 +89,18 @@ def show(path: Path, since: datetime | None, until: datetime | None, pod: str | 
 @click.argument("path", type=click.Path(path_type=Path), metavar="FILE")
 @click.argument("target", type=click.Path(path_type=Path), metavar="TARGET")
 @click.option("--until", type=_TIMES, help="End of the exported record, UTC, such as 2026-11-23T04:00:00Z.")
-@click.option("--pod", metavar="NAMESPACE/POD", help="End the exported record with the last entry about this pod.")
-def export(path: Path, target: Path, until: datetime | None, pod: str | None) -> None:
+@click.option("--pod", metavar="[NAMESPACE/]POD", help="End the exported record with the last entry about this pod.")
+@click.option("-n", "--namespace", help="With --pod: namespace of the pod.  [default: default]")
+def export(path: Path, target: Path, until: datetime | None, pod: str | None, namespace: str | None) -> None:
     """Write the record of FILE up to a time, or to the last entry about a pod, to the single file TARGET.
 
     The exported record begins where the record begins, because a replay needs all that has happened before.
     """
     if (until is None) == (pod is None):
         raise click.UsageError("specify one of --until and --pod")
+    if namespace is not None and pod is None:
+        raise click.UsageError("-n is the namespace of --pod; leave it out without --pod")
+    pod = None if pod is None else pod_key(namespace, pod)
     files = open_record(path)
     count = _length(files, _microseconds(until, 1 << 63), pod)
     if not count:
@@ -175,7 +200,8 @@ EXIT_DIFFERENT = 1
 
 @click.command("replay", short_help="Replay a record of the operator, and compare every decision.")
 @click.argument("path", type=click.Path(path_type=Path), metavar="FILE")
-@click.option("--until", metavar="NAMESPACE/POD", help="Stop at the decision on this pod, and explain it.")
+@click.option("--until", metavar="[NAMESPACE/]POD", help="Stop at the decision on this pod, and explain it.")
+@click.option("-n", "--namespace", help="With --until and -i: namespace of names without one.  [default: default]")
 @click.option(
     "--attempt", type=click.IntRange(min=1), default=1, show_default=True, help="With --until: which decision on it."
 )
@@ -201,7 +227,9 @@ EXIT_DIFFERENT = 1
     "-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", help="Format of --until."
 )
 @click.pass_context
-def replay_command(context: click.Context, /, *, path: Path, output: str, interactive: bool, **given: Any) -> None:
+def replay_command(
+    context: click.Context, /, *, path: Path, output: str, interactive: bool, namespace: str | None, **given: Any
+) -> None:
     """Replay FILE, or the newest record in a directory, and compare every decision with the recorded one.
 
     The scheduler gets the recorded input in the recorded order, on virtual time and without a cluster. After a pod was
@@ -210,12 +238,14 @@ def replay_command(context: click.Context, /, *, path: Path, output: str, intera
     if the record cannot be replayed.
     """
     options = ReplayOptions(**{name: value for name, value in given.items() if value is not None})
-    if options.until and "/" not in options.until:
-        raise ConfigError([Problem("--until", f'must be NAMESPACE/POD, not "{options.until}"')])
+    if options.until:
+        options = dataclasses.replace(options, until=pod_key(namespace, options.until))
     if interactive and not options.until:
         raise ConfigError([Problem("--interactive", "requires --until, which selects the moment")])
     record = open_record(path)
-    result = replay(record, dataclasses.replace(options, look=partial(_look, output)) if interactive else options)
+    result = replay(
+        record, dataclasses.replace(options, look=partial(_look, output, namespace)) if interactive else options
+    )
     for note in record.notes:
         click.echo(printable_record(f"note: {note}"), err=True)
     if result.explanation is not None:
@@ -234,23 +264,25 @@ def replay_command(context: click.Context, /, *, path: Path, output: str, intera
         context.exit(EXIT_DIFFERENT)
 
 
-def _look(output: str, moment: Moment, decided: Explanation | None) -> None:
+def _look(output: str, namespace: str | None, moment: Moment, decided: Explanation | None) -> None:
     """Explain the pod that was decided, then the names that are entered, until an empty line."""
     if decided is not None:
         _show(output, RENDERERS[output](decided))
     click.echo(
-        "Enter NAMESPACE/POD or podgroup/NAMESPACE/NAME to explain it at this moment; an empty line ends.", err=True
+        "Enter [NAMESPACE/]POD or podgroup/[NAMESPACE/]NAME to explain it at this moment; an empty line ends.", err=True
     )
     for line in iter(lambda: sys.stdin.readline().strip(), ""):
-        match line.split("/"):
-            case ["podgroup", namespace, name]:
-                gang = moment.explain_gang(namespace, name)
-                shown = None if gang is None else RENDERERS[output](gang)
-            case [namespace, name]:
-                pod = moment.explain_pod(namespace, name)
-                shown = None if pod is None else RENDERERS[output](pod)
-            case _:
-                shown = None
+        try:
+            target = object_name(namespace if "/" not in line.removeprefix("podgroup/") else None, line)
+        except click.UsageError as error:
+            click.echo(printable_record(error.message), err=True)
+            continue
+        if isinstance(target, GroupName):
+            gang = moment.explain_gang(target.namespace, target.name)
+            shown = None if gang is None else RENDERERS[output](gang)
+        else:
+            pod = moment.explain_pod(target.namespace, target.name)
+            shown = None if pod is None else RENDERERS[output](pod)
         if shown is None:
             click.echo(printable_record(f'"{line}" does not exist at this moment'), err=True)
         else:

@@ -10,6 +10,7 @@ import click
 
 from bayplan.cli import report_head
 from bayplan.cli.cluster_connection import ClusterChoice, kubeconfig_options
+from bayplan.cli.object_names import chosen_namespace, namespace_options
 from bayplan.cli.operator_location import OperatorChoice
 from bayplan.cli.operator_requests import OperatorRequest, operator_options, send_to_operator
 from bayplan.introspection.status_rendering import RENDERERS, read_status
@@ -24,6 +25,9 @@ _ENDS_ITSELF = ("yaml", "html")
 
 @click.command(short_help="Show the state of the running operator.")
 @operator_options
+@namespace_options(
+    "Show only pods and gangs of this namespace.", "Show pods and gangs of all namespaces, which is the default."
+)
 @click.option("--all", "is_all", is_flag=True, help="Show every pod in the queue and every gang.")
 @click.option(
     "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Maximum number of pods for each place."
@@ -40,6 +44,8 @@ def status(
     *,
     server: str | None,
     operator: str,
+    namespace: str | None,
+    is_all_namespaces: bool,
     is_all: bool,
     limit: int,
     output: str,
@@ -68,6 +74,9 @@ def status(
     """
     if watch and (output != "table" or check_cache):
         raise click.UsageError("--watch prints tables of the state; leave out -o and --check-cache")
+    selected = chosen_namespace(namespace, is_all_namespaces=is_all_namespaces)
+    if selected and (output == "html" or shadow is not None or check_cache):
+        raise click.UsageError("-n selects pods and gangs of the tables; leave out -o html, --shadow and --check-cache")
     choice = OperatorChoice(server, operator, ClusterChoice(kubeconfig, kube_context))
 
     def get(path: str, params: dict[str, str]) -> bytes:
@@ -97,7 +106,7 @@ def status(
 
         _repeat(show_shadow, watch=watch)
         return
-    params = {"limit": "0" if is_all else str(limit)}
+    params = {"limit": "0" if is_all else str(limit)} | ({"namespace": selected} if selected else {})
     if output == "html":
         from bayplan.page.report_file import read_status_report, status_html  # noqa: PLC0415 - see above
 
@@ -108,7 +117,10 @@ def status(
         return
 
     def show() -> None:
-        click.echo(RENDERERS[output](read_status(get(STATUS_PATH, params))), nl=output not in _ENDS_ITSELF)
+        found = read_status(get(STATUS_PATH, params))
+        if found.namespace != selected:
+            raise click.UsageError(f"the operator (bayplan {found.version}) cannot select a namespace; leave out -n")
+        click.echo(RENDERERS[output](found), nl=output not in _ENDS_ITSELF)
 
     _repeat(show, watch=watch)
 

@@ -64,25 +64,29 @@ class StatusSources:
     server: ServerSupport = field(default_factory=ServerSupport)
 
 
-def operator_status(sources: StatusSources, started: float, limit: int = DEFAULT_LIMIT) -> Status:
+def operator_status(sources: StatusSources, started: float, limit: int = DEFAULT_LIMIT, namespace: str = "") -> Status:
     """Return the status of the operator.
 
     Args:
         started: Time of the clock when the process started.
         limit: Maximum number of pods for each place in the queue, and of gangs; 0 for all, with the pods of other
             schedulers.
+        namespace: Namespace of the pods and gangs; "" for all. The numbers of profiles, nodes and devices are of all.
     """
+    prefix = f"{namespace}/" if namespace else ""
     context = sources.scheduler.context
     now, claims = context.clock.now(), sources.informers.get(CLAIMS)
     by_place: dict[str, list[QueuedPod]] = {}
     for place, pod in context.queue.readings.places():
         if limit and place == "parked" and not context.profiles.meant_by(pod.profile):
             continue
+        if not pod.info.key.startswith(prefix):
+            continue
         by_place.setdefault(place, []).append(pod)
     shown = [
         _queued(context, place, pod, now) for place, pods in by_place.items() for pod in islice(pods, limit or None)
     ]
-    gangs = _waiting_gangs(context, now)
+    gangs = [each for each in _waiting_gangs(context, now) if each.gang.startswith(prefix)]
     return Status(
         version=bayplan.__version__,
         role=sources.readiness.role,
@@ -95,11 +99,12 @@ def operator_status(sources: StatusSources, started: float, limit: int = DEFAULT
         places={place: len(pods) for place, pods in by_place.items()},
         parked=dict(Counter(pod.profile for pod in by_place.get("parked", ()))),
         queue=tuple(shown),
-        waiting=_waiting(context, now),
+        waiting=tuple(each for each in _waiting(context, now) if each.pod.startswith(prefix)),
         nominations=tuple(
             Nomination(info.key, node)
             for node in sorted(context.queue.nominator.nodes())
             for info in context.queue.nominator.nominated_pods(node)
+            if info.key.startswith(prefix)
         ),
         cache=_cache(context),
         informers=tuple(
@@ -118,6 +123,7 @@ def operator_status(sources: StatusSources, started: float, limit: int = DEFAULT
         selector=sources.selector,
         server=sources.server,
         devices=devices_state(context.cache.columns.devices, None if claims is None else claims.path),
+        namespace=namespace,
     )
 
 

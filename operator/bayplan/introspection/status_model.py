@@ -214,6 +214,7 @@ class Status(Struct, frozen=True, rename="camel"):
         gangs: Waiting gangs by priority and age, up to the limit.
         selector: Label selector of the profiles that this process serves; "" for all.
         server: Version of the API server, and what it lacks.
+        namespace: Namespace of the pods and gangs; "" for all. What counts nodes, profiles and devices counts all.
     """
 
     version: str
@@ -236,3 +237,4 @@ class Status(Struct, frozen=True, rename="camel"):
     server: ServerSupport = ServerSupport()
     devices: DevicesState = DevicesState()
     warnings: tuple[str, ...] = ()
+    namespace: str = ""

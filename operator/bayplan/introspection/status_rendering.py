@@ -155,6 +155,8 @@ def _headline(status: Status) -> RenderableType:
         facts += "; the scheduling cycle is suspended: it waits for an extender, or takes long"
     if status.selector:
         facts += f"; serves the profiles that match {status.selector}"
+    if status.namespace:
+        facts += f"; pods and gangs below are those of namespace {status.namespace}"
     return Group(state_text(status), Text(facts, style="dim"))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 
@@ -49,13 +49,14 @@ class DebugSources:
     """Sources of the endpoints' responses.
 
     Attributes:
-        status: Returns the status, with at most the given number of pods for each place in the queue.
+        status: Returns the status, with at most the given number of pods for each place in the queue, of a namespace
+            unless that is "".
         shadow: Returns the report of a shadow profile by its name; None if it does not run here.
         is_profiling_enabled: Whether ``/debug/profile`` is enabled.
         documents: Returns the documents of the page for a report; there is no report without it.
     """
 
-    status: Callable[[int], Status]
+    status: Callable[[int, str], Status]
     check_cache: Callable[[], Awaitable[list[CacheDifference]]]
     leader: Callable[[], LeaderState]
     is_profiling_enabled: bool = False
@@ -87,6 +88,7 @@ class DebugEndpoints:
         return web.Response(
             text=f"{STATUS_PATH}?limit=N           queue, waiting pods, nominations, cache, profiles: bayplan status\n"
             f"{STATUS_PATH}?panels=true       the same with the documents of the page: bayplan status -o html\n"
+            f"{STATUS_PATH}?namespace=NS      the same with the pods and gangs of one namespace: bayplan status -n\n"
             f"{STATUS_PATH}?shadow=NAME       what a shadow profile decided differently: bayplan status --shadow\n"
             f"{CACHE_PATH}                    differences between the cache and the API server\n"
             f"{LEADER_PATH}                   the leader and its address\n"
@@ -94,6 +96,7 @@ class DebugEndpoints:
             f"{PROFILE_PATH}?seconds=N       profile of the event loop; &format=pstats for a file{profile}\n"
             "/debug/explain?namespace=NS&pod=NAME  why a pod is or is not scheduled: bayplan explain\n"
             "/debug/explain?namespace=NS&podgroup=NAME  why a gang waits: bayplan explain podgroup/NAME\n"
+            "/debug/explain?allNamespaces=true&pod=NAME  the same for the one pod of this name: bayplan explain -A\n"
         )
 
     async def _status(self, request: web.Request) -> web.Response:
@@ -107,7 +110,7 @@ class DebugEndpoints:
         if not text.isdigit():
             return refusal(400, f"limit must be a number of pods, 0 for all, not {text!r}")
         documents = await self._documents(request.query.get("panels", "false"))
-        status = self._sources.status(int(text))
+        status = self._sources.status(int(text), request.query.get("namespace", ""))
         answer = status if documents is None else {"status": status, "documents": documents}
         return web.Response(body=msgspec.json.encode(answer), content_type="application/json")
 
@@ -153,6 +156,7 @@ def _seconds(text: str) -> float | None:
     return seconds if 0 < seconds <= MAX_SECONDS else None
 
 
+_NAMED = 8
 _SOURCES = {source.value: source for source in POD_GROUP_SOURCES}
 
 Explainer = Callable[[str, str], Explanation | None]
@@ -163,9 +167,31 @@ GangExplainer = Callable[[str, str, GroupSource | None], GangExplanation | None]
 """Explains the gang with a namespace and name, and an API unless that is None; None if it does not exist."""
 
 
+NamespacesOf = Callable[[str, bool], Sequence[str]]
+"""Returns the namespaces in which a pod, or with True a gang, has this name."""
+
+
+def _no_namespaces(name: str, is_gang: bool) -> Sequence[str]:
+    del name, is_gang
+    return ()
+
+
 def _no_gangs(namespace: str, name: str, source: GroupSource | None) -> GangExplanation | None:
     del namespace, name, source
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class Explainers:
+    """What the explain endpoint calls.
+
+    Attributes:
+        namespaces_of: Finds a name in all namespaces.
+    """
+
+    pod: Explainer
+    gang: GangExplainer = _no_gangs
+    namespaces_of: NamespacesOf = _no_namespaces
 
 
 class ExplainEndpoint:
@@ -179,15 +205,13 @@ class ExplainEndpoint:
 
     def __init__(
         self,
-        explain: Explainer,
+        explainers: Explainers,
         readiness: Readiness,
         is_suspended: Callable[[], bool] = lambda: False,
-        explain_gang: GangExplainer = _no_gangs,
         documents: BackgroundDocuments | None = None,
     ) -> None:
+        self._explainers = explainers
         self._documents = documents
-        self._explain = explain
-        self._explain_gang = explain_gang
         self._readiness = readiness
         self._is_suspended = is_suspended
 
@@ -210,20 +234,26 @@ class ExplainEndpoint:
             )
         namespace, name = request.query.get("namespace", ""), request.query.get("pod", "")
         group, api = request.query.get("podgroup", ""), request.query.get("api", "")
-        if not namespace or bool(name) == bool(group):
+        is_everywhere = request.query.get("allNamespaces") == "true"
+        if bool(namespace) == is_everywhere or bool(name) == bool(group):
             usage = "?namespace=NAMESPACE&pod=NAME, or &podgroup=NAME instead of the pod"
             return refusal(400, f"specify a pod or a PodGroup: {usage}")
         if api and api not in _SOURCES:
             return refusal(400, f'api: unsupported value "{api}": supported values: {", ".join(_SOURCES)}')
+        if is_everywhere:
+            found = self._explainers.namespaces_of(name or group, bool(group))
+            if len(found) != 1:
+                return _not_one("PodGroup" if group else "pod", name or group, found)
+            namespace = found[0]
         what = f"PodGroup {namespace}/{group}" if group else f"pod {namespace}/{name}"
 
         def make() -> Document:
             explanation: Explanation | GangExplanation | None
             try:
                 if group:
-                    explanation = self._explain_gang(namespace, group, _SOURCES.get(api))
+                    explanation = self._explainers.gang(namespace, group, _SOURCES.get(api))
                 else:
-                    explanation = self._explain(namespace, name)
+                    explanation = self._explainers.pod(namespace, name)
             except SchedulerCoreError as error:
                 return Document(422, f"{what} cannot be explained: {error}".encode())
             if explanation is None:
@@ -234,3 +264,12 @@ class ExplainEndpoint:
         if built.status != HTTPStatus.OK:
             return refusal(built.status, built.body.decode())
         return web.Response(body=built.body, content_type="application/json")
+
+
+def _not_one(kind: str, name: str, namespaces: Sequence[str]) -> web.Response:
+    """Respond to a request for a name that no namespace or several have."""
+    if not namespaces:
+        return refusal(404, f"{kind} {name} not found in any namespace; check the name")
+    listed = ", ".join(f"{each}/{name}" for each in sorted(namespaces)[:_NAMED])
+    more = f" and {len(namespaces) - _NAMED} more" if len(namespaces) > _NAMED else ""
+    return refusal(404, f"several namespaces have this name: {listed}{more}; specify one of them")

@@ -28,7 +28,7 @@ from bayplan.serving.bayplan_metrics import (
     operator_metrics,
     page_metrics,
 )
-from bayplan.serving.debug_endpoints import DebugEndpoints, DebugSources, ExplainEndpoint
+from bayplan.serving.debug_endpoints import DebugEndpoints, DebugSources, ExplainEndpoint, Explainers
 from bayplan.serving.deferred_server import Listener, ServedCertificate, ServedParts
 from bayplan.serving.http_server import HealthServer, protection_of
 from bayplan.serving.kube_scheduler_metrics import api_call_metrics
@@ -55,10 +55,9 @@ class Endpoints:
     def routes(self, documents: Callable[[], Awaitable[ReportDocuments]]) -> list[web.RouteDef]:
         parts, context = self._parts, self._parts.scheduler.context
         explain = ExplainEndpoint(
-            self.explain_named,
+            Explainers(self.explain_named, self.explain_gang_named, self.namespaces_of),
             parts.readiness,
             lambda: context.suspension.is_on,
-            self.explain_gang_named,
             parts.background,
         )
         debug = DebugEndpoints(
@@ -77,6 +76,15 @@ class Endpoints:
         """Explain a pod; None if it does not exist."""
         pod = self._parts.informers.pods.known.get(f"{namespace}/{name}")
         return None if pod is None else self._located(explain_pod(self._parts.scheduler, pod))
+
+    def namespaces_of(self, name: str, is_gang: bool) -> list[str]:
+        """Return the namespaces in which a pod or gang has this name."""
+        if is_gang:
+            return sorted(
+                {each.key.namespace for each in self._parts.scheduler.context.queue.gangs if each.key.name == name}
+            )
+        keys = (key.split("/", 1) for key in self._parts.informers.pods.known)
+        return [namespace for namespace, known in keys if known == name]
 
     def explain_gang_named(self, namespace: str, name: str, source: GroupSource | None) -> GangExplanation | None:
         """Explain a gang of an API, None for any; None if it does not exist."""
@@ -97,7 +105,7 @@ class Endpoints:
             explanation, headline=f"{explanation.headline}; another process serves {name}, query that one ({mine})"
         )
 
-    def _status(self, limit: int) -> Status:
+    def _status(self, limit: int, namespace: str) -> Status:
         sources = StatusSources(
             self._parts.scheduler,
             self._parts.readiness,
@@ -106,7 +114,7 @@ class Endpoints:
             self._parts.selector,
             self._parts.support(),
         )
-        return operator_status(sources, self._parts.started, limit)
+        return operator_status(sources, self._parts.started, limit, namespace)
 
     def extenders(self, name: str) -> tuple[ExtenderState, ...]:
         """Return the extenders of a live profile by its scheduler name."""

@@ -21,7 +21,7 @@ from bayplan.kube.access_reviews import Access, User
 from bayplan.kube.leader_election import LeaderEndpoint, LeaderState
 from bayplan.kube.readiness import Readiness
 from bayplan.serving.authorization import COMMAND_AUDIENCE, RequestAuthorization
-from bayplan.serving.debug_endpoints import DebugEndpoints, DebugSources, ExplainEndpoint
+from bayplan.serving.debug_endpoints import DebugEndpoints, DebugSources, ExplainEndpoint, Explainers
 from bayplan.serving.deferred_server import ServedCertificate
 from bayplan.serving.endpoint_paths import COMMAND_PATHS
 from bayplan.serving.http_server import Protection
@@ -73,7 +73,7 @@ class Replica:
         if self.state.is_standby:
             readiness.stand_by(lambda: f"standby, {self.state.holder} leads")
         debug = DebugEndpoints(DebugSources(self._status, self._check_cache, lambda: self.state))
-        return [*ExplainEndpoint(self._explain, readiness).routes, *debug.routes]
+        return [*ExplainEndpoint(Explainers(self._explain), readiness).routes, *debug.routes]
 
     def _explain(self, namespace: str, name: str) -> Explanation:
         self.requests.append("explain")
@@ -82,7 +82,8 @@ class Replica:
             namespace=namespace, name=name, scheduler_name="s", verdict=Verdict.PLACED, headline=headline
         )
 
-    def _status(self, limit: int) -> Status:
+    def _status(self, limit: int, namespace: str) -> Status:
+        assert namespace == ""
         self.requests.append("status")
         version = f"of {self.name}"
         return Status(version, "", (), 1.0, 0, False, (), {}, {}, (), (), (), CacheState(0, 0), ())

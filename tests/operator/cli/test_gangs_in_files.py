@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 from bayplan.cli import bayplan
-from bayplan.cli.explain import GroupName, PodName, explained_name
+from bayplan.cli.object_names import GroupName, PodName, object_name, only_namespace
 from click import UsageError
 from click.testing import CliRunner, Result
 
+from scheduler_core.errors import NotFoundError
 from scheduler_core.model.pod_group import GroupSource
 
 EXAMPLE = str(Path(__file__).parents[3] / "examples" / "simulate" / "gangs.yaml")
@@ -115,8 +116,8 @@ def test_a_missing_gang_is_an_error() -> None:
 )
 def test_names(text: str, expected: PodName | GroupName) -> None:
     """Names have kubectl's syntax."""
-    assert explained_name("ml", text) == expected
-    assert explained_name(None, text, "ml") == expected
+    assert object_name("ml", text) == expected
+    assert object_name(None, text, "ml") == expected
 
 
 @pytest.mark.parametrize(
@@ -133,5 +134,25 @@ def test_names(text: str, expected: PodName | GroupName) -> None:
 def test_names_of_other_kinds(text: str, problem: str) -> None:
     """A name of another kind is a usage error with the supported forms."""
     with pytest.raises(UsageError) as caught:
-        explained_name("ml", text)
+        object_name("ml", text)
     assert problem in str(caught.value)
+
+
+def test_names_in_all_namespaces() -> None:
+    """With -A the only pod or PodGroup of a name is explained; a namespace beside it is an error."""
+    run = CliRunner().invoke
+    for name in ("podgroup/mpi", "mpi-0"):
+        explained = ["explain", "-f", EXAMPLE, "-o", "json"]
+        with_namespace = run(bayplan, [*explained, "-n", "ml", name])
+        assert (with_namespace.exit_code, run(bayplan, [*explained, "-A", name]).output) == (0, with_namespace.output)
+    missing = run(bayplan, ["explain", "-f", EXAMPLE, "-A", "web"])
+    assert missing.stderr == "bayplan: pod web not found in any namespace; check the name\n"
+    both = run(bayplan, ["explain", "-f", EXAMPLE, "-A", "ml/mpi-0"])
+    assert '"ml/mpi-0" is in namespace ml, and -A selects all; specify one of them' in both.stderr
+    assert run(bayplan, ["explain", "-f", EXAMPLE, "-A", "-n", "ml", "mpi-0"]).exit_code == 2
+
+
+def test_a_name_of_several_namespaces() -> None:
+    """A name that several namespaces have is an error with the names to specify."""
+    with pytest.raises(NotFoundError, match="several namespaces have this name: a/web, b/web; specify one of them"):
+        only_namespace("pod", "web", {"b", "a"})

@@ -63,10 +63,21 @@ async def world() -> AsyncIterator[Rig]:
     await asyncio.gather(binding, return_exceptions=True)
 
 
-def status_of(made: Rig, limit: int = 0, extenders: tuple[ExtenderState, ...] = ()) -> Status:
+def status_of(made: Rig, limit: int = 0, extenders: tuple[ExtenderState, ...] = (), namespace: str = "") -> Status:
     """Return the status five seconds after the start of the process."""
     sources = StatusSources(made.scheduler, Readiness(()), extenders=lambda _: extenders)
-    return operator_status(sources, made.clock.now() - 5, limit)
+    return operator_status(sources, made.clock.now() - 5, limit, namespace)
+
+
+async def test_the_pods_of_one_namespace(world: Rig) -> None:
+    """With a namespace, pods, places and nominations are those of it; profiles and nodes are the same."""
+    world.add(pod("next", namespace="shop"), pod("gated", namespace="shop", gates=("example.com/approval",)))
+    every, shop = status_of(world), status_of(world, namespace="shop")
+    assert {entry.pod: entry.place for entry in shop.queue} == {"shop/next": "active", "shop/gated": "gated"}
+    assert (shop.places, shop.parked, shop.waiting, shop.nominations) == ({"active": 1, "gated": 1}, {}, (), ())
+    assert (shop.profiles, shop.cache.nodes) == (every.profiles, every.cache.nodes)
+    assert {entry.pod for entry in every.queue} > {entry.pod for entry in shop.queue}
+    assert "pods and gangs below are those of namespace shop" in " ".join(RENDERERS["table"](shop).split())
 
 
 async def test_every_pod_has_its_place(world: Rig) -> None:

@@ -93,7 +93,8 @@ def test_interactive_explanations(file: Path) -> None:
     [
         (["--until", "default/missing"], "has no decision 1 on pod default/missing"),
         (["--until", "default/p7", "--attempt", "2"], "has no decision 2 on pod default/p7"),
-        (["--until", "p7"], 'must be NAMESPACE/POD, not "p7"'),
+        (["--until", "podgroup/p7"], "decisions of a record are on pods"),
+        (["--until", "shop/p7", "-n", "default"], '"shop/p7" is in namespace shop, and -n is default'),
         (["--interactive"], "requires --until"),
     ],
 )
@@ -102,6 +103,29 @@ def test_invalid_options(file: Path, arguments: list[str], message: str) -> None
     found = run("replay", file, *arguments)
     assert found.exit_code == 2
     assert message in found.output
+
+
+def test_namespaces_of_names(file: Path, tmp_path: Path) -> None:
+    """A pod without a namespace is in that of -n, otherwise in "default"; -n alone selects the decisions of one."""
+    every = run("record", "show", file).output
+    assert run("record", "show", file, "-A").output == run("record", "show", file, "-n", "default").output == every
+    assert run("record", "show", file, "-n", "shop").output == ""
+    one = run("record", "show", file, "--pod", "default/p7").output
+    assert 0 < len(one) < len(every)
+    assert run("record", "show", file, "--pod", "p7").output == one
+    assert run("record", "show", file, "--pod", "p7", "-n", "shop").output == ""
+    assert run("record", "show", file, "-A", "-n", "shop").exit_code == 2
+    exported = [
+        run("record", "export", file, tmp_path / name.replace("/", "-"), "--pod", name) for name in ("p7", "default/p7")
+    ]
+    assert [each.exit_code for each in exported] == [0, 0]
+    assert (tmp_path / "p7").read_bytes() == (tmp_path / "default-p7").read_bytes()
+    assert (
+        run("record", "export", file, tmp_path / "none", "--until", "2000-01-01T00:00:00Z", "-n", "shop").exit_code == 2
+    )
+    until = [run("replay", file, "--until", name, "-o", "json").output for name in ("p7", "default/p7")]
+    assert until[0] == until[1] != ""
+    assert "on pod shop/p7" in run("replay", file, "--until", "p7", "-n", "shop").output
 
 
 def test_another_profile_is_compared(file: Path, tmp_path: Path) -> None:

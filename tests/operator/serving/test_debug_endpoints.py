@@ -41,9 +41,11 @@ class Source:
     def __init__(self) -> None:
         self.limits: list[int] = []
         self.is_server_unavailable = False
+        self.namespaces: list[str] = []
 
-    def status(self, limit: int) -> Status:
+    def status(self, limit: int, namespace: str) -> Status:
         """Return an empty status."""
+        self.namespaces.append(namespace)
         self.limits.append(limit)
         return Status("1", "", (), 1.0, 0, False, (), {}, {}, (), (), (), CacheState(0, 0), ())
 
@@ -101,6 +103,7 @@ async def test_the_status_has_a_limit(server: HealthServer, source: Source) -> N
     assert read_status(body).version == "1"
     await send(server, f"{STATUS_PATH}?limit=0")
     assert source.limits == [20, 0]
+    assert source.namespaces == ["", ""]
 
 
 async def test_the_status_with_documents(server: HealthServer, source: Source) -> None:

@@ -11,7 +11,7 @@ import pytest
 from bayplan.explanation.documents import Explanation, GangExplanation
 from bayplan.explanation.rendering import read_explanation, read_gang_explanation
 from bayplan.kube.readiness import Readiness
-from bayplan.serving.debug_endpoints import ExplainEndpoint
+from bayplan.serving.debug_endpoints import ExplainEndpoint, Explainers
 from bayplan.serving.deferred_server import Listener
 from bayplan.serving.endpoint_paths import EXPLAIN_PATH
 from bayplan.serving.http_server import HealthServer
@@ -38,6 +38,11 @@ def explain_gang_of_one_api(namespace: str, name: str, source: GroupSource | Non
     return GANG if (namespace, name) == ("shop", "train") and source in (None, GroupSource.BAYPLAN) else None
 
 
+def namespaces_of(name: str, is_gang: bool) -> list[str]:
+    """Return one namespace of the pod "web" and the gang "train", and two of the pod "twice"."""
+    return {("web", False): ["shop"], ("train", True): ["shop"], ("twice", False): ["b", "a"]}.get((name, is_gang), [])
+
+
 @pytest.fixture
 def readiness() -> Readiness:
     ready = Readiness(("pods are being listed",))
@@ -47,7 +52,7 @@ def readiness() -> Readiness:
 
 @pytest.fixture
 async def server(readiness: Readiness) -> AsyncIterator[HealthServer]:
-    endpoint = ExplainEndpoint(explain_pod, readiness, explain_gang=explain_gang_of_one_api)
+    endpoint = ExplainEndpoint(Explainers(explain_pod, explain_gang_of_one_api, namespaces_of), readiness)
     server = HealthServer(Listener((LOOPBACK, 0)), readiness, CollectorRegistry(), endpoint.routes)
     await server.start()
     yield server
@@ -84,9 +89,17 @@ async def test_an_explanation_of_a_gang(server: HealthServer, api: dict[str, str
     assert (status, read_gang_explanation(body)) == (200, GANG)
 
 
+async def test_a_name_in_all_namespaces(server: HealthServer) -> None:
+    """A pod or gang is found by its name alone if one namespace has it."""
+    status, body = await request(server, allNamespaces="true", pod="web")
+    assert (status, read_explanation(body)) == (200, EXPLANATION)
+    status, body = await request(server, allNamespaces="true", podgroup="train")
+    assert (status, read_gang_explanation(body)) == (200, GANG)
+
+
 async def test_a_suspended_cycle_rejects_requests(readiness: Readiness) -> None:
     """Requests are rejected while a scheduling cycle waits for an extender, because a dry run would disturb it."""
-    endpoint = ExplainEndpoint(explain_pod, readiness, lambda: True, explain_gang_of_one_api)
+    endpoint = ExplainEndpoint(Explainers(explain_pod, explain_gang_of_one_api), readiness, lambda: True)
     server = HealthServer(Listener((LOOPBACK, 0)), readiness, CollectorRegistry(), endpoint.routes)
     await server.start()
     try:
@@ -104,6 +117,19 @@ async def test_a_suspended_cycle_rejects_requests(readiness: Readiness) -> None:
     [
         pytest.param({}, 400, USAGE, id="no pod and no namespace"),
         pytest.param({"pod": "web"}, 400, USAGE, id="no namespace"),
+        pytest.param({"pod": "web", "namespace": "shop", "allNamespaces": "true"}, 400, USAGE, id="one and all"),
+        pytest.param(
+            {"pod": "twice", "allNamespaces": "true"},
+            404,
+            "several namespaces have this name: a/twice, b/twice; specify one of them",
+            id="name in two namespaces",
+        ),
+        pytest.param(
+            {"podgroup": "web", "allNamespaces": "true"},
+            404,
+            "PodGroup web not found in any namespace; check the name",
+            id="name in no namespace",
+        ),
         pytest.param(
             {"namespace": "shop", "pod": "gone"},
             404,
@@ -147,7 +173,7 @@ async def test_errors(server: HealthServer, query: dict[str, str], status: int, 
 async def test_requests_are_rejected_until_ready() -> None:
     """Requests are rejected until the process is ready."""
     waiting = Readiness(("pods are being listed",))
-    endpoint = ExplainEndpoint(explain_pod, waiting)
+    endpoint = ExplainEndpoint(Explainers(explain_pod), waiting)
     server = HealthServer(Listener((LOOPBACK, 0)), waiting, CollectorRegistry(), endpoint.routes)
     await server.start()
     try:
