@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from scheduler_core.cel.device_selector import Version
 from scheduler_core.explain.device_findings import DeviceFindings, NearestDevice
 from scheduler_core.explain.device_problems import ATTRIBUTES, CAPACITY, DRIVER, Constant, taint_text
-from scheduler_core.explain.findings import NodeLacks
+from scheduler_core.explain.findings import NodeLacks, cpu_text
 from scheduler_core.framework.cluster_events import (
     ASSIGNED_POD_ADD,
     ASSIGNED_POD_DELETE,
@@ -96,9 +96,9 @@ class Candidate:
 
 
 def amount_text(resource: str, amount: int) -> str:
-    """Return an amount for display: cores or millicores, bytes with a binary unit, or the plain number."""
+    """Return an amount for display: cores, below one in millicores, bytes with a binary unit, or the plain number."""
     if resource == CPU:
-        return f"{amount}m" if amount % 1000 else str(amount // 1000)
+        return cpu_text(amount)
     if resource in _BYTES or resource.startswith("hugepages-"):
         for unit, size in _BINARY_UNITS:
             if abs(amount) >= size:

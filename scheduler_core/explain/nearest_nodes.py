@@ -17,7 +17,7 @@ from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.gang_constraints import Where
 from scheduler_core.errors import PluginError, SchedulerCoreError
 from scheduler_core.explain.device_findings import DeviceFindings
-from scheduler_core.explain.findings import Lack, NodeLacks
+from scheduler_core.explain.findings import Lack, NodeLacks, cpu_text
 from scheduler_core.explain.pod_dry_run import Examination, Examiner, GangContext
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import FilterPlugin, Shortage
@@ -191,7 +191,7 @@ _MAX_NODES = 3
 _OLDEST_SECONDS = 30.0
 _TIMES_APART = 10.0
 _BINARY = ("Ki", "Mi", "Gi", "Ti")
-_CPU, _MILLI, _KIBI = "cpu", 1000, 1024
+_CPU, _KIBI = "cpu", 1024
 
 
 def labels_of(nodes: NodeColumns, topology: GroupTopology | None, where: Where) -> dict[str, str]:
@@ -268,7 +268,7 @@ def _sentence(misses: tuple[NodeLacks, ...]) -> str:
     if all(lack.amounts for lack in first.lacks):
         more = " and ".join(_amount(each, each.needed - each.free) for each in shortages)
         return f"Nearest: {nodes}; it would fit on {first.node} with {more} more"
-    return f"Nearest: {nodes}; it would fit on {first.node} but for that"
+    return f"Nearest: {nodes}; no other reason excludes {first.node}"
 
 
 def _lacks_text(miss: NodeLacks) -> str:
@@ -290,7 +290,7 @@ def _amount(shortage: Shortage, value: int) -> str:
 
 def _quantity(resource: str, value: int) -> str:
     if resource == _CPU:
-        return str(value // _MILLI) if value % _MILLI == 0 else f"{value}m"
+        return cpu_text(value)
     suffix = ""
     for each in _BINARY:
         if value == 0 or value % _KIBI:

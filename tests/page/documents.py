@@ -156,14 +156,14 @@ def problems() -> list[Document]:
         {
             "kind": "node",
             "title": "node worker-0003 is overcommitted",
-            "text": "cpu: 33984m requested of 32; another client binds pods to it, or its allocatable amounts were "
+            "text": "cpu: 33.984 requested of 32; another client binds pods to it, or its allocatable amounts were "
             "reduced",
             "link": "#/nodes?node=worker-0003",
         },
         {
             "kind": "watch",
             "title": "watch of resourceslices is stale",
-            "text": "the API server has sent nothing for more than 120 s",
+            "text": "the API server has sent nothing for more than 300 s (maxWatchSilence)",
             "link": "#/watches",
         },
         {

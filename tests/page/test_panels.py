@@ -290,7 +290,12 @@ def test_watches(browser: Browser, page: PageServer) -> None:
             "58,213",
             "cannot be decoded: batch/odd: spec.containers: expected an array",
         ],
-        ["resourceslices", "\u2715 stale", "64", "the API server has sent nothing for more than 120 s"],
+        [
+            "resourceslices",
+            "\u2715 stale",
+            "64",
+            "the API server has sent nothing for more than 300 s (maxWatchSilence)",
+        ],
         ["nodes", "\u2713 current", "5,000", "-"],
     ]
 

@@ -267,15 +267,24 @@ def shown_differences(comparison: Comparison, *, every: bool) -> tuple[Sequence[
 
 def pod_row(each: PodDifference) -> tuple[str, str, str, str, str, str]:
     """Return the cells of a pod: name, change, node now, node before, node after, reason."""
-    reason = each.after.reason or each.before.reason
     return (
         f"{each.namespace}/{each.name}",
         WORDS[each.change],
         each.runs_on or "-",
         each.before.node or "-",
         each.after.node or "-",
-        cause_of(reason) if reason else "",
+        _reason(each),
     )
+
+
+def _reason(each: PodDifference) -> str:
+    """Return why the decisions differ, which is never empty: what the pod waits for, or which node is preferred."""
+    before, after = (cause_of(side.reason) if side.reason else "" for side in (each.before, each.after))
+    if each.change is Change.OTHER_REASON:
+        return f"{before or each.before.verdict}; then {after or each.after.verdict}"
+    if each.change is Change.MOVES:
+        return f"{each.after.node} is preferred to {each.before.node}"
+    return after or before or (each.before.verdict if each.after.node else each.after.verdict)
 
 
 EXIT_DIFFERENT = 1

@@ -26,8 +26,6 @@ from scheduler_core.ports import Clock
 
 ERROR_SECONDS = 600.0
 """Duration for which the last error of a profile counts as a problem."""
-SILENCE_SECONDS = 120.0
-"""Silence after which a watch is stale: the API server sends a bookmark about once a minute."""
 FAILING_SECONDS = 10.0
 """Silence after which a watch with an error is stale; a watch that is opened again at once is not."""
 SHOWN = 50
@@ -113,8 +111,8 @@ def _watch_state(resource: str, informer: Informer[Any], clock: Clock) -> WatchS
     problem = ""
     if informer.synced and informer.last_error and silence >= FAILING_SECONDS:
         problem = f"changes are not received: {informer.last_error}"
-    elif informer.synced and silence >= SILENCE_SECONDS:
-        problem = f"the API server has sent nothing for more than {SILENCE_SECONDS:.0f} s"
+    elif informer.staleness:
+        problem = f"the API server has sent nothing for more than {informer.stale_seconds:g} s (maxWatchSilence)"
     elif not informer.synced and informer.last_error:
         problem = f"the first list failed: {informer.last_error}"
     undecodable = sorted(informer.unreadable.items())

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import yaml
 from bayplan.cli import bayplan
-from bayplan.comparison import ProfileReference, parse_label_query, parse_reference
+from bayplan.cli.diff import pod_row
+from bayplan.comparison import Change, Outcome, PodDifference, ProfileReference, parse_label_query, parse_reference
 from click.testing import CliRunner, Result
 
 from scheduler_core.errors import ConfigError
@@ -52,11 +53,24 @@ def test_prints_tables() -> None:
         "zone skew (pods)                          2                      4",
         "",
         "POD         CHANGE  RUNS ON  BEFORE    AFTER     REASON",
-        "shop/web-0  moves   -        zone-a-1  zone-a-2",
-        "shop/web-1  moves   -        zone-c-1  zone-a-2",
-        "shop/web-2  moves   -        zone-a-1  zone-a-2",
-        "shop/web-3  moves   -        zone-c-1  zone-a-2",
+        "shop/web-0  moves   -        zone-a-1  zone-a-2  zone-a-2 is preferred to zone-a-1",
+        "shop/web-1  moves   -        zone-c-1  zone-a-2  zone-a-2 is preferred to zone-c-1",
+        "shop/web-2  moves   -        zone-a-1  zone-a-2  zone-a-2 is preferred to zone-a-1",
+        "shop/web-3  moves   -        zone-c-1  zone-a-2  zone-a-2 is preferred to zone-c-1",
     ]
+
+
+@pytest.mark.parametrize("change", Change)
+@pytest.mark.parametrize("reasons", [("", ""), ("0/2 nodes are available: 2 Insufficient cpu.", ""), ("", "gated")])
+def test_every_difference_has_a_reason(change: Change, reasons: tuple[str, str]) -> None:
+    """The column REASON is never empty, whatever the decisions state; for another reason it has both."""
+    nodes = {Change.MOVES: ("a", "b"), Change.FITS_NOW: ("", "b"), Change.NO_LONGER_FITS: ("a", "")}.get(
+        change, ("", "")
+    )
+    before, after = (Outcome(node, "Gated", reason) for node, reason in zip(nodes, reasons, strict=True))
+    reason = pod_row(PodDifference("shop", "web", change, "", before, after))[-1]
+    assert reason
+    assert (change is Change.OTHER_REASON) == ("; then " in reason)
 
 
 def test_equal_profiles_exit_with_0() -> None:

@@ -58,7 +58,7 @@ def test_prints_text() -> None:
         "",
         "Events that would requeue it",
         "EVENT                                    RESULT      QUEUEING HINT OF",
-        "node n grown to 4180m cpu allocatable    fits on n   NodeResourcesFit",
+        "node n grown to 4.18 cpu allocatable     fits on n   NodeResourcesFit",
         "pod default/running deleted from node n  fits on n   NodeResourcesFit",
         "a node added with 500m cpu or more free  fits on it  NodeResourcesFit",
     ]

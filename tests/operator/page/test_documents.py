@@ -340,7 +340,7 @@ spec:
 async def test_room_for_a_manifest(world: PageWorld) -> None:
     """The pod template of a manifest is used."""
     found = await read_room(world, RoomQuery({}, manifest=MANIFEST))
-    assert (found.pod, found.requests, found.fits) == ("shop/web", {"cpu": "1500m"}, 4)
+    assert (found.pod, found.requests, found.fits) == ("shop/web", {"cpu": "1.5"}, 4)
 
 
 @pytest.mark.parametrize(

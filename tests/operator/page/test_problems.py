@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 from bayplan.introspection.status_model import ExtenderState, ProfileState
+from bayplan.kube.watches.informer import Informer
 from bayplan.page.problems import PageProblem, WatchesPanel, find_problems, watch_states
 from bayplan.profiles.profile_status import ProfileReading
 from msgspec.structs import replace
@@ -93,17 +94,36 @@ def test_overcommitted_nodes() -> None:
     assert problem.text.startswith("cpu: 5 requested of 4; ")
 
 
+class ReadInformer(SimpleNamespace):
+    """What is read of an informer, with the rule of the real one for stale objects."""
+
+    staleness = Informer.staleness
+
+
 def informer(**state: Any) -> Any:
     """Return what is read of an informer."""
-    made = {"known": {}, "synced": True, "last_error": "", "last_event_time": 0.0, "unreadable": {}, "undelivered": ()}
-    return SimpleNamespace(**{**made, **state})
+    made = {
+        "stale_seconds": 300.0,
+        "known": {},
+        "synced": True,
+        "last_error": "",
+        "last_event_time": 0.0,
+        "unreadable": {},
+        "undelivered": (),
+    }
+    fields: dict[str, Any] = {**made, **state}
+    options = SimpleNamespace(stale_seconds=fields["stale_seconds"])
+    return ReadInformer(_options=options, **fields)
 
 
 @pytest.mark.parametrize(
     ("state", "seconds", "title"),
     [
         pytest.param({}, 60, "", id="current"),
-        pytest.param({}, 121, "watch of pods is stale", id="silent"),
+        pytest.param({}, 299, "", id="silent for less than the bound of readyz"),
+        pytest.param({}, 301, "watch of pods is stale", id="silent"),
+        pytest.param({"stale_seconds": 600.0}, 301, "", id="silent for less than a longer bound"),
+        pytest.param({"stale_seconds": 0.0}, 9000, "", id="silent without a bound"),
         pytest.param({"last_error": "HTTP 401"}, 5, "", id="opened again at once"),
         pytest.param({"last_error": "HTTP 401"}, 11, "watch of pods is stale", id="failing"),
         pytest.param({"last_error": "HTTP 403", "synced": False}, 0, "watch of pods is stale", id="never listed"),
@@ -119,7 +139,7 @@ def informer(**state: Any) -> Any:
 async def test_watches(state: Mapping[str, Any], seconds: float, title: str) -> None:
     """A watch without events, or with an error, is stale; objects that cannot be decoded are named."""
     world = PageWorld()
-    informers = {"pods": informer(**{"last_event_time": world.clock.now(), **state})}
+    informers = {"pods": informer(_clock=world.clock, last_event_time=world.clock.now(), **state)}
     world.clock.advance(seconds)
     problems = found(world, informers=informers)
     assert [each.title for each in problems] == ([title] if title else [])

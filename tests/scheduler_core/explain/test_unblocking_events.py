@@ -50,7 +50,7 @@ SCENARIOS = [
         [node("n"), FULL],
         pod(requests={"cpu": "1"}),
         [
-            "node n grown to 4500m cpu allocatable",
+            "node n grown to 4.5 cpu allocatable",
             "pod default/full deleted from node n",
             "a node added with 1 cpu or more free",
         ],

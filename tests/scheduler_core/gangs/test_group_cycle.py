@@ -368,7 +368,7 @@ def test_a_pod_that_names_several_groups(cluster: Rig) -> None:
                 node("b", taints=["busy=x:NoSchedule"]),
             ],
             "Nearest: b (node(s) had untolerated taint(s)), a (needs 3 cpu, has 0, needs 2Gi memory, has 0); "
-            "it would fit on b but for that.",
+            "no other reason excludes b.",
             id="a reason",
         ),
     ],

@@ -260,6 +260,11 @@ class Informer(Generic[T]):
                 await self._clock.sleep(self._backoff.next_delay())
 
     @property
+    def stale_seconds(self) -> float:
+        """Silence after which the known objects count as stale; 0 for never."""
+        return self._options.stale_seconds
+
+    @property
     def staleness(self) -> str:
         """Why the known objects are stale, as text; empty if they are current or not listed yet."""
         silence = self._clock.now() - self.last_event_time
