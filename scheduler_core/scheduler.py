@@ -129,6 +129,8 @@ class Scheduler:
             steps,
             moves=self.options.moves,
         )
+        if self.options.volcano_groups:
+            queue.gangs.count_volcano()
         self.reservations = GangReservations(
             cache.columns, queue, clock, suspension.run_or_defer, self.options.gang_reservation_seconds
         )
@@ -194,7 +196,9 @@ class Scheduler:
         self.workload_feed = WorkloadFeed(cache.columns, suspension)
         self.group_feed = GroupFeed(queue, suspension, freed)
         self._gated_members = GatedMembers(queue, clock, writer)
-        self.decoded: DecodedTypes = self.registry.decoded_types(reads_marks=self.options.foreign_gangs != "Ignore")
+        self.decoded: DecodedTypes = self.registry.decoded_types(
+            reads_marks=self.options.foreign_gangs != "Ignore" or self.options.volcano_groups
+        )
         self.declared_feeds = {
             kind.path: DeclaredFeed(kind, services.declared.declare(kind.path), queue, suspension)
             for kind in self.decoded.kinds

@@ -37,6 +37,7 @@ class SchedulerOptions(Struct, frozen=True):
         gangs_preempt: Whether a gang may evict pods of lower priority.
         gangs_backtrack: Whether nodes and devices of an infeasible gang are searched together.
         group_claims: Whether PodGroups may have resource claims.
+        volcano_groups: Whether pods with Volcano's annotation are members of the PodGroup that it names.
         device_features: Feature gates of devices.
         deferred_resizes: Whether running pods whose resize is deferred may preempt on their nodes.
         bounds: Maximum sizes of the snapshot's tables.
@@ -60,6 +61,7 @@ class SchedulerOptions(Struct, frozen=True):
     gangs_preempt: bool = True
     gangs_backtrack: bool = False
     group_claims: bool = False
+    volcano_groups: bool = False
     device_features: DeviceFeatures = DeviceFeatures()
     deferred_resizes: bool = False
     bounds: SnapshotBounds = DEFAULT_BOUNDS

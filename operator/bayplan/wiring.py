@@ -44,6 +44,7 @@ from bayplan.settings.feature_gates import (
     COMPATIBLE_POD_GROUPS,
     COMPOSITE_POD_GROUPS,
     DRA_WORKLOAD_RESOURCE_CLAIMS,
+    VOLCANO_POD_GROUPS,
     FeatureGates,
     with_gates,
 )
@@ -283,6 +284,7 @@ def _groups(settings: Settings, cluster: _Cluster, core: _Core, configuration: R
         others=gates.is_on(COMPATIBLE_POD_GROUPS),
         trees=gates.is_on(COMPOSITE_POD_GROUPS),
         claims=gates.is_on(DRA_WORKLOAD_RESOURCE_CLAIMS),
+        volcano=gates.is_on(VOLCANO_POD_GROUPS),
     )
     sources = GroupSources(core.scheduler, core.informers, connection, clock, apis=apis, observer=statuses)
     of_owners = None

@@ -1,8 +1,8 @@
-"""Pod groups: one model for the three APIs that define them, the group of a pod, and marks of other gang schedulers.
+"""Pod groups: one model for the four APIs that define them, the group of a pod, and marks of other gang schedulers.
 
 The watchers of the APIs translate their objects. The source is part of the key, because a pod that names ``train`` by
-one API has nothing to do with an object of that name of another API, even in the same namespace. Groups of other gang
-schedulers are not read: a pod with only their marks is scheduled alone.
+one API has nothing to do with an object of that name of another API, even in the same namespace. Volcano's groups are
+read only on request; those of other gang schedulers are not read: a pod with only their marks is scheduled alone.
 
 Sources: ``bayplan.dev/v1alpha1``; scheduler-plugins' ``scheduling.x-k8s.io/v1alpha1``; ``scheduling.k8s.io`` (KEP-4671)
 in ``v1beta1`` of Kubernetes 1.37 and ``v1alpha2`` of Kubernetes 1.36. Marks: Volcano,
@@ -32,6 +32,7 @@ class GroupSource(StrEnum):
     SCHEDULER_PLUGINS = "scheduling.x-k8s.io"
     NATIVE = "scheduling.k8s.io"
     COMPOSITE = "compositepodgroups.scheduling.k8s.io"
+    VOLCANO = "scheduling.volcano.sh"
 
     @property
     def kind(self) -> str:
@@ -51,8 +52,11 @@ class GroupSource(StrEnum):
         return (GroupSource.NATIVE if self is GroupSource.COMPOSITE else self).value
 
 
-POD_GROUP_SOURCES = (GroupSource.BAYPLAN, GroupSource.SCHEDULER_PLUGINS, GroupSource.NATIVE)
+POD_GROUP_SOURCES = (GroupSource.BAYPLAN, GroupSource.SCHEDULER_PLUGINS, GroupSource.NATIVE, GroupSource.VOLCANO)
 """The APIs of PodGroups, which pods name."""
+
+DEFAULT_SOURCES = frozenset(GroupSource) - {GroupSource.VOLCANO}
+"""The APIs that count unless others are requested."""
 
 
 NEWEST_VERSIONS: Mapping[GroupSource, str] = {
@@ -60,6 +64,7 @@ NEWEST_VERSIONS: Mapping[GroupSource, str] = {
     GroupSource.SCHEDULER_PLUGINS: "v1alpha1",
     GroupSource.NATIVE: "v1beta1",
     GroupSource.COMPOSITE: "v1alpha3",
+    GroupSource.VOLCANO: "v1beta1",
 }
 """Newest version of each API that is read."""
 
@@ -74,6 +79,7 @@ POD_GROUP_LABELS: Mapping[GroupSource, str] = {
 GROUP_FIELDS: Mapping[GroupSource, str] = {
     **{source: f"label {label}" for source, label in POD_GROUP_LABELS.items()},
     GroupSource.NATIVE: "spec.schedulingGroup",
+    GroupSource.VOLCANO: "annotation scheduling.k8s.io/group-name",
 }
 """Fields of a pod that name its group, for messages."""
 
@@ -234,7 +240,7 @@ class CompositePodGroup:
         )
 
 
-def group_key_of(pod: Pod, sources: Container[GroupSource] = tuple(GroupSource)) -> GroupKey | None:
+def group_key_of(pod: Pod, sources: Container[GroupSource] = DEFAULT_SOURCES) -> GroupKey | None:
     """Return the first group that :func:`group_keys_of` returns for a pod, which it is a member of; None for none."""
     labels = pod.metadata.labels
     if labels:
@@ -242,11 +248,15 @@ def group_key_of(pod: Pod, sources: Container[GroupSource] = tuple(GroupSource))
             name = labels.get(label)
             if name and source in sources:
                 return GroupKey(source, pod.metadata.namespace, name)
+    if GroupSource.VOLCANO in sources and (name := volcano_group(pod)):
+        return GroupKey(GroupSource.VOLCANO, pod.metadata.namespace, name)
     return None if pod.spec.scheduling_group is None else _native_key_of(pod, sources)
 
 
-def group_keys_of(pod: Pod, sources: Container[GroupSource] = tuple(GroupSource)) -> list[GroupKey]:
+def group_keys_of(pod: Pod, sources: Container[GroupSource] = DEFAULT_SOURCES) -> list[GroupKey]:
     """Return the groups that a pod names: by Bayplan's label, scheduler-plugins' label, and ``spec.schedulingGroup``.
+
+    Volcano's annotation counts if there is no label.
 
     With Kubernetes' feature gate WorkloadWithJob the Job controller gives every pod a native group of the basic policy,
     so a label counts first.
@@ -254,6 +264,8 @@ def group_keys_of(pod: Pod, sources: Container[GroupSource] = tuple(GroupSource)
     namespace, labels = pod.metadata.namespace, pod.metadata.labels
     named = ((source, labels.get(label)) for source, label in POD_GROUP_LABELS.items() if source in sources)
     keys = [GroupKey(source, namespace, name) for source, name in named if name]
+    if not keys and GroupSource.VOLCANO in sources and (volcano := volcano_group(pod)):
+        keys.append(GroupKey(GroupSource.VOLCANO, namespace, volcano))
     native = _native_key_of(pod, sources)
     return keys if native is None else [*keys, native]
 
@@ -289,6 +301,10 @@ FOREIGN_MARKS: Mapping[str, str] = {
 _LABELS = frozenset(POD_GROUP_LABELS.values())
 
 
+VOLCANO_ANNOTATIONS = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
+"""Annotations of pods with the name of Volcano's PodGroup."""
+
+
 class GroupMarks(Struct, gc=False, frozen=True, omit_defaults=True):
     """Annotations of a pod that name a gang; msgspec skips all others."""
 
@@ -314,6 +330,14 @@ class MarkedMeta(ObjectMeta, gc=False, frozen=True, rename="camel"):
     """Metadata with the annotations that name a gang."""
 
     annotations: GroupMarks = _NONE
+
+
+def volcano_group(pod: Pod) -> str:
+    """Return the name of Volcano's PodGroup in the annotations of a pod; "" for none, or if they were not decoded."""
+    annotations = getattr(pod.metadata, "annotations", _NONE)
+    if isinstance(annotations, GroupMarks):
+        return annotations.volcano or annotations.volcano_own
+    return str(annotations.get(VOLCANO_ANNOTATIONS[0]) or annotations.get(VOLCANO_ANNOTATIONS[1]) or "")
 
 
 def foreign_gang(metadata: ObjectMeta) -> str:

@@ -19,6 +19,7 @@ from scheduler_core.framework.status import GANG_SCHEDULING, SUCCESS, Status, un
 from scheduler_core.model.gang_owners import OPT_OUT_LABEL, OwnerInstance, OwnerRule, owner_instance
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import (
+    DEFAULT_SOURCES,
     GROUP_FIELDS,
     POD_GROUP_LABELS,
     CompositePodGroup,
@@ -30,6 +31,7 @@ from scheduler_core.model.pod_group import (
     group_key_of,
     group_keys_of,
     names_several_groups,
+    volcano_group,
 )
 from scheduler_core.ports import Clock
 from scheduler_core.queueing.gang_members import Gang
@@ -64,7 +66,8 @@ class Gangs:
         self.on_foreign: list[Callable[[QueuedPod, str], None]] = []
         self._gangs: dict[GroupKey, Gang] = {}
         self._key_of: dict[str, GroupKey] = {}
-        self._counted = set(GroupSource)
+        self._counted = set(DEFAULT_SOURCES)
+        self._counts_volcano = False
         self._unread = {
             source: f"the {source.kind}s of {source.api_group} have not been listed yet" for source in GroupSource
         }
@@ -262,8 +265,14 @@ class Gangs:
         self._counted.discard(source)
 
     def read_as(self, other: Gangs) -> None:
-        """Know and ignore the sources that another registry knows and ignores; call this before any change."""
+        """Know and ignore what another registry knows and ignores, by the same rules; call this before any change."""
         self._counted, self._unread = set(other._counted), dict(other._unread)
+        self._counts_volcano, self._owner_rules = other._counts_volcano, dict(other._owner_rules)
+
+    def count_volcano(self) -> None:
+        """Count the annotations that name PodGroups of Volcano; call this before any pod is reported."""
+        self._counted.add(GroupSource.VOLCANO)
+        self._counts_volcano = True
 
     def follow_runs(self) -> None:
         """Follow the runs of all gangs from now on; call this when all objects have been reported once."""
@@ -350,7 +359,11 @@ class Gangs:
         uid = pod.metadata.uid
         meta = pod.metadata
         key = None
-        if pod.spec.scheduling_group is not None or not _LABELS.isdisjoint(meta.labels):
+        if (
+            pod.spec.scheduling_group is not None
+            or not _LABELS.isdisjoint(meta.labels)
+            or (self._counts_volcano and volcano_group(pod))
+        ):
             key = group_key_of(pod, self._counted)
         owner = self._owner_of(pod, key) if self._owner_rules else None
         if owner is not None:
@@ -461,4 +474,7 @@ class Gangs:
 
 def _may_conflict(gang: Gang, pod: Pod) -> bool:
     """Return whether a member may name or have another group: quickly, as most do not."""
-    return names_several_groups(pod) or (gang.owner is not None and pod.spec.scheduling_group is not None)
+    if names_several_groups(pod):
+        return True
+    has_no_label = gang.owner is not None or gang.key.source is GroupSource.VOLCANO
+    return has_no_label and pod.spec.scheduling_group is not None

@@ -36,7 +36,7 @@ from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.scheduler import Scheduler
 
 _NAMED = 5
-_SOURCES = (GroupSource.NATIVE, GroupSource.BAYPLAN, GroupSource.SCHEDULER_PLUGINS)
+_SOURCES = (GroupSource.NATIVE, GroupSource.BAYPLAN, GroupSource.SCHEDULER_PLUGINS, GroupSource.VOLCANO)
 
 
 @dataclass(frozen=True, slots=True)

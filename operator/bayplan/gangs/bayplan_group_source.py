@@ -278,6 +278,10 @@ class BayplanGroups:
             for key, resource in self._valid.items():
                 self._warn(key, resource)
 
+    def priority_of(self, class_name: str) -> int | None:
+        """Return the value of a PriorityClass; None if it does not exist."""
+        return self._priorities.get(class_name)
+
     def class_updated(self, old: PriorityClass, new: PriorityClass) -> None:
         """Handle an updated class; its value is immutable and differs only if the class was recreated."""
         if old.value != new.value:

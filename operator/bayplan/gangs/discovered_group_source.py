@@ -30,9 +30,11 @@ from bayplan.gangs.group_translation import (
     NativeGroup,
     SchedulerPluginsGroup,
     UnsupportedGroupError,
+    VolcanoGroup,
     from_composite,
     from_native,
     from_scheduler_plugins,
+    from_volcano,
 )
 from bayplan.kube.http.api_request import UnauthorizedError
 from bayplan.kube.http.connection import ApiConnection
@@ -105,6 +107,21 @@ def native_api(*, are_trees_read: bool, are_claims_read: bool = False) -> GroupA
     read = partial(from_native, are_trees_read=are_trees_read, are_claims_read=are_claims_read)
     translations = {version: partial(read, version=version) for version in NATIVE_VERSIONS}
     return GroupApi(GroupSource.NATIVE, NativeGroup, translations, _NATIVE_REMEDY)
+
+
+def volcano_api(priority_of: Callable[[str], int | None]) -> GroupApi[VolcanoGroup]:
+    """Return the API of Volcano's PodGroups.
+
+    Args:
+        priority_of: Returns the value of a PriorityClass; None if it does not exist.
+    """
+    return GroupApi(
+        GroupSource.VOLCANO,
+        VolcanoGroup,
+        {"v1beta1": partial(from_volcano, priority_of=priority_of)},
+        "install the CustomResourceDefinition podgroups.scheduling.volcano.sh, or turn off Bayplan's feature gate "
+        "VolcanoPodGroups to ignore the annotation",
+    )
 
 
 NATIVE_API = native_api(are_trees_read=False)
@@ -226,6 +243,11 @@ class ServedGroups(Generic[T]):
     def latest(self, key: GroupKey) -> T | None:
         """Return the newest received version of an object, valid or not."""
         return self._latest.get(key)
+
+    def translate_again(self) -> None:
+        """Translate all groups again, because a PriorityClass that they may name has changed."""
+        for latest in list(self._latest.values()):
+            self._added(latest)
 
     async def run(self) -> None:
         """Look up the API until it is served, then watch it and follow its versions, until cancelled."""

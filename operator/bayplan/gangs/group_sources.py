@@ -23,6 +23,7 @@ from bayplan.gangs.discovered_group_source import (
     ServedGroups,
     find_versions,
     native_api,
+    volcano_api,
     why_absent,
     why_refused,
 )
@@ -57,12 +58,14 @@ class UsedApis(Struct, frozen=True):
         others: Those of scheduler-plugins and of Kubernetes, if they are served; if not, pods ignore them.
         trees: Whether CompositePodGroups are read too; if not, pods of PodGroups below one are gated.
         claims: Whether PodGroups of Kubernetes may have resource claims; if not, pods of such groups are gated.
+        volcano: Whether PodGroups of Volcano are read; if not, pods ignore them.
     """
 
     bayplan: bool = True
     others: bool = True
     trees: bool = False
     claims: bool = False
+    volcano: bool = False
 
 
 class GroupSources:
@@ -83,10 +86,10 @@ class GroupSources:
         self.bayplan = groups = BayplanGroups(feed, observer)
         if apis.bayplan:
             groups.unlisted("the PodGroups of bayplan.dev have not been listed yet")
-            sink = FeedSink(groups.class_added, groups.class_updated, groups.class_deleted)
-            informers.watch(PRIORITY_CLASSES, PriorityClass, sink)
         else:
             groups.unlisted(_WITHOUT_RESOURCES)
+        if apis.bayplan or apis.volcano:
+            informers.watch(PRIORITY_CLASSES, PriorityClass, self._classes())
         self.served: tuple[ServedGroups[Any], ...] = ()
         if apis.others:
             native = native_api(are_trees_read=apis.trees, are_claims_read=apis.claims)
@@ -100,6 +103,32 @@ class GroupSources:
         else:
             for source in (GroupSource.NATIVE, GroupSource.SCHEDULER_PLUGINS):
                 feed.ignore(source)
+        if apis.volcano:
+            # Their statuses are not written: Volcano's phases have no counterpart.
+            self.served += (ServedGroups(volcano_api(groups.priority_of), connection, informers, feed, clock),)
+
+    def _classes(self) -> FeedSink[PriorityClass]:
+        groups = self.bayplan
+
+        def added(new: PriorityClass) -> None:
+            groups.class_added(new)
+            self._translate_volcano()
+
+        def updated(old: PriorityClass, new: PriorityClass) -> None:
+            groups.class_updated(old, new)
+            if old.value != new.value:
+                self._translate_volcano()
+
+        def deleted(old: PriorityClass) -> None:
+            groups.class_deleted(old)
+            self._translate_volcano()
+
+        return FeedSink(added, updated, deleted)
+
+    def _translate_volcano(self) -> None:
+        for each in self.served:
+            if each.source is GroupSource.VOLCANO:
+                each.translate_again()
 
     def watches(self) -> Mapping[str, Coroutine[Any, Any, None]]:
         """Return the watches of the other APIs, which run until cancelled, by name of the resource."""

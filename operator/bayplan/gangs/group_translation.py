@@ -1,12 +1,12 @@
-"""Translates PodGroups of Bayplan and of scheduler-plugins to the core's model of a group.
+"""Translates PodGroups of all APIs to the core's model of a group.
 
 A field that an API does not have gets the default of Bayplan's own API: members are disrupted one at a time, and
-smaller pods may be scheduled first. :mod:`bayplan.gangs.group_translation` translates those of Kubernetes
-itself.
+smaller pods may be scheduled first.
 """
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +24,8 @@ from scheduler_core.model.nullable_forms import convert
 from scheduler_core.model.pod import Quantities, ResourceClaimReference
 from scheduler_core.model.pod_group import CompositePodGroup, GroupKey, GroupRun, GroupSource, GroupTopology, PodGroup
 from scheduler_core.model.pod_requests import in_units, nano
+
+log = logging.getLogger(__name__)
 
 
 class SchedulerPluginsSpec(Struct, gc=False, frozen=True, rename="camel"):
@@ -235,6 +237,65 @@ def from_scheduler_plugins(resource: SchedulerPluginsGroup) -> PodGroup:
         generation=resource.metadata.generation,
         min_resources=_amounts(spec.min_resources or {}),
         schedule_timeout_seconds=float(timeout) if timeout > 0 else None,
+        is_fresh=not resource.status,
+    )
+
+
+class VolcanoSpec(Struct, gc=False, frozen=True, rename="camel"):
+    """``spec`` of a ``scheduling.volcano.sh/v1beta1`` PodGroup.
+
+    Attributes:
+        min_task_member: Minimum of each task, which is not supported.
+        network_topology: Constraint on HyperNodes, which is supported only if it is soft, and then ignored.
+    """
+
+    min_member: int = 0
+    min_task_member: dict[str, int] | None = None
+    min_resources: Quantities | None = None
+    priority_class_name: str = ""
+    queue: str = ""
+    network_topology: dict[str, Any] | None = None
+
+
+class VolcanoGroup(Struct, frozen=True, rename="camel"):
+    """A ``scheduling.volcano.sh/v1beta1`` PodGroup; ``status`` is stored as received."""
+
+    metadata: ObjectMeta
+    spec: VolcanoSpec = VolcanoSpec()
+    status: dict[str, Any] = {}
+
+
+def from_volcano(resource: VolcanoGroup, priority_of: Callable[[str], int | None]) -> PodGroup:
+    """Translate a ``scheduling.volcano.sh`` PodGroup; its queue is ignored, because Bayplan has no queues of its own.
+
+    A minimum below 1 counts as 1, as in :func:`from_scheduler_plugins`.
+
+    Args:
+        priority_of: Returns the value of a PriorityClass; None if it does not exist.
+
+    Raises:
+        UnsupportedGroupError: It has a minimum for each task or a hard constraint on its topology.
+    """
+    spec, problems = resource.spec, []
+    if spec.min_task_member:
+        message = "a minimum for each task is not supported; remove it and set minMember to the sum of all pods"
+        problems.append(Problem("spec.minTaskMember", message))
+    if spec.network_topology and spec.network_topology.get("mode", "hard") != "soft":
+        message = "HyperNodes are not supported; use a PodGroup of bayplan.dev with topology, or mode: soft"
+        problems.append(Problem("spec.networkTopology", message))
+    if problems:
+        raise UnsupportedGroupError(problems)
+    if spec.queue not in ("", "default"):
+        text = "PodGroup %s/%s of Volcano: its queue %s is ignored; use Kueue for quotas"
+        log.info(text, resource.metadata.namespace, resource.metadata.name, spec.queue)
+    return PodGroup(
+        key=_key(GroupSource.VOLCANO, resource.metadata),
+        uid=resource.metadata.uid,
+        min_member=max(1, spec.min_member),
+        created=resource.metadata.creation_timestamp,
+        generation=resource.metadata.generation,
+        min_resources=_amounts(spec.min_resources or {}),
+        priority=priority_of(spec.priority_class_name) if spec.priority_class_name else None,
         is_fresh=not resource.status,
     )
 

@@ -68,6 +68,7 @@ GANG_PREEMPTION = "GangPreemption"
 DEFERRED_RESIZE_PREEMPTION = "InPlacePodVerticalScalingSchedulerPreemption"
 COMPATIBLE_POD_GROUPS = "CompatiblePodGroups"
 COMPOSITE_POD_GROUPS = "CompositePodGroups"
+VOLCANO_POD_GROUPS = "VolcanoPodGroups"
 
 GATES: tuple[FeatureGate, ...] = (
     FeatureGate(
@@ -166,6 +167,15 @@ GATES: tuple[FeatureGate, ...] = (
         "0.1",
         "Plugin results are reused for pods of the same class, on nodes that did not change. When off, every plugin is "
         "called for every node and pod: the same decisions, at a higher cost.",
+    ),
+    FeatureGate(
+        VOLCANO_POD_GROUPS,
+        False,
+        Stage.ALPHA,
+        "0.1",
+        "PodGroups of Volcano (scheduling.volcano.sh/v1beta1), which pods name in the annotation "
+        "scheduling.k8s.io/group-name, are gangs too: minMember, minResources and priorityClassName count, the queue "
+        "is ignored. When off, that annotation is a mark of another gang scheduler; see the setting foreignGangs.",
     ),
 )
 """Sorted by name."""
@@ -272,6 +282,7 @@ def with_gates(options: SchedulerOptions, gates: FeatureGates) -> SchedulerOptio
         reuses_results=gates.is_on(RESULT_CACHE),
         gangs_preempt=gates.is_on(GANG_PREEMPTION),
         group_claims=gates.is_on(DRA_WORKLOAD_RESOURCE_CLAIMS),
+        volcano_groups=gates.is_on(VOLCANO_POD_GROUPS),
         gangs_backtrack=gates.is_on(GANG_DEVICE_BACKTRACKING),
         deferred_resizes=gates.is_on(DEFERRED_RESIZE_PREEMPTION),
         device_features=device_features(gates),

@@ -1,0 +1,105 @@
+"""Volcano's PodGroups on a real API server: API objects as LeaderWorkerSet and Volcano's controllers write them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hack.controlplane.launcher import ControlPlane
+from hack.controlplane.schedulers import install_crds
+from tests.support.live_gangs import LiveGangs, live_gangs
+from tests.support.operator_process import OperatorProcess
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
+
+DEFINITION = Path(__file__).resolve().parents[1] / "support" / "volcano-podgroups.yaml"
+VERSION = "scheduling.volcano.sh/v1beta1"
+GATE = "--feature-gates=VolcanoPodGroups=true"
+
+
+@pytest.fixture(scope="module")
+def plane() -> Iterator[ControlPlane]:
+    """Start a control plane with Volcano's definition."""
+    with ControlPlane() as plane:
+        install_crds(plane)
+        plane.kubectl("apply", "--server-side", f"--filename={DEFINITION}")
+        yield plane
+
+
+@pytest.fixture(scope="module")
+def operator(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorProcess]:
+    """Start an operator with the feature gate."""
+    with OperatorProcess(plane.kubeconfig, tmp_path_factory.mktemp("operator") / "operator.log") as operator:
+        operator.start(GATE)
+        yield operator
+
+
+class VolcanoGangs(LiveGangs):
+    """:class:`LiveGangs` whose pods name a PodGroup of Volcano."""
+
+    def volcano_pods(self, name: str, *numbers: int, **spec: Any) -> None:
+        """Create pods of a group."""
+        for number in numbers:
+            pod = self.member(f"{name}-{number}", name, group="", spec=spec)
+            pod["metadata"]["annotations"] = {"scheduling.k8s.io/group-name": name}
+            self.api.create(pod)
+
+
+@pytest.fixture
+def world(plane: ControlPlane, operator: OperatorProcess) -> Iterator[VolcanoGangs]:
+    """Create a profile, and a node with room for four pods."""
+    with live_gangs(plane, operator, "default") as made:
+        world = VolcanoGangs(made.api, operator, "default")
+        world.profile({})
+        world.nodes("a", cpu="4")
+        yield world
+        world.clean_up()
+
+
+def test_all_or_nothing(world: VolcanoGangs) -> None:
+    """Pods wait for the PodGroup and the quorum, and are bound together; the queue is ignored with a note."""
+    world.volcano_pods("mpi", 0, 1)
+    world.until_rejected("mpi-0", "PodGroup default/mpi of scheduling.volcano.sh")
+    world.group("mpi", 3, VERSION, queue="research", minResources={"cpu": "3"})
+    world.until(lambda: "its queue research is ignored" in world.operator.log, "the PodGroup is read")
+    assert world.bound("mpi") == {}
+    world.volcano_pods("mpi", 2)
+    world.until_bound("mpi", 3)
+
+
+def test_a_gang_that_does_not_fit(world: VolcanoGangs) -> None:
+    """No pod of a gang that does not fit is bound."""
+    world.group("wide", 5, VERSION)
+    world.volcano_pods("wide", *range(5))
+    world.until_rejected("wide-4", "4 of the 5 members")
+    assert world.bound("wide") == {}
+
+
+def test_priority_classes(world: VolcanoGangs) -> None:
+    """The PriorityClass of the PodGroup counts, also if it is created later."""
+    world.volcano_pods("low", 0, 1, 2)
+    world.group("low", 3, VERSION)
+    world.until_bound("low", 3)
+    name = f"{world.token}-high"
+    world.group("high", 3, VERSION, priorityClassName=name)
+    world.volcano_pods("high", 0, 1, 2, terminationGracePeriodSeconds=0)
+    world.until_rejected("high-0")
+    world.cluster_object("PriorityClass", "high", "scheduling.k8s.io/v1", value=1000)
+    world.until_rejected("high-0", "preempting: 2 pods")
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        pytest.param({"minTaskMember": {"ps": 1}}, "spec.minTaskMember", id="minimum of each task"),
+        pytest.param({"networkTopology": {"highestTierAllowed": 2}}, "spec.networkTopology", id="hard topology"),
+    ],
+)
+def test_what_is_not_supported(world: VolcanoGangs, spec: dict[str, Any], field: str) -> None:
+    """A constraint that Bayplan cannot obey holds the pods, with the field in their condition."""
+    world.group("odd", 1, VERSION, **spec)
+    world.volcano_pods("odd", 0)
+    world.until_rejected("odd-0", field)
