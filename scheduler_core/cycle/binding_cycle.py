@@ -325,7 +325,8 @@ class BindingCycle:
         if failed is not None:
             return failed
         how = "failed" if isinstance(lost, ExtenderError) else "was not answered"
-        return error(f"the pod was read and is not bound to node {node_name}, after its bind {how}: {lost}")
+        message = f"the pod was read and is not bound to node {node_name}, after its bind {how}: {lost}"
+        return Status(Code.ERROR, (message,), is_of_cluster=isinstance(lost, ClusterWriteError))
 
     def _is_seen_bound(self, attempt: Attempt) -> bool:
         """Return whether a watch has shown the pod on the node; the bind then took effect even without a response."""

@@ -120,11 +120,12 @@ class CycleReport:
             ended = EndedAttempt(now, attempt.instance.name, SCHEDULED, attempt.node_name, "")
             self._attempts.scheduled(attempt.info.uid, ended)
 
-    def attempt_failed(self, attempt: Attempt, message: str, *, is_error: bool) -> None:
+    def attempt_failed(self, attempt: Attempt, message: str, *, is_error: bool, is_of_cluster: bool) -> None:
         """Report an attempt that failed in either cycle, by an error or because the pod was rejected."""
         record = self._count_failure(attempt, ERROR if is_error else UNSCHEDULABLE, message)
         if is_error:
-            record.count_error(f"{attempt.info.key}: {message}", self._clock.wall())
+            text = f"{attempt.info.key}: {message}"
+            record.count_error(text, self._clock.wall(), is_of_cluster=is_of_cluster)
         else:
             record.unschedulable += 1
 

@@ -44,6 +44,7 @@ class Failure:
         nominated_node: The node to nominate; "" clears the nomination, None takes that of the pod's status.
         bound_to: The node to which another scheduler has bound the pod, "" for none.
         given_up_steps: Steps after which the attempt was given up; 0 if it was not.
+        is_of_cluster: Whether the error is a failed write to the cluster, and not one of a plugin or the profile.
         is_gated: Whether the pod is gated. More nodes do not help a gated pod, so an autoscaler must not add any.
     """
 
@@ -55,6 +56,7 @@ class Failure:
     bound_to: str = ""
     is_gated: bool = False
     given_up_steps: int = 0
+    is_of_cluster: bool = False
 
     @property
     def reason(self) -> str:
@@ -77,7 +79,8 @@ def no_fit(diagnosis: Diagnosis, nominated_node: str | None) -> Failure:
 def of_status(status: Status) -> Failure:
     """Return the failure of a pod that a plugin rejected after its node was chosen, or that met an error there."""
     if not status.is_rejected:
-        return Failure(status.message or f"plugin {status.plugin} answered {status.code_name}", is_error=True)
+        message = status.message or f"plugin {status.plugin} answered {status.code_name}"
+        return Failure(message, is_error=True, is_of_cluster=status.is_of_cluster)
     message = "0/1 nodes are available:"
     if status.reasons:
         counts = Counter(status.reasons)
@@ -88,9 +91,8 @@ def of_status(status: Status) -> Failure:
 
 def too_late(status: Status) -> Failure:
     """Return the failure of a pod after Permit: whichever plugin rejected it, it is retried after backoff."""
-    return Failure(
-        status.message or f"plugin {status.plugin} answered {status.code_name}", is_error=not status.is_rejected
-    )
+    message = status.message or f"plugin {status.plugin} answered {status.code_name}"
+    return Failure(message, is_error=not status.is_rejected, is_of_cluster=status.is_of_cluster)
 
 
 def failed_scheduling(pod: Pod, message: str, profile: str) -> Event:
@@ -163,7 +165,9 @@ class FailedAttempts:
         No condition, event or nomination is written for a running pod whose resize is deferred.
         """
         queued, profile = attempt.queued, attempt.instance.name
-        self._report.attempt_failed(attempt, failure.message, is_error=failure.is_error)
+        self._report.attempt_failed(
+            attempt, failure.message, is_error=failure.is_error, is_of_cluster=failure.is_of_cluster
+        )
         if failure.is_error:
             extra = attempt.log_fields() | {"result": "error"}
             text = "pod %s cannot be scheduled by profile %s: %s"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from scheduler_core.errors import StatusError
+from scheduler_core.errors import ClusterWriteError, SchedulerCoreError, StatusError
 
 GANG_SCHEDULING = "GangScheduling"
 """Plugin of the statuses with which the scheduler itself rejects a pod because of a gang, as in kube-scheduler."""
@@ -53,6 +53,7 @@ class Status:
     Attributes:
         reasons: Messages for users; the message of a failed attempt counts the nodes of each reason.
         plugin: The plugin that returned the status; set by the runtime.
+        is_of_cluster: Whether a write to the cluster failed: an error, but not one of the plugin or the profile.
         is_success: Whether the code is SUCCESS.
         is_skip: Whether the code is SKIP.
 
@@ -64,6 +65,7 @@ class Status:
     code: Code = Code.SUCCESS
     reasons: tuple[str, ...] = ()
     plugin: str = ""
+    is_of_cluster: bool = field(default=False, repr=False, compare=False)
     # Fields, because every call of a plugin reads them, and a property is a function call.
     is_success: bool = field(init=False, repr=False, compare=False)
     is_skip: bool = field(init=False, repr=False, compare=False)
@@ -96,7 +98,7 @@ class Status:
 
     def of(self, plugin: str) -> Status:
         """Return this status with ``plugin`` set, unless it has a plugin already."""
-        return self if self.plugin else Status(self.code, self.reasons, plugin)
+        return self if self.plugin else Status(self.code, self.reasons, plugin, self.is_of_cluster)
 
 
 SUCCESS = Status()
@@ -106,6 +108,11 @@ SKIP = Status(Code.SKIP)
 def error(reason: str) -> Status:
     """Return a status for a plugin that cannot decide."""
     return Status(Code.ERROR, (reason,))
+
+
+def failed_write(fault: SchedulerCoreError) -> Status:
+    """Return an error for an exception of a plugin's own write, of the cluster if the API server failed it."""
+    return Status(Code.ERROR, (str(fault),), is_of_cluster=isinstance(fault, ClusterWriteError))
 
 
 def unschedulable(*reasons: str) -> Status:

@@ -136,6 +136,8 @@ class ProfileRecord:
         scheduled: Pods bound.
         unschedulable: Attempts that ended in a rejection.
         errors: Attempts that ended in an error.
+        faults: Those of them whose error is of a plugin, an extender or the profile, not a failed write to the cluster.
+        last_fault: The last of these errors.
         last_scheduled: Time of the last successful bind, UTC.
         last_error_at: Time of the last error, UTC.
         lost_binds: Pods that another scheduler bound while they were being bound here.
@@ -147,12 +149,18 @@ class ProfileRecord:
     last_scheduled: datetime | None = None
     last_error: str = ""
     last_error_at: datetime | None = None
+    faults: int = 0
+    last_fault: str = ""
+    last_fault_at: datetime | None = None
     lost_binds: int = 0
     last_lost_bind: LostBind | None = None
 
-    def count_error(self, message: str, at: datetime) -> None:
+    def count_error(self, message: str, at: datetime, *, is_of_cluster: bool = False) -> None:
         self.errors += 1
         self.last_error, self.last_error_at = message, at
+        if not is_of_cluster:
+            self.faults += 1
+            self.last_fault, self.last_fault_at = message, at
 
 
 class ProfileRecords(dict[str, ProfileRecord]):

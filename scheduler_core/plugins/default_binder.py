@@ -10,7 +10,7 @@ from __future__ import annotations
 from scheduler_core.errors import BoundElsewhereError, ClusterWriteError, WriteTimeoutError
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import BindPlugin
-from scheduler_core.framework.status import SUCCESS, Status, error
+from scheduler_core.framework.status import SUCCESS, Status, failed_write
 from scheduler_core.ports import Binding
 from scheduler_core.snapshot.pod_info import PodInfo
 
@@ -34,5 +34,5 @@ class DefaultBinder(BindPlugin):
         except (BoundElsewhereError, WriteTimeoutError):
             raise
         except ClusterWriteError as problem:
-            return error(str(problem))
+            return failed_write(problem)
         return SUCCESS

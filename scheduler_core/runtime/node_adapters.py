@@ -197,4 +197,5 @@ def refused(status: Status, plugin: str, point: str) -> Status:
     """Return a failed status with its plugin: a rejection as it is, anything else as an error that names both."""
     if status.is_rejected:
         return status.of(plugin)
-    return error(str(PluginError(plugin, point, status.message or f"returned {status.code_name}"))).of(plugin)
+    problem = PluginError(plugin, point, status.message or f"returned {status.code_name}")
+    return Status(Code.ERROR, (str(problem),), plugin, status.is_of_cluster)

@@ -136,14 +136,14 @@ DEGRADED_SECONDS = 300.0
 """Duration for which a profile counts as degraded after an error."""
 
 
-def degraded(errors: int, last_error: str, last_error_at: datetime | None, now: datetime) -> Iterator[ConditionUpdate]:
-    """Yield the condition Degraded, which is present only while attempts fail with errors."""
-    if last_error_at is None or now - last_error_at >= timedelta(seconds=DEGRADED_SECONDS):
+def degraded(faults: int, last_fault: str, last_fault_at: datetime | None, now: datetime) -> Iterator[ConditionUpdate]:
+    """Yield the condition Degraded, which is present only while attempts fail with errors of the profile's plugins."""
+    if last_fault_at is None or now - last_fault_at >= timedelta(seconds=DEGRADED_SECONDS):
         return
-    many = "An attempt has failed with an error" if errors == 1 else f"{errors} attempts have failed with an error"
+    many = "An attempt has failed with an error" if faults == 1 else f"{faults} attempts have failed with an error"
     minutes = round(DEGRADED_SECONDS / 60)
     message = (
-        f"{many} since the operator started, the last one within {minutes} min: {cut_text(last_error, _SHOWN_ERROR)}. "
+        f"{many} since the operator started, the last one within {minutes} min: {cut_text(last_fault, _SHOWN_ERROR)}. "
         "The pods are tried again. Correct or disable the plugin or extender that the error names; the operator's log "
         "has the traceback."
     )
@@ -311,7 +311,11 @@ _EXTENDERS = "extenders"
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a profile has scheduled and what waits for it, for its status."""
+    """What a profile has scheduled and what waits for it, for its status.
+
+    Attributes:
+        faults: Errors of plugins, extenders and the profile itself; ``errors`` has failed writes to the cluster, too.
+    """
 
     active: int = 0
     backoff: int = 0
@@ -322,6 +326,9 @@ class Progress:
     errors: int = 0
     last_error: str = ""
     last_error_at: datetime | None = None
+    faults: int = 0
+    last_fault: str = ""
+    last_fault_at: datetime | None = None
     lost_binds: int = 0
     last_lost_bind: LostBind | None = None
     extenders: tuple[ExtenderState, ...] = ()
@@ -348,7 +355,7 @@ def profile_status(
     lost_time = last_lost_time(progress.last_lost_bind, written)
     rivalry = contested(progress.lost_binds, progress.last_lost_bind, lost_time, known, now)
     accepted, ready = _accepted(findings), _ready(findings)
-    failing = degraded(progress.errors, progress.last_error, progress.last_error_at, now)
+    failing = degraded(progress.faults, progress.last_fault, progress.last_fault_at, now)
     updates = [accepted, ready, rivalry, *failing, *_under_way(accepted, ready, findings)]
     if findings.shadow is not None:
         updates = [accepted, *shadow_conditions(findings, progress.shadow), *_under_way(accepted, ready, findings)]

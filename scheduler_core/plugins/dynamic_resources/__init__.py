@@ -47,7 +47,7 @@ from scheduler_core.framework.extension_points import (
 from scheduler_core.framework.gang_preemptor import GangRelease, PlannedGangPostFilter, TriedMember
 from scheduler_core.framework.handle import Handle
 from scheduler_core.framework.plugin import always
-from scheduler_core.framework.status import SKIP, SUCCESS, Status, error, unresolvable, unschedulable
+from scheduler_core.framework.status import SKIP, SUCCESS, Status, error, failed_write, unresolvable, unschedulable
 from scheduler_core.model.devices import MAX_CONSUMERS, ResourceClaim, ResourceClaimStatus
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import PodGroup
@@ -484,7 +484,7 @@ class DynamicResources(
             await binding.write_claims()
             await binding.wait_for_drivers(self._args.binding_timeout.seconds)
         except SchedulerCoreError as fault:
-            return error(str(fault))
+            return failed_write(fault)
         binding.end_allocations()
         attempt.drop_consumers()
         return SUCCESS

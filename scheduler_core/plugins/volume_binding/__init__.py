@@ -34,7 +34,7 @@ from scheduler_core.framework.extension_points import (
 )
 from scheduler_core.framework.handle import Handle
 from scheduler_core.framework.plugin import always
-from scheduler_core.framework.status import SKIP, SUCCESS, Code, Status, error, unresolvable
+from scheduler_core.framework.status import SKIP, SUCCESS, Code, Status, error, failed_write, unresolvable
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_requests import value
 from scheduler_core.model.selectors import FieldRequirement, LabelRequirement, NodeMatcher
@@ -337,7 +337,7 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin, 
         try:
             await binder.bind(pod, node_name, attempt.reserved)
         except SchedulerCoreError as fault:
-            return error(str(fault))
+            return failed_write(fault)
         return SUCCESS
 
 

@@ -167,9 +167,9 @@ def test_counts_and_plugins() -> None:
 def test_a_profile_whose_plugin_raises_is_degraded(seconds: int, is_degraded: bool) -> None:
     """The condition is present for five minutes after an error, with the error; the profile stays Ready."""
     at = NOW - timedelta(seconds=seconds)
-    progress = Progress(errors=3, last_error="plugin Mine raised KeyError", last_error_at=at)
+    progress = Progress(faults=3, last_fault="plugin Mine raised KeyError", last_fault_at=at)
     before = profile_status(
-        findings_of(live_revision="r1"), Progress(errors=1, last_error="x", last_error_at=NOW), {}, at
+        findings_of(live_revision="r1"), Progress(faults=1, last_fault="x", last_fault_at=NOW), {}, at
     )
     status = profile_status(findings_of(live_revision="r1"), progress, before, NOW)
     found = {each["type"]: each for each in status["conditions"]}
@@ -180,6 +180,14 @@ def test_a_profile_whose_plugin_raises_is_degraded(seconds: int, is_degraded: bo
         assert "3 attempts have failed with an error" in found["Degraded"]["message"]
         assert "plugin Mine raised KeyError" in found["Degraded"]["message"]
         assert not status_change(before, status).at_once
+
+
+def test_a_failed_write_to_the_cluster_degrades_no_profile() -> None:
+    """The last error may be one of the cluster, which correcting a plugin does not end."""
+    progress = Progress(errors=1, last_error="HTTP 500", last_error_at=NOW)
+    status = profile_status(findings_of(live_revision="r1"), progress, {}, NOW)
+    assert "Degraded" not in {each["type"] for each in status["conditions"]}
+    assert status["lastError"] == "HTTP 500"
 
 
 def test_unchanged_findings_write_nothing() -> None:

@@ -93,6 +93,8 @@ async def test_a_failed_bind_is_unwound(failure: ClusterWriteError) -> None:
     assert no_pods_assumed(made)
     assert made.condition.message == f'running Bind plugin "DefaultBinder": {failure}'
     assert made.place_of(POD) == "errorBackoff"
+    record = made.context.metrics.records["default-scheduler"]
+    assert (record.errors, record.faults) == (1, 0), "the cluster failed the write, not a plugin"
     made.clock.advance(2)
     assert await made.attempt() == "n0"
 

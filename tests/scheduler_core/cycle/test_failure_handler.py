@@ -114,6 +114,7 @@ def test_results_by_profile() -> None:
     assert (record.unschedulable, record.errors, record.scheduled) == (1, 1, 0)
     assert record.last_error == 'default/other: running PreFilter plugin "Rec": raised ValueError: boom'
     assert record.last_error_at == made.clock.wall()
+    assert (record.faults, record.last_fault, record.last_fault_at) == (1, record.last_error, record.last_error_at)
     made.queue.close()
 
 
