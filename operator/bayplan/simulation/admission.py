@@ -264,6 +264,7 @@ class AdmittedCluster:
         withheld_groups: APIs whose PodGroups are not known, with the reasons; pods that name one are gated.
         devices_withheld: Why claims and devices are not known, so that pods with claims are gated; "" if they are.
         declared: Objects of the kinds that plugins declare, with the path of their collection.
+        claim_templates: Templates of resource claims, from which the claims of the pods were created.
     """
 
     nodes: tuple[Node, ...] = ()
@@ -281,6 +282,7 @@ class AdmittedCluster:
     devices_withheld: str = ""
     declared: tuple[tuple[str, Any], ...] = ()
     notices: tuple[str, ...] = ()
+    claim_templates: tuple[ResourceClaimTemplate, ...] = ()
 
 
 def admit(files: ClusterFiles) -> AdmittedCluster:
@@ -336,6 +338,7 @@ def admit(files: ClusterFiles) -> AdmittedCluster:
         groups=groups.groups,
         refused_groups=groups.refused,
         notices=tuple(notices),
+        claim_templates=tuple(each.object for each in templates),
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -262,13 +262,43 @@ def read_cluster_files(
     Raises:
         ConfigError: Files or objects cannot be read at all; with the problems of all files.
     """
-    reading = _Reading(ClusterFiles(decoded=decoded or DecodedTypes()))
+    unreadable, placed = list[Problem](), list[Placed[Any]]()
     for source in sources:
         try:
-            for placed in _objects(source):
-                reading.take(placed)
+            placed += _objects(source)
         except ConfigError as error:
-            reading.unreadable += error.problems
+            unreadable += error.problems
+    return read_objects(placed, decoded, allow_invalid=allow_invalid, unreadable=unreadable)
+
+
+def objects_in(source: str) -> list[Placed[Any]]:
+    """Return the objects in a file, without a check; ``-`` is standard input.
+
+    Raises:
+        ConfigError: The file cannot be read, or is neither YAML nor JSON.
+    """
+    return list(_objects(source))
+
+
+def read_objects(
+    placed: Iterable[Placed[Any]],
+    decoded: DecodedTypes | None = None,
+    *,
+    allow_invalid: bool = False,
+    unreadable: Sequence[Problem] = (),
+) -> ClusterFiles:
+    """Read objects, as :func:`read_cluster_files` does.
+
+    Args:
+        unreadable: Problems of files that cannot be read at all.
+
+    Raises:
+        ConfigError: Objects cannot be read at all; with all problems.
+    """
+    reading = _Reading(ClusterFiles(decoded=decoded or DecodedTypes()))
+    reading.unreadable += unreadable
+    for each in placed:
+        reading.take(each)
     files = reading.files
     if reading.unreadable:
         raise ConfigError([*reading.unreadable, *(() if allow_invalid else reading.shown_problems())])

@@ -1,0 +1,167 @@
+"""``bayplan fit``: whether pods that do not exist would be scheduled, and if not, what would help."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from bayplan.cli.cluster_connection import ClusterChoice, kubeconfig_options
+from bayplan.fit.building import FitLimits, fit_document
+from bayplan.fit.documents import EXIT_CODES, FitDocument
+from bayplan.fit.rendering import RENDERERS
+from bayplan.fit.request_reading import FitQuestion, read_question, read_template
+from bayplan.gangs.group_sources import PRIORITY_CLASSES
+from bayplan.kube.http.connection import ApiConnection
+from bayplan.kube.watches.informer import list_objects
+from bayplan.simulation.admission import AdmittedCluster, admit
+from bayplan.simulation.cluster_files import objects_in, read_cluster_files
+from bayplan.simulation.cluster_snapshot import take_snapshot
+from bayplan.simulation.memory_cluster import MemoryCluster, SimulatedClock
+from bayplan.simulation.simulation import SimulationOptions, installed_plugins, populate
+from scheduler_core.errors import ConfigError, Problem
+from scheduler_core.fit.requests import NodeTemplate
+from scheduler_core.model.workloads import PriorityClass
+from scheduler_core.scheduler import Scheduler, SchedulerPorts
+
+_STEPS = 10_000_000
+"""Maximum number of steps in memory: about 100 s."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    """Options of the command; None and empty if not given."""
+
+    files: tuple[str, ...]
+    nodes_from: tuple[str, ...]
+    offline: bool
+    namespace: str | None
+    count: int | None
+    profile: str
+    node_template: str
+    max_new: int
+    evictions: bool
+    seed: int
+    kubeconfig: Path | None
+    kube_context: str | None
+
+    def question(self, template: NodeTemplate | None, classes: list[dict[str, Any]]) -> FitQuestion:
+        """Return the question.
+
+        Raises:
+            ConfigError: A file cannot be read.
+        """
+        return FitQuestion(
+            objects=[placed for source in self.files for placed in objects_in(source)],
+            namespace=self.namespace or "",
+            profile=self.profile,
+            count=self.count,
+            priority_classes=classes,
+            template=template,
+            max_new=self.max_new if template is not None else 0,
+            may_evict=self.evictions,
+        )
+
+
+@click.command(short_help="Report whether pods would be scheduled.")
+@click.option(
+    "-f", "--file", "files", multiple=True, required=True, metavar="FILE",
+    help="Manifests of pods, workloads and PodGroups; - is standard input.",
+)  # fmt: skip
+@click.option("-n", "--namespace", help="Namespace of objects without one.  [default: default]")
+@click.option("--count", type=click.IntRange(1), help="Number of copies of the pod, or of replicas of the workload.")
+@click.option("--profile", default="", metavar="NAME", help="schedulerName of all pods.  [default: their own]")
+@click.option(
+    "--node-template", default="", metavar="FILE|NODE", help="Node that could be added: a manifest, or a node to copy."
+)
+@click.option(
+    "--max-new", type=click.IntRange(1, 1000), default=100, show_default=True, help="Maximum number of new nodes."
+)
+@click.option("--evictions/--no-evictions", default=True, show_default=True, help="Consider preemption.")
+@click.option("--nodes-from", multiple=True, metavar="FILE", help="Read the cluster from files.")
+@click.option("--offline", is_flag=True, help="Read the cluster from the API server, without an operator.")
+@kubeconfig_options
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed to resolve ties between nodes."
+)
+@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", help="Format.")
+def fit(output: str, **given: Any) -> None:
+    """Report whether the pods of manifests would be scheduled, without creating them.
+
+    Workloads (Job, CronJob, Deployment, ReplicaSet, StatefulSet, JobSet, LeaderWorkerSet) count with the pods that
+    their controllers would create. PodGroups of all APIs and CompositePodGroups in the files count with their topology;
+    a pod may also name a group of the cluster. The pods are placed as the scheduler would place them, one after
+    another, and everything is undone.
+
+    With --offline the cluster is read from the API server, with --nodes-from from files. With --node-template the
+    answer has the least number of new nodes with which all pods fit without evictions.
+
+    Exit codes: 0 fits now, 10 fits after evictions, 11 fits with new nodes, 12 does not fit now, 13 impossible, 14
+    given up; 1 and 2 for errors.
+    """
+    options = _Options(**given)
+    if bool(options.nodes_from) == options.offline:
+        raise click.UsageError("specify where the cluster is read: --nodes-from FILE, or --offline")
+    if options.nodes_from and (options.kubeconfig or options.kube_context):
+        raise click.UsageError("--kubeconfig and --context choose a cluster; leave them out with --nodes-from")
+    document = _from_files(options) if options.nodes_from else _from_api_server(options)
+    click.echo(RENDERERS[output](document), nl=output != "yaml")
+    click.get_current_context().exit(EXIT_CODES[document.verdict])
+
+
+def _from_files(options: _Options) -> FitDocument:
+    decoded = installed_plugins().decoded_types(reads_marks=True)
+    files = read_cluster_files(options.nodes_from, decoded)
+    classes = [_body(each.object) for each in files.priority_classes]
+    return asyncio.run(_in_memory(options, admit(files), classes))
+
+
+async def _in_memory(options: _Options, cluster: AdmittedCluster, classes: list[dict[str, Any]]) -> FitDocument:
+    world = MemoryCluster()
+    ports = SchedulerPorts(storage=world.storage, claims=world.claims)
+    settings = SimulationOptions(options.seed).of_scheduler()
+    scheduler = Scheduler(SimulatedClock(datetime.now(UTC)), world, settings, installed_plugins(), ports=ports)
+    populate(scheduler, world, cluster)
+    return _answered(options, scheduler, classes, cluster.notices)
+
+
+def _from_api_server(options: _Options) -> FitDocument:
+    choice = ClusterChoice(options.kubeconfig, options.kube_context)
+    return choice.run(lambda connection: _from_connection(connection, options))
+
+
+async def _from_connection(connection: ApiConnection, options: _Options) -> FitDocument:
+    snapshot = await take_snapshot(connection, SimulationOptions(options.seed).of_scheduler())
+    classes, _ = await list_objects(connection, PRIORITY_CLASSES, PriorityClass)
+    return _answered(options, snapshot.scheduler, [_body(each) for each in classes], tuple(snapshot.notices))
+
+
+def _answered(
+    options: _Options, scheduler: Scheduler, classes: list[dict[str, Any]], notices: tuple[str, ...]
+) -> FitDocument:
+    request, own = read_question(options.question(_template(options, scheduler), classes), scheduler.decoded)
+    return fit_document(scheduler, request, FitLimits(_STEPS), (*notices, *own))
+
+
+def _template(options: _Options, scheduler: Scheduler) -> NodeTemplate | None:
+    name = options.node_template
+    if not name:
+        return None
+    if Path(name).is_file():
+        placed = objects_in(name)
+        if len(placed) != 1:
+            raise ConfigError([Problem(name, f"has {len(placed)} objects; write one Node")])
+        return read_template(placed[0], scheduler.decoded)
+    found = NodeTemplate.of_node(scheduler.context.cache.columns, name)
+    if found is None:
+        raise ConfigError([Problem("--node-template", f'"{name}" is neither a file nor a node of the cluster')])
+    return found
+
+
+def _body(given: PriorityClass) -> dict[str, Any]:
+    return {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", **msgspec.to_builtins(given)}

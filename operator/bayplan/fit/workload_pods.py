@@ -1,0 +1,326 @@
+"""The pods that controllers would create for the manifests of workloads.
+
+Follows Kubernetes v1.37.1 (Job, Deployment, ReplicaSet, StatefulSet), JobSet v0.9 and LeaderWorkerSet v0.7: names,
+labels, annotations and owners as far as scheduling may depend on them. What the API server or a controller generates
+randomly is left out of the names.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from bayplan.simulation.object_admission import DEFAULT_NAMESPACE
+from scheduler_core.errors import ConfigError, Problem
+
+MAX_PODS = 5_000
+"""Maximum number of pods of one request."""
+
+_JOB = "batch.kubernetes.io/"
+_JOBSET = "jobset.sigs.k8s.io/"
+_LWS = "leaderworkerset.sigs.k8s.io/"
+_EXCLUSIVE = ("alpha.jobset.sigs.k8s.io/exclusive-topology", f"{_LWS}exclusive-topology")
+
+Body = Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class WorkloadPods:
+    """Pods of manifests.
+
+    Attributes:
+        pods: Manifests of pods.
+        notices: What the expansion leaves out.
+    """
+
+    pods: list[dict[str, Any]] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
+
+
+def expands(body: Body) -> bool:
+    """Return whether an object is a workload whose pods a controller creates, or a pod."""
+    return _kind(body) in _EXPANDED
+
+
+def expand(body: Body, where: str, count: int | None = None) -> WorkloadPods:
+    """Return the pods of a workload, or copies of a pod.
+
+    Args:
+        where: Place of the manifest, for errors.
+        count: Number of pods or replicas, or the parallelism of a Job; None for that of the manifest.
+
+    Raises:
+        ConfigError: A field that decides on the pods is missing or invalid, or there are too many pods.
+    """
+    found = WorkloadPods()
+    reader = _Fields(body, f"{where} ({body.get('kind')} {_name(body)})")
+    for pod in _EXPANDED[_kind(body)](reader, found, count):
+        if len(found.pods) >= MAX_PODS:
+            raise reader.error("spec", f"has more than {MAX_PODS} pods; ask for fewer of them")
+        found.pods.append(pod)
+    return found
+
+
+def _kind(body: Body) -> tuple[str, str]:
+    return str(body.get("apiVersion") or "").rpartition("/")[0], str(body.get("kind"))
+
+
+def _name(body: Body) -> str:
+    meta = body.get("metadata")
+    meta = meta if isinstance(meta, dict) else {}
+    return str(meta.get("name") or meta.get("generateName") or "unnamed")
+
+
+@dataclass(frozen=True, slots=True)
+class _Fields:
+    """Reads the fields of one manifest."""
+
+    body: Body
+    where: str
+
+    def error(self, path: str, message: str) -> ConfigError:
+        return ConfigError([Problem(f"{self.where}: {path}", message)])
+
+    def get(self, path: str) -> Any:
+        """Return the value of a field; None if it is missing.
+
+        Raises:
+            ConfigError: A parent is no mapping.
+        """
+        value: Any = self.body
+        for name in path.split("."):
+            if value is None:
+                return None
+            if not isinstance(value, dict):
+                raise self.error(path, "must be a mapping of fields; correct it")
+            value = value.get(name)
+        return value
+
+    def mapping(self, path: str) -> dict[str, Any]:
+        value = self.get(path)
+        if value is None:
+            return {}
+        if not isinstance(value, dict):
+            raise self.error(path, "must be a mapping of fields; correct it")
+        return value
+
+    def number(self, path: str, default: int) -> int:
+        value = self.get(path)
+        if value is None:
+            return default
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            raise self.error(path, "must be a whole number of at least 0; correct it")
+        return value
+
+    def template(self, path: str) -> dict[str, Any]:
+        found = self.mapping(path)
+        if not isinstance(found.get("spec"), dict):
+            raise self.error(f"{path}.spec", "is required; add it")
+        return found
+
+    @property
+    def name(self) -> str:
+        return _name(self.body)
+
+    @property
+    def namespace(self) -> str:
+        return str(self.mapping("metadata").get("namespace") or DEFAULT_NAMESPACE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Owner:
+    """Controller of pods."""
+
+    kind: str
+    api_version: str
+    name: str
+    namespace: str
+
+    @property
+    def reference(self) -> dict[str, Any]:
+        """Owner reference, with a UID computed from the name."""
+        uid = _sha1(f"{self.kind}/{self.namespace}/{self.name}")
+        return {
+            "apiVersion": self.api_version, "kind": self.kind, "name": self.name, "uid": uid, "controller": True,
+        }  # fmt: skip
+
+
+def _sha1(text: str) -> str:
+    return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+
+
+def _pod(
+    template: Body, name: str, owner: _Owner, labels: Mapping[str, str], annotations: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    meta = template.get("metadata")
+    meta = meta if isinstance(meta, dict) else {}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": owner.namespace,
+            "labels": {**(meta.get("labels") or {}), **labels},
+            "annotations": {**(meta.get("annotations") or {}), **(annotations or {})},
+            "ownerReferences": [owner.reference],
+        },
+        "spec": template["spec"],
+    }
+
+
+# -- Kubernetes -------------------------------------------------------------------------------------------------------
+
+
+def _pods(of: _Fields, found: WorkloadPods, count: int | None) -> Iterator[dict[str, Any]]:
+    del found
+    meta = {key: value for key, value in of.mapping("metadata").items() if key != "uid"}
+    if count is None:
+        yield {**of.body, "metadata": meta}
+        return
+    for number in range(count):
+        own = {**meta, "name": f"{of.name}-{number}"}
+        own.pop("generateName", None)
+        yield {**of.body, "metadata": own}
+
+
+def _job(of: _Fields, found: WorkloadPods, count: int | None) -> Iterator[dict[str, Any]]:
+    if of.get("spec.suspend") is True:
+        found.notices.append(f"Job {of.namespace}/{of.name} is suspended; its pods are those after it is resumed")
+    yield from _pods_of_job(of, "spec", _Owner("Job", "batch/v1", of.name, of.namespace), count=count)
+
+
+def _cron_job(of: _Fields, found: WorkloadPods, count: int | None) -> Iterator[dict[str, Any]]:
+    found.notices.append(f"CronJob {of.namespace}/{of.name}: the pods are those of one run")
+    yield from _pods_of_job(of, "spec.jobTemplate.spec", _Owner("Job", "batch/v1", of.name, of.namespace), count=count)
+
+
+def _pods_of_job(
+    of: _Fields,
+    path: str,
+    owner: _Owner,
+    *,
+    count: int | None = None,
+    labels: Mapping[str, str] | None = None,
+    default_mode: str = "NonIndexed",
+) -> Iterator[dict[str, Any]]:
+    template = of.template(f"{path}.template")
+    parallelism = of.number(f"{path}.parallelism", 1) if count is None else count
+    completions = of.get(f"{path}.completions")
+    if completions is not None and count is None:
+        parallelism = min(parallelism, of.number(f"{path}.completions", 1))
+    is_indexed = (of.get(f"{path}.completionMode") or default_mode) == "Indexed"
+    uid = owner.reference["uid"]
+    own = {
+        f"{_JOB}job-name": owner.name, "job-name": owner.name, f"{_JOB}controller-uid": uid, "controller-uid": uid,
+        **(labels or {}),
+    }  # fmt: skip
+    for number in range(parallelism):
+        index = {f"{_JOB}job-completion-index": str(number)} if is_indexed else {}
+        yield _pod(template, f"{owner.name}-{number}", owner, {**own, **index}, {**(labels or {}), **index})
+
+
+def _deployment(of: _Fields, found: WorkloadPods, count: int | None) -> Iterator[dict[str, Any]]:
+    del found
+    template = of.template("spec.template")
+    owner = _Owner("ReplicaSet", "apps/v1", f"{of.name}-new", of.namespace)
+    for number in range(of.number("spec.replicas", 1) if count is None else count):
+        yield _pod(template, f"{owner.name}-{number}", owner, {"pod-template-hash": "new"})
+
+
+def _replica_set(of: _Fields, found: WorkloadPods, count: int | None) -> Iterator[dict[str, Any]]:
+    del found
+    template = of.template("spec.template")
+    owner = _Owner(str(of.body["kind"]), str(of.body["apiVersion"]), of.name, of.namespace)
+    for number in range(of.number("spec.replicas", 1) if count is None else count):
+        yield _pod(template, f"{of.name}-{number}", owner, {})
+
+
+def _stateful_set(of: _Fields, found: WorkloadPods, count: int | None) -> Iterator[dict[str, Any]]:
+    template = of.template("spec.template")
+    if of.get("spec.volumeClaimTemplates"):
+        found.notices.append(
+            f"StatefulSet {of.namespace}/{of.name}: volumes of volumeClaimTemplates are left out, so their zones and "
+            "limits are not evaluated"
+        )
+    owner = _Owner("StatefulSet", "apps/v1", of.name, of.namespace)
+    first = of.number("spec.ordinals.start", 0)
+    for number in range(of.number("spec.replicas", 1) if count is None else count):
+        name = f"{of.name}-{first + number}"
+        labels = {"statefulset.kubernetes.io/pod-name": name, "apps.kubernetes.io/pod-index": str(first + number)}
+        yield _pod(template, name, owner, labels)
+
+
+# -- groups of workloads ----------------------------------------------------------------------------------------------
+
+
+def _note_exclusive(of: _Fields, found: WorkloadPods) -> None:
+    annotations = of.mapping("metadata.annotations")
+    found.notices += (
+        f"annotation {key} of {of.namespace}/{of.name} is not evaluated" for key in _EXCLUSIVE if key in annotations
+    )
+
+
+def _job_set(of: _Fields, found: WorkloadPods, count: int | None) -> Iterator[dict[str, Any]]:
+    _note_exclusive(of, found)
+    parts = of.get("spec.replicatedJobs")
+    if not isinstance(parts, list) or not parts:
+        raise of.error("spec.replicatedJobs", "is required; add at least one")
+    if count is not None and len(parts) > 1:
+        raise of.error("spec.replicatedJobs", "has several entries, so --count does not say whose; leave it out")
+    for position, part in enumerate(parts):
+        inner = _Fields(part if isinstance(part, dict) else {}, f"{of.where}: spec.replicatedJobs[{position}]")
+        if not inner.body.get("name"):
+            raise inner.error("name", "is required; add it")
+        replicas = inner.number("replicas", 1) if count is None else count
+        for number in range(replicas):
+            job = f"{of.name}-{inner.body['name']}-{number}"
+            labels = {
+                f"{_JOBSET}jobset-name": of.name,
+                f"{_JOBSET}replicatedjob-name": str(inner.body["name"]),
+                f"{_JOBSET}replicatedjob-replicas": str(replicas),
+                f"{_JOBSET}job-index": str(number),
+                f"{_JOBSET}job-key": _sha1(f"{of.namespace}/{job}"),
+                f"{_JOBSET}restart-attempt": "0",
+            }
+            owner = _Owner("Job", "batch/v1", job, of.namespace)
+            yield from _pods_of_job(inner, "template.spec", owner, labels=labels, default_mode="Indexed")
+
+
+def _leader_worker_set(of: _Fields, found: WorkloadPods, count: int | None) -> Iterator[dict[str, Any]]:
+    _note_exclusive(of, found)
+    path = "spec.leaderWorkerTemplate"
+    worker = of.template(f"{path}.workerTemplate")
+    leader = of.template(f"{path}.leaderTemplate") if of.get(f"{path}.leaderTemplate") else worker
+    size = of.number(f"{path}.size", 1)
+    for group in range(of.number("spec.replicas", 1) if count is None else count):
+        name = f"{of.name}-{group}"
+        labels = {
+            f"{_LWS}name": of.name,
+            f"{_LWS}group-index": str(group),
+            f"{_LWS}group-key": _sha1(f"{of.namespace}/{name}"),
+        }
+        annotations = {f"{_LWS}size": str(size)}
+        owner = _Owner("StatefulSet", "apps/v1", of.name, of.namespace)
+        yield _pod(leader, name, owner, {**labels, f"{_LWS}worker-index": "0"}, annotations)
+        owner = _Owner("StatefulSet", "apps/v1", name, of.namespace)
+        annotations = {**annotations, f"{_LWS}leader-name": name}
+        for number in range(1, size):
+            yield _pod(worker, f"{name}-{number}", owner, {**labels, f"{_LWS}worker-index": str(number)}, annotations)
+
+
+_Expansion = Callable[[_Fields, WorkloadPods, int | None], Iterator[dict[str, Any]]]
+_EXPANDED: Mapping[tuple[str, str], _Expansion] = {
+    ("", "Pod"): _pods,
+    ("batch", "Job"): _job,
+    ("batch", "CronJob"): _cron_job,
+    ("apps", "Deployment"): _deployment,
+    ("apps", "ReplicaSet"): _replica_set,
+    ("", "ReplicationController"): _replica_set,
+    ("apps", "StatefulSet"): _stateful_set,
+    ("jobset.x-k8s.io", "JobSet"): _job_set,
+    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): _leader_worker_set,
+}
+WORKLOADS = tuple(kind for _, kind in _EXPANDED)
+"""Kinds of the manifests that have pods."""

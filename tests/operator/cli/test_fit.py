@@ -1,0 +1,129 @@
+"""Tests of ``bayplan fit`` on files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bayplan.cli import bayplan
+from click.testing import CliRunner, Result
+
+CLUSTER = """
+apiVersion: v1
+kind: List
+items:
+- {apiVersion: v1, kind: Node, metadata: {name: a, labels: {zone: x}}, status: {allocatable: {cpu: "4", pods: "10"}}}
+- {apiVersion: v1, kind: Node, metadata: {name: b, labels: {zone: y}}, status: {allocatable: {cpu: "4", pods: "10"}}}
+- {apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: high}, value: 9}
+- apiVersion: v1
+  kind: Pod
+  metadata: {name: running}
+  spec: {nodeName: a, containers: [{name: main, image: x, resources: {requests: {cpu: "3"}}}]}
+"""
+JOB = """
+apiVersion: bayplan.dev/v1alpha1
+kind: PodGroup
+metadata: {name: train}
+spec: {minMember: 4}
+---
+apiVersion: batch/v1
+kind: Job
+metadata: {name: train}
+spec:
+  parallelism: 4
+  template:
+    metadata: {labels: {bayplan.dev/pod-group: train}}
+    spec:
+      restartPolicy: Never
+      priorityClassName: high
+      containers: [{name: main, image: x, resources: {requests: {cpu: "1"}}}]
+"""
+TEMPLATE = """
+apiVersion: v1
+kind: Node
+metadata: {labels: {zone: x}}
+status: {allocatable: {cpu: "2", pods: "10"}}
+"""
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Path:
+    """Return a folder with the cluster and a template of new nodes."""
+    (tmp_path / "cluster.yaml").write_text(CLUSTER)
+    (tmp_path / "template.yaml").write_text(TEMPLATE)
+    return tmp_path
+
+
+def fit(folder: Path, text: str, *options: str) -> Result:
+    """Run the command on manifests."""
+    command = ["fit", "-f", "-", "--nodes-from", str(folder / "cluster.yaml"), *options]
+    return CliRunner().invoke(bayplan, command, input=text)
+
+
+def document(folder: Path, *options: str) -> tuple[int, dict[str, Any]]:
+    """Return the exit code and the document for the gang."""
+    result = fit(folder, JOB, *options, "-o", "json")
+    return result.exit_code, json.loads(result.stdout)
+
+
+def test_a_gang_that_fits(cluster: Path) -> None:
+    """The text has the node of each pod."""
+    result = fit(cluster, JOB)
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[:4] == ["All 4 pods would be scheduled now", "", "Nodes", "POD              NODE"]
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "verdict"),
+    [
+        pytest.param(["--count", "7"], 10, "FitsAfterEvictions", id="evictions"),
+        pytest.param(["--count", "7", "--no-evictions"], 12, "DoesNotFit", id="no-evictions"),
+        pytest.param(["--count", "9"], 13, "Impossible", id="impossible"),
+    ],
+)
+def test_exit_codes(cluster: Path, options: list[str], code: int, verdict: str) -> None:
+    """Each verdict has its exit code."""
+    exit_code, found = document(cluster, *options)
+    assert (exit_code, found["verdict"]) == (code, verdict)
+
+
+def test_new_nodes(cluster: Path) -> None:
+    """The least number of new nodes is that of the template."""
+    exit_code, found = document(cluster, "--count", "12", "--node-template", str(cluster / "template.yaml"))
+    assert exit_code == 11
+    assert found["newNodes"] == {"count": 4, "atLeast": 4, "tried": 100}
+    _, copied = document(cluster, "--count", "12", "--node-template", "b")
+    assert copied["newNodes"]["count"] == 2
+
+
+def test_victims_are_named(cluster: Path) -> None:
+    """The document has the victims, and the reasons why the pods do not fit now."""
+    _, found = document(cluster, "--count", "7")
+    assert found["evictions"]["victims"] == [{"namespace": "default", "name": "running", "priority": 0}]
+    assert {each["message"] for each in found["unplaced"]} == {"0/2 nodes are available: 2 Insufficient cpu."}
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        pytest.param(TEMPLATE, [], "manifests: have no pods; supported kinds: Pod, Job", id="no-pods"),
+        pytest.param(JOB.replace("high", "none"), [], 'there is no PriorityClass "none"', id="class"),
+        pytest.param(JOB.replace("parallelism: 4", "parallelism: x"), [], "spec.parallelism: must be", id="field"),
+        pytest.param(JOB + "---\n" + JOB, ["--count", "2"], "count: requires exactly one workload", id="two-workloads"),
+        pytest.param(JOB, ["--node-template", "none"], '"none" is neither a file nor a node', id="template"),
+    ],
+)
+def test_bad_input(cluster: Path, text: str, options: list[str], message: str) -> None:
+    """An error names the field and has exit code 2."""
+    result = fit(cluster, text, *options)
+    assert result.exit_code == 2
+    assert message in " ".join(result.stderr.split())
+
+
+def test_a_cluster_is_required() -> None:
+    """Exactly one source of the cluster is specified."""
+    result = CliRunner().invoke(bayplan, ["fit", "-f", "-"], input=JOB)
+    assert result.exit_code == 2
+    assert "specify where the cluster is read" in result.stderr

@@ -1,0 +1,138 @@
+"""The pods of workloads, as their controllers would create them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from bayplan.fit.workload_pods import MAX_PODS, WorkloadPods, expand
+
+from scheduler_core.errors import ConfigError
+
+TEMPLATE: dict[str, Any] = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "main"}]}}
+
+
+def workload(api: str, kind: str, **spec: Any) -> dict[str, Any]:
+    """Return a manifest."""
+    return {"apiVersion": api, "kind": kind, "metadata": {"name": "w", "namespace": "ml"}, "spec": spec}
+
+
+def job(**spec: Any) -> dict[str, Any]:
+    """Return the manifest of a Job."""
+    return workload("batch/v1", "Job", template=TEMPLATE, **spec)
+
+
+def names(found: WorkloadPods) -> list[str]:
+    """Return the names of the pods."""
+    return [each["metadata"]["name"] for each in found.pods]
+
+
+@pytest.mark.parametrize(
+    ("body", "count", "expected"),
+    [
+        pytest.param(job(), None, ["w-0"], id="job"),
+        pytest.param(job(parallelism=3), None, ["w-0", "w-1", "w-2"], id="parallelism"),
+        pytest.param(job(parallelism=3, completions=2), None, ["w-0", "w-1"], id="few-completions"),
+        pytest.param(job(parallelism=1), 2, ["w-0", "w-1"], id="count"),
+        pytest.param(
+            workload("batch/v1", "CronJob", jobTemplate={"spec": {"template": TEMPLATE}}), None, ["w-0"], id="cron"
+        ),
+        pytest.param(
+            workload("apps/v1", "Deployment", replicas=2, template=TEMPLATE),
+            None,
+            ["w-new-0", "w-new-1"],
+            id="deployment",
+        ),
+        pytest.param(workload("apps/v1", "ReplicaSet", template=TEMPLATE), None, ["w-0"], id="replica-set"),
+        pytest.param(
+            workload("apps/v1", "StatefulSet", replicas=2, ordinals={"start": 3}, template=TEMPLATE),
+            None,
+            ["w-3", "w-4"],
+            id="stateful-set",
+        ),
+        pytest.param(
+            workload(
+                "jobset.x-k8s.io/v1alpha2",
+                "JobSet",
+                replicatedJobs=[
+                    {"name": "driver", "template": {"spec": {"template": TEMPLATE}}},
+                    {"name": "workers", "replicas": 2, "template": {"spec": {"parallelism": 2, "template": TEMPLATE}}},
+                ],
+            ),
+            None,
+            ["w-driver-0-0", "w-workers-0-0", "w-workers-0-1", "w-workers-1-0", "w-workers-1-1"],
+            id="jobset",
+        ),
+        pytest.param(
+            workload(
+                "leaderworkerset.x-k8s.io/v1",
+                "LeaderWorkerSet",
+                replicas=2,
+                leaderWorkerTemplate={"size": 2, "workerTemplate": TEMPLATE},
+            ),
+            None,
+            ["w-0", "w-0-1", "w-1", "w-1-1"],
+            id="leader-worker-set",
+        ),
+        pytest.param(
+            {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {}}, 2, ["p-0", "p-1"], id="copies"
+        ),
+    ],
+)
+def test_names(body: dict[str, Any], count: int | None, expected: list[str]) -> None:
+    """Each workload has the pods of its controller."""
+    assert names(expand(body, "here", count)) == expected
+
+
+def test_labels_of_an_indexed_job() -> None:
+    """Pods have the labels and the owner by which groups and constraints select them."""
+    first, second = expand(job(parallelism=2, completions=2, completionMode="Indexed"), "here").pods
+    labels = second["metadata"]["labels"]
+    assert labels["app"] == "x"
+    assert labels["batch.kubernetes.io/job-name"] == "w"
+    assert labels["batch.kubernetes.io/job-completion-index"] == "1"
+    assert second["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"] == "1"
+    (owner,) = first["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["name"], owner["controller"]) == ("Job", "w", True)
+
+
+def test_groups_of_a_leader_worker_set() -> None:
+    """The pods of one replica share the key of their group, and those of another have a different one."""
+    body = workload(
+        "leaderworkerset.x-k8s.io/v1",
+        "LeaderWorkerSet",
+        replicas=2,
+        leaderWorkerTemplate={"size": 3, "workerTemplate": TEMPLATE},
+    )
+    keys = [each["metadata"]["labels"]["leaderworkerset.sigs.k8s.io/group-key"] for each in expand(body, "here").pods]
+    assert [keys.count(key) for key in dict.fromkeys(keys)] == [3, 3]
+
+
+def test_a_suspended_job() -> None:
+    """A suspended Job counts as if it were resumed, and a notice says so."""
+    found = expand(job(suspend=True), "here")
+    assert names(found) == ["w-0"]
+    assert found.notices == ["Job ml/w is suspended; its pods are those after it is resumed"]
+
+
+@pytest.mark.parametrize(
+    ("body", "path"),
+    [
+        pytest.param(job(parallelism="many"), "spec.parallelism: must be a whole number", id="number"),
+        pytest.param(job(parallelism=True), "spec.parallelism: must be a whole number", id="bool"),
+        pytest.param(workload("batch/v1", "Job"), "spec.template.spec: is required", id="template"),
+        pytest.param(workload("jobset.x-k8s.io/v1alpha2", "JobSet"), "spec.replicatedJobs: is required", id="no-jobs"),
+        pytest.param(
+            workload("jobset.x-k8s.io/v1alpha2", "JobSet", replicatedJobs=[{}]),
+            "spec.replicatedJobs[0]: name: is required",
+            id="no-name",
+        ),
+        pytest.param(job(parallelism=MAX_PODS + 1), f"has more than {MAX_PODS} pods", id="too-many"),
+        pytest.param({"apiVersion": "apps/v1", "kind": "Deployment", "spec": []}, "must be a mapping", id="list"),
+    ],
+)
+def test_errors_name_the_field(body: dict[str, Any], path: str) -> None:
+    """An error names the field and the remedy."""
+    with pytest.raises(ConfigError) as error:
+        expand(body, "here")
+    assert path in str(error.value)
