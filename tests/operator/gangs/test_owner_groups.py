@@ -2,152 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
-from typing import Any
-
-import msgspec
 import pytest
-from bayplan.gangs.bayplan_group_source import BayplanGroups
-from bayplan.gangs.owner_groups import MANAGED_BY, OwnerGroups, OwnersOfKind
-from bayplan.gangs.owner_sizes import OWNER_TYPES
+from bayplan.gangs.owner_groups import MANAGED_BY
 from bayplan.resources.pod_group import PodGroup
 
-from scheduler_core.config.gang_owners import GangSettings
-from scheduler_core.config.profile_config import ProfileConfig
-from scheduler_core.config.validation import validate
 from scheduler_core.errors import ConflictError, ForbiddenError
-from scheduler_core.model.gang_owners import OwnerRule, owner_instance
-from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.pod import Pod
-from scheduler_core.model.pod_group import GroupKey, GroupSource
 from tests.support.builders import pod
-from tests.support.scheduling import DEFAULT_NAME, Rig, rig
+from tests.support.owned_world import OwnedWorld, of_job
 
 LWS = "leaderworkerset.sigs.k8s.io"
 KUEUE = "kueue.x-k8s.io/pod-group-name"
 JOB_SET = "jobset.sigs.k8s.io/jobset-name"
 
 
-class Requests:
-    """Requests against objects in memory.
-
-    Attributes:
-        objects: PodGroups by key.
-        annotated: Annotations by name of the pod.
-        log: Requests by name, with the name of the object.
-        error: Error of the next requests that create.
-    """
-
-    def __init__(self) -> None:
-        self.objects: dict[GroupKey, dict[str, Any]] = {}
-        self.annotated: dict[str, dict[str, str]] = {}
-        self.log: list[tuple[str, str]] = []
-        self.error: Exception | None = None
-        self._version = 0
-
-    async def annotations(self, namespace: str, pod: str) -> Mapping[str, str]:
-        self.log.append(("annotations", pod))
-        return self.annotated.get(pod, {})
-
-    async def create(self, manifest: Mapping[str, Any]) -> dict[str, Any]:
-        meta = manifest["metadata"]
-        self.log.append(("create", meta["name"]))
-        if self.error is not None:
-            raise self.error
-        body = {**manifest, "metadata": {**meta, "uid": f"uid-{len(self.log)}", **self._next()}}
-        self.objects[GroupKey(GroupSource.BAYPLAN, meta["namespace"], meta["name"])] = body
-        return body
-
-    async def set_spec(self, key: GroupKey, uid: str, spec: Mapping[str, Any]) -> dict[str, Any]:
-        self.log.append(("patch", key.name))
-        body = self.objects[key]
-        assert body["metadata"]["uid"] == uid
-        body = {**body, "metadata": {**body["metadata"], **self._next()}, "spec": {**body["spec"], **spec}}
-        self.objects[key] = body
-        return body
-
-    async def delete(self, key: GroupKey, uid: str) -> None:
-        self.log.append(("delete", key.name))
-        if self.objects.get(key, {}).get("metadata", {}).get("uid") == uid:
-            del self.objects[key]
-
-    def _next(self) -> dict[str, str]:
-        self._version += 1
-        return {"resourceVersion": str(self._version)}
-
-
-class World:
-    """Scheduler, controller and what the watches of owners deliver."""
-
-    def __init__(self, *rows: dict[str, Any]) -> None:
-        self.settings = validate(GangSettings, {"fromOwners": list(rows)})
-        self.rig: Rig = rig(serve=False)
-        self.groups = BayplanGroups(self.rig.scheduler.group_feed)
-        self.groups.listed(PodGroup, [], "0")
-        self.requests = Requests()
-        self.owners: dict[str, OwnersOfKind] = {}
-        self.controller = OwnerGroups(self.rig.scheduler, self.groups, self.requests, self.rig.clock, self._watch)
-        self.rig.serve(ProfileConfig(scheduler_name=DEFAULT_NAME, gangs=self.settings))
-
-    async def _watch(self, rule: OwnerRule, owners: OwnersOfKind) -> None:
-        self.owners[rule.plural] = owners
-        owners.sink.on_synced()
-
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        """Run the controller inside the block."""
-        task = asyncio.get_running_loop().create_task(self.controller.run())
-        try:
-            yield
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-
-    async def settle(self, seconds: float = 0.2) -> None:
-        """Let the controller handle all changes, for some seconds of its clock."""
-        for _ in range(10):
-            for _ in range(10):
-                await asyncio.sleep(0)
-            self.rig.clock.advance(seconds / 10)
-        for _ in range(10):
-            await asyncio.sleep(0)
-
-    def own(self, plural: str, spec: dict[str, Any], name: str = "train", uid: str = "u1", **meta: Any) -> None:
-        """Deliver an owner."""
-        rule = next(rule for rule in self.settings.rules if rule.plural == plural)
-        body = {"metadata": {"name": name, "namespace": "default", "uid": uid, **meta}, "spec": spec}
-        self.owners[plural].sink.on_add(msgspec.convert(body, OWNER_TYPES[rule.sizing]))
-
-    def key(self, each: Pod) -> GroupKey:
-        """Return the key of the PodGroup of a pod."""
-        found = owner_instance(each, self.settings.rules)
-        assert found is not None
-        return found.key
-
-    def size(self, each: Pod) -> int | None:
-        """Return ``minMember`` of the PodGroup of a pod; None for no object."""
-        body = self.requests.objects.get(self.key(each))
-        return None if body is None else body["spec"]["minMember"]
-
-    def obstacle(self, each: Pod) -> str:
-        """Return why a pod is held; "" if it is not."""
-        return self.rig.queue.gangs.obstacle(self.key(each))
-
-    def collect(self, each: Pod) -> None:
-        """Delete the PodGroup of a pod, as the garbage collector does."""
-        self.groups.gone(PodGroup, self.requests.objects.pop(self.key(each)))
-
-
-def of_job(name: str, uid: str = "u1", job: str = "train") -> Pod:
-    """Return a pod of a Job."""
-    return pod(name, owners=[OwnerReference("Job", job, uid, "batch/v1", controller=True)])
-
-
 async def test_a_job() -> None:
     """The PodGroup has the size of the Job, the Job as its owner and a label, and follows the Job."""
-    world = World({"kind": "Job"})
+    world = OwnedWorld({"kind": "Job"})
     each = of_job("a")
     world.rig.add(each)
     async with world.running():
@@ -172,7 +43,7 @@ async def test_a_job() -> None:
 
 async def test_other_fields_are_those_of_users() -> None:
     """A change of the size keeps the other fields, and an edit of minMember is reverted."""
-    world = World({"kind": "Job"})
+    world = OwnedWorld({"kind": "Job"})
     each = of_job("a")
     world.rig.add(each)
     async with world.running():
@@ -189,7 +60,7 @@ async def test_other_fields_are_those_of_users() -> None:
 
 async def test_a_group_of_a_user() -> None:
     """A PodGroup of that name that the controller did not create is used and not changed."""
-    world = World({"kind": "Job"})
+    world = OwnedWorld({"kind": "Job"})
     each = of_job("a")
     key = world.key(each)
     meta = {"name": key.name, "namespace": key.namespace, "uid": "mine", "resourceVersion": "1"}
@@ -204,7 +75,7 @@ async def test_a_group_of_a_user() -> None:
 
 async def test_one_pod() -> None:
     """An instance of one pod is scheduled without an object; a larger size creates one."""
-    world = World({"kind": "Job"})
+    world = OwnedWorld({"kind": "Job"})
     each = of_job("a")
     world.rig.add(each)
     async with world.running():
@@ -229,7 +100,7 @@ async def test_one_pod() -> None:
 
 async def test_a_refused_request() -> None:
     """If the PodGroup cannot be created, the condition has the reason with a remedy; it is tried again, ever later."""
-    world = World({"kind": "Job"})
+    world = OwnedWorld({"kind": "Job"})
     each = of_job("a")
     world.rig.add(each)
     world.requests.error = ForbiddenError("podgroups is forbidden")
@@ -249,7 +120,7 @@ async def test_a_refused_request() -> None:
 
 async def test_a_name_that_is_taken() -> None:
     """An object that the watch has not delivered yet is no error in the end."""
-    world = World({"kind": "Job"})
+    world = OwnedWorld({"kind": "Job"})
     each = of_job("a")
     world.rig.add(each)
     world.requests.error = ConflictError("exists")
@@ -264,7 +135,7 @@ async def test_a_name_that_is_taken() -> None:
 
 async def test_owners_that_cannot_be_listed() -> None:
     """Pods wait, and the message has the error of the list with its remedy, until the list succeeds."""
-    world = World({"kind": "Job"})
+    world = OwnedWorld({"kind": "Job"})
     each = of_job("a")
     world.rig.add(each)
     async with world.running():
@@ -281,7 +152,7 @@ async def test_owners_that_cannot_be_listed() -> None:
 
 async def test_a_collected_group_is_created_again() -> None:
     """A PodGroup that is deleted while its Job has pods is created again; with a deleted Job it is not."""
-    world = World({"kind": "Job"})
+    world = OwnedWorld({"kind": "Job"})
     each = of_job("a")
     world.rig.add(each)
     async with world.running():
@@ -300,7 +171,7 @@ async def test_a_collected_group_is_created_again() -> None:
 
 async def test_an_owner_of_the_same_name() -> None:
     """The PodGroup of a deleted owner is replaced by that of the new one, whose pods do not carry a UID."""
-    world = World({"kind": "JobSet"})
+    world = OwnedWorld({"kind": "JobSet"})
     each = pod("a", labels={JOB_SET: "train"})
     spec = {"replicatedJobs": [{"name": "w", "replicas": 2, "template": {"spec": {"parallelism": 2}}}]}
     world.rig.add(each)
@@ -318,7 +189,7 @@ async def test_an_owner_of_the_same_name() -> None:
 
 async def test_a_job_set_in_order() -> None:
     """The pods of a JobSet whose jobs start in order are held with the reason."""
-    world = World({"kind": "JobSet"})
+    world = OwnedWorld({"kind": "JobSet"})
     each = pod("a", labels={JOB_SET: "train"})
     world.rig.add(each)
     async with world.running():
@@ -336,7 +207,7 @@ def replica(name: str, index: int, group: str = "k0") -> Pod:
 
 async def test_replicas_of_a_leader_worker_set() -> None:
     """Each replica has a PodGroup that its leader owns; without the leader its workers wait."""
-    world = World({"kind": "LeaderWorkerSet"})
+    world = OwnedWorld({"kind": "LeaderWorkerSet"})
     leader, worker, other = replica("l-0", 0), replica("l-0-1", 1), replica("l-1", 0, "k1")
     world.requests.annotated = {name: {f"{LWS}/size": "4"} for name in ("l-0", "l-0-1", "l-1")}
     world.rig.add(worker, other)
@@ -356,7 +227,7 @@ async def test_replicas_of_a_leader_worker_set() -> None:
 
 async def test_pod_groups_of_kueue() -> None:
     """The pods own their PodGroup, whose size is their annotation; a replacement does not replace the PodGroup."""
-    world = World({"kind": "KueuePodGroup"})
+    world = OwnedWorld({"kind": "KueuePodGroup"})
     one, two = (pod(name, labels={KUEUE: "mine"}) for name in "ab")
     world.requests.annotated = {name: {"kueue.x-k8s.io/pod-group-total-count": "2"} for name in "abc"}
     world.rig.add(one, two)
@@ -374,7 +245,7 @@ async def test_pod_groups_of_kueue() -> None:
 @pytest.mark.parametrize("text", ["", "many"])
 async def test_annotations_that_are_no_size(text: str) -> None:
     """Pods without a usable size wait, and the message names the annotation."""
-    world = World({"kind": "KueuePodGroup"})
+    world = OwnedWorld({"kind": "KueuePodGroup"})
     each = pod("a", labels={KUEUE: "mine"})
     world.requests.annotated = {"a": {"kueue.x-k8s.io/pod-group-total-count": text}} if text else {}
     world.rig.add(each)
@@ -387,7 +258,7 @@ async def test_annotations_that_are_no_size(text: str) -> None:
 
 async def test_an_orphan() -> None:
     """A PodGroup whose owner was deleted without its pods is deleted."""
-    world = World({"kind": "Job"})
+    world = OwnedWorld({"kind": "Job"})
     each = of_job("a")
     world.rig.add(each)
     async with world.running():
