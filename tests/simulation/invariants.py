@@ -82,11 +82,14 @@ def _queue_problems(process: OperatorProcess, server: ApiServer) -> Iterator[str
     # The event loop runs between two slices of a cycle, which may be those in which its pod is rejected and requeued.
     is_on = context.suspension.is_on
     moving = (Place.IN_FLIGHT, Place.NOWHERE) if is_on else ()
-    entries = [each for each in queue._places.by_uid.values() if each.place not in moving]
-    rejections = Counter((plugin, each.profile) for each in entries for plugin in each.rejected_by)
-    reported = {key: count for key, count in queue.readings.unschedulable_by.items() if count}
-    if reported != rejections:
-        yield f"unschedulable pods by plugin are {dict(rejections)}, and are reported as {reported}"
+    rejections, of_moving = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+    for each in queue._places.by_uid.values():
+        (of_moving if each.place in moving else rejections).update(
+            (plugin, each.profile) for plugin in each.rejected_by
+        )
+    reported = Counter({key: count for key, count in queue.readings.unschedulable_by.items() if count})
+    if not rejections <= reported <= rejections + of_moving:
+        yield f"unschedulable pods by plugin are {dict(rejections)}, and are reported as {dict(reported)}"
     places = all_places(queue)
     known = {pod.metadata.uid: pod for pod in process.received.pods.values()}
     for uid, where in places.items():
