@@ -135,6 +135,6 @@ class OwnedWorld:
         self.groups.gone(PodGroup, self.requests.objects.pop(self.key(each)))
 
 
-def of_job(name: str, uid: str = "u1", job: str = "train", **fields: Unpack[PodFields]) -> Pod:
+def of_job(name: str, job_uid: str = "u1", job: str = "train", **fields: Unpack[PodFields]) -> Pod:
     """Return a pod of a Job."""
-    return pod(name, owners=[OwnerReference("Job", job, uid, "batch/v1", controller=True)], **fields)
+    return pod(name, owners=[OwnerReference("Job", job, job_uid, "batch/v1", controller=True)], **fields)
