@@ -9,7 +9,6 @@ yields between them, so that watches, probes and lease renewals run. It pauses w
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Iterable, Mapping
 from functools import cached_property
@@ -530,7 +529,6 @@ class Scheduler:
             except Exception as fault:
                 self._survived("the count of metrics", fault)
             try:
-                with contextlib.suppress(TimeoutError):
-                    await self.unconfirmed_pods.settle(self.feed, self.options.confirm_after_seconds)
+                await self.unconfirmed_pods.settle(self.feed, self.options.confirm_after_seconds)
             except Exception as fault:
                 self._survived("the settling of unconfirmed pods", fault)

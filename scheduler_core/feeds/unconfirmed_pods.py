@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator
 
 from scheduler_core.cycle.freed_capacity_event import FreedCapacity
 from scheduler_core.cycle.internal_errors import try_twice
@@ -49,34 +48,76 @@ class UnconfirmedPods:
 
         The unconfirmed members of its gang are read too, however long ago they were bound. If one of them cannot be
         read, none of them is settled.
+
+        Raises:
+            ExceptionGroup: The exceptions of pods that stay assumed; all other pods were settled.
         """
-        for pods in _overdue(self._cache, self._gangs, self._clock.now() - after_seconds):
-            found = await _read(self._writer, pods)
-            if not found:
+        overdue = self._cache.overdue(self._clock.now() - after_seconds)
+        settled: set[str] = set()
+        failures: list[Exception] = []
+        for info in overdue:
+            try:
+                if info.uid not in settled:
+                    together = self._together(info)
+                    settled.update(each.uid for each in together)
+                    failures += await self._settle_together(feed, together)
+            except Exception as failure:
+                failures.append(failure)
+        if failures:
+            raise ExceptionGroup("unconfirmed pods could not be settled", failures)
+
+    def _together(self, info: PodInfo) -> list[PodInfo]:
+        """Return the unconfirmed members of a pod's gang, or the pod itself."""
+        gang = self._gangs.of_uid(info.uid)
+        if gang is None:
+            return [info]
+        return [each for each in self._cache.overdue(math.inf) if self._gangs.of_uid(each.uid) is gang]
+
+    async def _settle_together(self, feed: PodAndNodeFeed, pods: list[PodInfo]) -> list[Exception]:
+        """Read and settle pods; return the exceptions of those that stay assumed."""
+        found = await _read(self._writer, pods)
+        if not found:
+            return []
+        await self._suspension.over()
+        failures: list[Exception] = []
+        for info, pod in found:
+            placed = self._cache.placed.get(info.uid)
+            if placed is None or placed.info is not info or placed.placement is not Placement.BOUND:
                 continue
-            await self._suspension.over()
-            for info, pod in found:
-                placed = self._cache.get(info.uid)
-                if placed is not None and placed.info is info and placed.placement is Placement.BOUND:
+            try:
+                self._settle(feed, info, pod)
+            except Exception:
+                # Repeated at once, because the other members of its gang would be scheduled without it meanwhile.
+                log.exception("pod %s could not be settled; it is repeated", info.key, extra={"pod": info.key})
+                try:
                     self._settle(feed, info, pod)
+                except Exception as failure:
+                    failures.append(failure)
+        return failures
 
     def _settle(self, feed: PodAndNodeFeed, info: PodInfo, pod: Pod | None) -> None:
         node_name = info.node_name
         fields = {"pod": info.key, "node": node_name}
-        if pod is None:
-            log.warning("pod %s is gone; its place on node %s is free", info.key, node_name, extra=fields)
-            feed.pod_deleted(info.pod)
-        elif pod.spec.node_name:
-            feed.pod_updated(info.pod, pod)
-        else:
-            log.warning("pod %s was never bound to node %s; it is scheduled again", info.key, node_name, extra=fields)
-            self._schedule_again(feed, info, pod)
-        feed.reads.record(info.uid, pod)
+        try:
+            if pod is None:
+                log.warning("pod %s is gone; its place on node %s is free", info.key, node_name, extra=fields)
+                feed.pod_deleted(info.pod)
+            elif pod.spec.node_name:
+                feed.pod_updated(info.pod, pod)
+            else:
+                text = "pod %s was never bound to node %s; it is scheduled again"
+                log.warning(text, info.key, node_name, extra=fields)
+                self._schedule_again(feed, info, pod)
+        finally:
+            # Whatever raised, the watch must not restore an older state.
+            feed.reads.record(info.uid, pod)
 
     def _schedule_again(self, feed: PodAndNodeFeed, info: PodInfo, pod: Pod) -> None:
         """Release and requeue a pod that was never bound; if that raises, it is assumed again and settled later."""
         placed, node_name = self._cache.get(info.uid), info.node_name
-        assert placed is not None
+        if placed is None:
+            # An exception interrupted this before, but the pod has been requeued.
+            return
         bound_at = placed.bound_at
         try:
             self._cache.forget(info)
@@ -96,19 +137,6 @@ class UnconfirmedPods:
             self._cache.assume(info, node_name)
         self._cache.finish_binding(info.uid, bound_at)
         self._gangs.assumed(info.uid)
-
-
-def _overdue(cache: ClusterCache, gangs: Gangs, before: float) -> Iterator[list[PodInfo]]:
-    seen: set[str] = set()
-    for info in cache.overdue(before):
-        if info.uid in seen:
-            continue
-        gang = gangs.of_uid(info.uid)
-        together = [info]
-        if gang is not None:
-            together = [each for each in cache.overdue(math.inf) if gangs.of_uid(each.uid) is gang]
-        seen.update(each.uid for each in together)
-        yield together
 
 
 async def _read(writer: ClusterWriter, pods: list[PodInfo]) -> list[tuple[PodInfo, Pod | None]]:

@@ -257,22 +257,78 @@ async def test_a_nomination_whose_write_a_bind_displaced_does_not_count() -> Non
     assert made.queue.nominator.node_of(WEB.metadata.uid) == ""
 
 
-async def test_a_pod_that_cannot_be_requeued_stays_assumed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No watch event adds a pod whose bind had no effect, so it is settled again if that raised."""
-    made = await rig_after_bind()
-    made.writer.pods["default/web"] = WEB
-    queue, faults = made.queue, [RuntimeError("no memory")]
+def raise_in_add(made: Rig, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+    """Let the queue raise as often when WEB is added."""
+    queue, faults = made.queue, [RuntimeError("no memory")] * times
     unbroken = queue.add
 
     def broken(info: PodInfo) -> None:
-        if faults:
+        if info.uid == WEB.metadata.uid and faults:
             raise faults.pop()
         unbroken(info)
 
     monkeypatch.setattr(queue, "add", broken)
-    with pytest.raises(RuntimeError, match="no memory"):
+
+
+async def test_a_pod_that_cannot_be_requeued_stays_assumed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No watch event adds a pod whose bind had no effect, so it is settled again if that raised twice."""
+    made = await rig_after_bind()
+    made.writer.pods["default/web"] = WEB
+    raise_in_add(made, monkeypatch, 2)
+    with pytest.raises(ExceptionGroup, match="could not be settled"):
         await settle(made)
     assert (made.context.cache.assumed_count, made.place_of(WEB)) == (1, "")
     assert made.context.cache.columns.pod_count.tolist() == [1]
     await settle(made)
     assert (made.context.cache.assumed_count, made.place_of(WEB)) == (0, "active")
+
+
+async def test_a_pod_that_raised_once_is_settled_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One exception delays nothing, so the members of a gang are requeued together."""
+    made = await rig_after_bind()
+    made.writer.pods["default/web"] = WEB
+    raise_in_add(made, monkeypatch, 1)
+    await settle(made)
+    assert (made.context.cache.assumed_count, made.place_of(WEB)) == (0, "active")
+
+
+@pytest.mark.parametrize("broken", ["requeue", "read", "gang"])
+async def test_other_pods_are_settled_if_one_raises(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An exception for one pod, wherever it is raised, does not delay the others."""
+    made = rig(defaults=default_plugins())
+    other = pod("other")
+    made.add(node("n0"), WEB, other)
+    assert [await made.attempt(), await made.attempt()] == ["n0", "n0"]
+    made.clock.advance(20)
+    made.writer.pods = {"default/web": WEB, "default/other": other}
+    if broken == "requeue":
+        raise_in_add(made, monkeypatch, 2)
+    else:
+        of, name = (made.writer, "read_pod") if broken == "read" else (made.queue.gangs, "of_uid")
+        unbroken = getattr(of, name)
+
+        def raises(*of_pod: str) -> object:
+            if of_pod[-1] in ("web", WEB.metadata.uid):
+                raise RuntimeError("no memory")
+            return unbroken(*of_pod)
+
+        monkeypatch.setattr(of, name, raises)
+    with pytest.raises(ExceptionGroup) as raised:
+        await settle(made)
+    assert [str(each) for each in raised.value.exceptions] == ["no memory"]
+    assert (made.context.cache.assumed_count, made.place_of(WEB), made.place_of(other)) == (1, "", "active")
+
+
+async def test_a_read_counts_although_handling_it_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A late state from before the bind does not queue a deleted pod, even if its deletion was handled only in part."""
+    made = await rig_after_bind()
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("no memory")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(made.scheduler.feed.invalid_pods, "remove", broken)
+        with pytest.raises(ExceptionGroup):
+            await settle(made)
+    made.scheduler.feed.pod_updated(WEB, labelled(WEB))
+    assert made.place_of(WEB) == ""
