@@ -23,8 +23,9 @@ _RULES = Path(__file__).resolve().parents[2] / "charts" / "bayplan" / "alerts" /
 _ALERTS = """# Alerts
 
 The chart's PrometheusRule (`prometheusRule.enabled`) contains these alerts and the
-[recorded objectives](#recorded-objectives). Braces mark values that the alert fills in. The annotation `runbook_url` of
-each alert leads to its section of this page, at the address of the value `prometheusRule.runbookUrl`.
+[recorded objectives](#recorded-objectives). Braces mark values that the alert fills in. If the value
+`prometheusRule.runbookUrl` is the address of this page where your users reach it, the annotation `runbook_url` of each
+alert leads to its section; by default alerts have no such annotation.
 
 """
 _OBJECTIVES = """

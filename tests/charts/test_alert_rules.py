@@ -20,7 +20,7 @@ pytestmark = pytest.mark.prometheus
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = ROOT / "charts" / "bayplan" / "alerts" / "bayplan.yaml"
-RUNBOOKS = "https://bayplan.dev/reference/alerts.html"
+RUNBOOKS = "docs/reference/alerts.md"
 TARGET = 'job="bayplan",namespace="ns"'
 
 

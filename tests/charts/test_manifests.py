@@ -289,6 +289,21 @@ def test_alerts_select_this_release(helm: Helm) -> None:
         assert rule["annotations"]["runbook_url"] == f"http://docs.example/alerts#{rule['alert'].lower()}"
 
 
+def test_alerts_have_no_runbook_by_default(helm: Helm) -> None:
+    """Without an address no alert leads to a page that does not exist; everything else of the alerts is the same."""
+    rule: dict[str, Any] = {"enabled": True}
+    without, with_address = (
+        helm.documents(MONITORING | {"prometheusRule": {**rule, **given}}, "ns")["PrometheusRule"]["spec"]["groups"]
+        for given in ({}, {"runbookUrl": "http://docs.example/alerts"})
+    )
+    assert "runbook_url" not in str(without)
+    for group in with_address:
+        for each in group["rules"]:
+            if "alert" in each:
+                del each["annotations"]["runbook_url"]
+    assert without == with_address
+
+
 @pytest.mark.parametrize(
     ("given", "requests", "limits"),
     [

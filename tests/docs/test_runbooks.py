@@ -18,8 +18,8 @@ ALERTS = {
 
 @pytest.mark.parametrize("alert", [pytest.param(name, id=name) for name in ALERTS])
 def test_an_alert_has_its_runbook(alert: str) -> None:
-    """The address of a runbook is the page of the site, and its anchor the section of the alert."""
+    """The address of a runbook is the page of this release, and its anchor the section of the alert."""
     page, _, anchor = ALERTS[alert]["runbook_url"].partition("#")
-    assert page == "https://bayplan.dev/reference/alerts.html"
+    assert page == "docs/reference/alerts.md"
     assert anchor == alert.lower()
     assert anchor in Page(ROOT / "docs/reference/alerts.md").anchors
