@@ -27,7 +27,7 @@ from scheduler_core.config.plugin_set_types import Plugin as PluginEntry
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.config.validation import did_you_mean
 from scheduler_core.errors import Problem, RegistryError
-from scheduler_core.framework.extension_points import POINT_CLASSES, Plugin, serves
+from scheduler_core.framework.extension_points import MAX_NODE_SCORE, POINT_CLASSES, Plugin, serves
 from scheduler_core.framework.object_reads import DecodedTypes, ObjectReads, decoded_types
 
 ENTRY_POINT_GROUP = "bayplan.plugins"
@@ -302,6 +302,7 @@ def warnings_without_effect(config: ProfileConfig, resolved: ResolvedPlugins, re
             "tolerate; enable the filters that you need"
         )
         yield Problem(_all_disabled(config, "filter"), message)
+    yield from _outvoting(config, resolved)
     yield from _incomplete(config, resolved, registry)
     enabled = {entry.name for entries in resolved.values() for entry in entries}
     for index, each in enumerate(config.plugin_config):
@@ -332,6 +333,23 @@ def _weighs_nothing(entry: PluginEntry, point: str, registry: Registry) -> str:
     # Configurations that kube-scheduler has written have a weight of 0 for plugins without scores.
     where = f"{entry.name} does not score" if point == MULTI_POINT else f"{point} has no weights"
     return f"has no effect: {where}; remove it" if entry.weight else ""
+
+
+def _outvoting(config: ProfileConfig, resolved: ResolvedPlugins) -> Iterator[Problem]:
+    """Yield a warning for a weight beside which the other scores only resolve ties.
+
+    Normalized scores are whole numbers up to 100, so that one point of the plugin counts more than all of the others.
+    """
+    weights = {entry.name: entry.weight or 1 for entry in resolved["score"]}
+    for point in ("score", MULTI_POINT):
+        for index, entry in enumerate(config.plugins.points()[point].enabled):
+            others = sum(weights.values()) - weights.get(entry.name, 0)
+            if entry.weight and others and weights.get(entry.name) == entry.weight > MAX_NODE_SCORE * others:
+                message = (
+                    f"{entry.weight} outvotes all other scores together, which only resolve ties: their weights add up "
+                    f"to {others}, and scores are at most {MAX_NODE_SCORE}; lower it unless that is intended"
+                )
+                yield Problem(f"plugins.{point}.enabled[{index}].weight", message)
 
 
 _COMPUTED_AT = {"filter": "preFilter", "score": "preScore", "preBind": "reserve"}

@@ -68,7 +68,8 @@ def of_validate(profile: dict[str, Any], severity: Severity) -> set[tuple[str, s
     start = Mark("", 0, 0, 0, None, 0)
     manifests = [Manifest(body, "-", 1, MappingNode("", [], start, start)) for body in (STORED, profile)]
     found = ManifestValidation(manifests).findings
-    return {(each.path, each.message) for each in found if each.severity is severity}
+    about = [each for each in found if each.object == f"SchedulerProfile {profile['metadata']['name']}"]
+    return {(each.path, each.message) for each in about if each.severity is severity}
 
 
 @settings(max_examples=150)

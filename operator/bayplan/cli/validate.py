@@ -40,7 +40,8 @@ def validate(
     simulate` reads, like an API server v1.37; plugins and their args like the operator, with the plugins that are
     installed here; KubeSchedulerConfigurations, also in ConfigMaps. Objects of other kinds are ignored with a note.
 
-    A reference to a PluginConfig that is not in the FILEs is a warning, since it may already be in the cluster.
+    A reference to a PluginConfig that is not in the FILEs is a warning, since it may already be in the cluster. So is a
+    PluginConfig that no profile of the FILEs references, if there are profiles.
 
     Exit codes: 0 valid, 1 there are problems (with --strict also warnings), 2 a file cannot be read.
     """

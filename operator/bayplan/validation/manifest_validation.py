@@ -55,6 +55,7 @@ class ManifestValidation:
             self._validate(each)
             if (of := _shadow_of(each)) in shadows:
                 self._report(each, [shadow_of_shadow(of)], Severity.WARNING)
+        self._note_unreferenced(ours)
 
     # -- selection ----------------------------------------------------------------------------------------------
 
@@ -156,6 +157,20 @@ class ManifestValidation:
                 "queue, and this one would wait until they agree",
             )
 
+    def _note_unreferenced(self, ours: Sequence[Manifest]) -> None:
+        """Warn of PluginConfigs that no profile of the files references; files without profiles may be a part only."""
+        profiles = [each.body for each in ours if _kind(each) == "SchedulerProfile"]
+        if not profiles:
+            return
+        used = {name for body in profiles for name in _references(body)}
+        for each in ours:
+            if _kind(each) == "PluginConfig" and (name := _name(each)) and name not in used:
+                message = (
+                    "has no effect: no SchedulerProfile of these files references it; add it to pluginConfigRefs of a "
+                    "profile, or remove it"
+                )
+                self._report(each, [Problem("metadata.name", message)], Severity.WARNING)
+
     # -- reporting ----------------------------------------------------------------------------------------------
 
     def _note_repetition(self, manifest: Manifest) -> None:
@@ -200,6 +215,16 @@ def _shadow_of(manifest: Manifest) -> str:
     spec = manifest.body.get("spec") if _kind(manifest) == "SchedulerProfile" else None
     of = spec.get("shadowOf") if isinstance(spec, Mapping) else None
     return of if isinstance(of, str) else ""
+
+
+def _references(profile: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the names of the PluginConfigs that a profile references, as far as it is readable."""
+    spec = profile.get("spec")
+    references = spec.get("pluginConfigRefs") if isinstance(spec, Mapping) else None
+    for each in references if isinstance(references, Sequence) and not isinstance(references, str) else ():
+        name = each.get("name") if isinstance(each, Mapping) else None
+        if isinstance(name, str):
+            yield name
 
 
 def _described(manifest: Manifest) -> str:

@@ -267,6 +267,13 @@ def _of_score(**entry: object) -> dict[str, Any]:
             id="weight-0",
         ),
         pytest.param(
+            _of_score(weight=999999999),
+            "spec.plugins.score.enabled[0].weight",
+            "999999999 outvotes all other scores together, which only resolve ties: their weights add up to 14, and "
+            "scores are at most 100; lower it unless that is intended",
+            id="weight-of-999999999",
+        ),
+        pytest.param(
             {
                 "plugins": {"multiPoint": {"disabled": [{"name": "NodeResourcesFit"}]}},
                 "pluginConfig": [{"name": "NodeResourcesFit", "args": {"scoringStrategy": {"type": "MostAllocated"}}}],
@@ -391,3 +398,20 @@ def test_valid_specs_can_be_built(spec: dict[str, Any]) -> None:
         assert problems == []
     elif not problems:
         assert "occurs in an earlier entry already" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("spec", "is_warning"),
+    [
+        pytest.param({}, True, id="no references"),
+        pytest.param({"pluginConfigRefs": [{"name": "pack"}]}, False, id="referenced"),
+        pytest.param(None, False, id="no profile in the files"),
+    ],
+)
+def test_a_plugin_config_without_a_profile_is_a_warning(spec: dict[str, Any] | None, *, is_warning: bool) -> None:
+    """A PluginConfig has no effect until a profile references it; files without profiles may be a part of them."""
+    plugin_config = manifest("PluginConfig", "pack", {"plugin": "NodeResourcesFit"})
+    profiles = [] if spec is None else [manifest("SchedulerProfile", "a", spec)]
+    found = findings(plugin_config, *profiles, code=0)
+    expected = [("warning", "metadata.name", "PluginConfig pack")] if is_warning else []
+    assert [(each["severity"], each["path"], each["object"]) for each in found] == expected
