@@ -138,6 +138,10 @@ class SelectorError(SchedulerCoreError):
     """A label or field selector is invalid."""
 
 
+class SelectorTooLargeError(SelectorError):
+    """A label selector lists more than is evaluated."""
+
+
 class StorageError(SchedulerCoreError):
     """A volume or claim is in an unexpected state: a source cannot be translated, or a binding was lost."""
 

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from functools import partial
+from operator import attrgetter
 from typing import Any, ParamSpec
 
 from msgspec.structs import replace
@@ -97,12 +98,15 @@ def pod_events(old: Pod, new: Pod) -> list[ClusterEvent]:
     actions: list[Action] = []
     if old.metadata.labels != new.metadata.labels:
         actions.append(Action.UPDATE_POD_LABEL)
-    if old.spec != new.spec or not same_granted_resources(old, new):
-        before, after = accounted_milli(old), accounted_milli(new)
-        if _is_less(after, before):
-            actions.append(Action.UPDATE_POD_SCALE_DOWN)
-        if _is_less(before, after):
-            actions.append(Action.UPDATE_POD_SCALE_UP)
+    has_other_grants = not same_granted_resources(old, new)
+    if old.spec != new.spec or has_other_grants:
+        # A bind changes the spec, but no resources: the sums over all containers would be equal.
+        if has_other_grants or _resources_of(old.spec) != _resources_of(new.spec):
+            before, after = accounted_milli(old), accounted_milli(new)
+            if _is_less(after, before):
+                actions.append(Action.UPDATE_POD_SCALE_DOWN)
+            if _is_less(before, after):
+                actions.append(Action.UPDATE_POD_SCALE_UP)
         # Tolerations can only be added; their seconds may change, but matter only to running pods.
         if len(old.spec.tolerations) != len(new.spec.tolerations):
             actions.append(Action.UPDATE_POD_TOLERATION)
@@ -112,6 +116,10 @@ def pod_events(old: Pod, new: Pod) -> list[ClusterEvent]:
         actions.append(Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM)
     resource = Resource.ASSIGNED_POD if new.spec.node_name else Resource.TARGET_POD
     return [ClusterEvent(resource, action) for action in actions]
+
+
+_resources_of = attrgetter("containers", "init_containers", "resources", "overhead")
+"""What the accounted resources depend on, besides the status."""
 
 
 def _claims(pod: Pod) -> tuple[object, object]:

@@ -35,6 +35,8 @@ _DECIMAL_EXPONENT = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "
 _MAX_EXPONENT = 64
 # Longer text exceeds the precision and range of a quantity.
 _MAX_LENGTH = 256
+# Digits that are never more than int64.
+_SHORT = 18
 
 
 def _ceil_div(numerator: int, denominator: int) -> int:
@@ -57,6 +59,12 @@ def nano(quantity: str | float) -> int:
     text = str(quantity)
     if len(text) > _MAX_LENGTH:
         raise QuantityError(f'"{text[:20]}..." is too long for a quantity: write at most {_MAX_LENGTH} characters')
+    if len(text) <= _SHORT and text.isascii():
+        # Most quantities of a server are such numbers, and a pod can have tens of thousands.
+        if text.isdecimal():
+            return int(text) * NANO
+        if text[-1:] == "m" and text[:-1].isdecimal():
+            return int(text[:-1]) * _NANO_PER_MILLI
     match = _PATTERN.fullmatch(text)
     if match is None or not (match[2] or match[3]):
         raise QuantityError(f'"{text}" is not a quantity: write a number with an optional suffix, as 500m, 2 or 1.5Gi')
@@ -242,7 +250,8 @@ def accounted_milli(pod: Pod) -> dict[str, int]:
     Raises:
         QuantityError: A quantity of the pod is invalid.
     """
-    return {name: milli_units(amount) for name, amount in _requests(pod, use_status=True, missing={}).items()}
+    amounts = _requests(pod, use_status=_is_resized(pod), missing={})
+    return {name: milli_units(amount) for name, amount in amounts.items()}
 
 
 def in_units(amounts: Mapping[str, int], largest: int = LARGEST_REQUEST) -> dict[str, int]:
@@ -391,18 +400,23 @@ def _sum(pod: Pod, amounts: Callable[[Container], Quantities], missing: Mapping[
         missing: Amounts of a container without its own.
     """
     total: NanoUnits = {}
-    for container in pod.spec.containers:
-        _add(total, {**missing, **_nano(amounts(container))})
     sidecars: NanoUnits = {}
     largest_init_step: NanoUnits = {}
+    # A pod may have thousands of containers; most of them have the amounts of the one before.
+    last, step = None, {**missing}
+    for container in pod.spec.containers:
+        requests = amounts(container)
+        if requests != last:
+            last, step = requests, {**missing, **_nano(requests)}
+        _add(total, step)
     for container in pod.spec.init_containers:
         step = {**missing, **_nano(amounts(container))}
         if container.restart_policy == "Always":
-            _add(total, step)
             _add(sidecars, step)
-            step = sidecars
         else:
             _add(step, sidecars)
-        _raise_to(largest_init_step, step)
+            _raise_to(largest_init_step, step)
+    # Amounts are not negative: the sidecars' own steps never exceed the sum of all sidecars.
+    _add(total, sidecars)
     _raise_to(total, largest_init_step)
     return total

@@ -21,7 +21,7 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from scheduler_core.errors import SelectorError
+from scheduler_core.errors import SelectorError, SelectorTooLargeError
 from scheduler_core.model.affinity import (
     LabelSelector,
     NodeSelector,
@@ -155,14 +155,23 @@ def all_of(matchers: Iterable[LabelMatcher]) -> LabelMatcher:
     return LabelMatcher(_sorted(requirements)) if requirements else MATCH_EVERYTHING
 
 
+MOST_LISTED = 25_000
+"""As many values as a pod may list; a selector of a megabyte would take a tenth of a second to compile."""
+
+
 def compile_label_selector(selector: LabelSelector | None) -> LabelMatcher:
     """Compile ``metav1.LabelSelector``: an empty one matches everything, a missing one nothing.
 
     Raises:
+        SelectorTooLargeError: It has more than :data:`MOST_LISTED` requirements and values.
         SelectorError: An operator, key or value is invalid.
     """
     if selector is None:
         return MATCH_NOTHING
+    listed = len(selector.match_labels) + sum(1 + len(each.values) for each in selector.match_expressions)
+    if listed > MOST_LISTED:
+        message = f"the selector lists {listed} requirements and values, but at most {MOST_LISTED} are evaluated"
+        raise SelectorTooLargeError(f"{message}; select by a label that all these objects have")
     requirements = {_label_requirement(Requirement(key, IN, (value,))) for key, value in selector.match_labels.items()}
     requirements.update(_label_requirement(expression) for expression in selector.match_expressions)
     return LabelMatcher(_sorted(requirements)) if requirements else MATCH_EVERYTHING

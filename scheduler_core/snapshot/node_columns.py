@@ -528,7 +528,7 @@ class NodeColumns:
         if demands > MAX_DEMANDS:
             if not pod.spec.node_name:
                 message = f"it makes {demands} demands of nodes and neighbours, but at most {MAX_DEMANDS} are evaluated"
-                raise PodTooDemandingError(f"{message}; remove terms, requirements, volumes or resources")
+                raise PodTooDemandingError(f"{message}; remove terms, requirements, volumes, resources or containers")
             unconstrained = replace(pod.spec, affinity=None, topology_spread_constraints=(), node_selector={})
             pod = replace(pod, spec=replace(unconstrained, volumes=limited_volumes(pod.spec.volumes)))
         info = PodInfo(pod, self.resources)

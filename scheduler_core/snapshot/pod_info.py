@@ -31,6 +31,8 @@ from scheduler_core.snapshot.interning import FIXED_RESOURCES, UNOFFERED_COLUMN,
 MAX_DEMANDS = 500
 _VALUES_OF_DEMAND = 50
 """Listed values that together cost as much as a requirement."""
+_CONTAINERS_OF_DEMAND = 4
+"""Containers that together cost as much as a requirement: their requests are summed for each version of the pod."""
 
 _sources = attrgetter(
     *("claim", "ephemeral", "gce", "aws", "iscsi", "azure_disk", "azure_file", "cinder", "portworx", "vsphere")
@@ -39,8 +41,9 @@ _NO_SOURCES = _sources(Volume())
 
 
 def demand_count(spec: PodSpec) -> int:
-    """Return the approximate number of requirements, values, affinity terms, constraints, volumes and resources."""
-    count = len(spec.node_selector) + _resource_count((*spec.containers, *spec.init_containers))
+    """Return the approximate cost of a spec's requirements, values, terms, constraints, volumes and containers."""
+    containers = (*spec.containers, *spec.init_containers)
+    count = len(spec.node_selector) + _resource_count(containers) + len(containers) // _CONTAINERS_OF_DEMAND
     for volume in spec.volumes:
         count += _of_volume(volume)
     for constraint in spec.topology_spread_constraints:

@@ -334,7 +334,7 @@ def test_a_disruption_budget_protects() -> None:
     budgets = world.cluster.context.cache.columns.disruption_budgets
 
     def allowed(labels: dict[str, str]) -> list[int]:
-        found = budgets._by_namespace.get("default", {}).values()
+        found = budgets.by_namespace().get("default", {}).values()
         return [each.disruptions_allowed for each in found if each.selector.matches(labels)]
 
     world.show("poddisruptionbudgets", budget)

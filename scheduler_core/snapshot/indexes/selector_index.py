@@ -5,7 +5,8 @@ label is a candidate for every pod. A namespace may have hundreds of Services, a
 needs them; their results are cached until any selector changes, because replicas of one owner have the same.
 
 A budget with an invalid selector is stored and matches nothing: the API server reports it to the owner, and preemption
-must work without it.
+must work without it. The budgets that are evaluated for a pod are limited, far above those of real pods, because a user
+who can create them could otherwise delay all preemptions; kube-scheduler has no limit.
 
 Follows kube-scheduler v1.37.1, ``pkg/scheduler/framework/plugins/helper/spread.go`` (``DefaultSelector``) and
 ``framework/preemption`` (``FilterVictimsWithPDBViolation``): a budget with a missing or empty selector matches no pod,
@@ -15,12 +16,13 @@ and no budget matches a pod without labels.
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterator, Mapping
+from itertools import islice
 from typing import Generic, TypeVar
 from weakref import WeakKeyDictionary
 
 from msgspec import Struct
 
-from scheduler_core.errors import SelectorError
+from scheduler_core.errors import SelectorError, SelectorTooLargeError
 from scheduler_core.model.affinity import LabelSelector
 from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.pod import Pod
@@ -287,10 +289,12 @@ def _readable(selector: dict[str, str] | LabelSelector | None) -> LabelMatcher:
         return MATCH_EVERYTHING
 
 
+MOST_EVALUATIONS = 1_000
+"""Budgets and requirements that are evaluated for one pod; a pod with more is protected as by a budget of none."""
 _REQUIREMENTS_PER_STEP = 16
 
-_Found = WeakKeyDictionary[PodInfo, "tuple[dict[str, str], tuple[DisruptionBudget, ...]]"]
-"""The budgets of pods, and the labels for which they were found."""
+_Found = WeakKeyDictionary[PodInfo, "tuple[dict[str, str], tuple[str, ...] | None]"]
+"""What :meth:`_NamespaceBudgets.select` returned for a pod, and the labels for which it did."""
 
 
 class DisruptionBudget(Struct, frozen=True):
@@ -308,70 +312,131 @@ class DisruptionBudget(Struct, frozen=True):
     disrupted_pods: frozenset[str]
 
     def protects(self, pod: Pod) -> bool:
-        """Return whether disrupting ``pod``, in the budget's namespace, counts against the budget."""
-        labels = pod.metadata.labels
-        return bool(labels) and self.selector.matches(labels) and pod.metadata.name not in self.disrupted_pods
+        """Return whether disrupting a pod that the budget selects counts against it."""
+        return pod.metadata.name not in self.disrupted_pods
+
+
+_UNEVALUATED = (DisruptionBudget("", MATCH_NOTHING, 0, frozenset()),)
+"""Allows no disruption: a pod that it protects is a victim only if no other choice violates fewer budgets."""
+
+
+class _NamespaceBudgets:
+    """Budgets of a namespace by name, and which of them select its pods.
+
+    Attributes:
+        selecting: Stored results, which depend only on the names and selectors.
+    """
+
+    __slots__ = ("_buckets", "_ranks", "by_name", "selecting")
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, DisruptionBudget] = {}
+        self.selecting: _Found = WeakKeyDictionary()
+        self._buckets: LabelBuckets[str] = LabelBuckets()
+        self._ranks: dict[str, int] = {}
+
+    def assign(self, budget: DisruptionBudget) -> None:
+        name, old = budget.name, self.by_name.get(budget.name)
+        if old is None or old.selector != budget.selector:
+            if old is not None:
+                self._buckets.remove(old.selector, name)
+            self.selecting = WeakKeyDictionary()
+            self._buckets.add(budget.selector, name)
+            self._ranks.setdefault(name, 1 + next(reversed(self._ranks.values()), 0))
+        # Most changes are of the number of allowed disruptions, after each change of a pod.
+        self.by_name[name] = budget
+
+    def remove(self, name: str) -> None:
+        self._buckets.remove(self.by_name.pop(name).selector, name)
+        del self._ranks[name]
+        self.selecting = WeakKeyDictionary()
+
+    def select(self, labels: Mapping[str, str], steps: StepCounter) -> tuple[str, ...] | None:
+        """Return the names of the budgets that select a pod, in the order in which they were added.
+
+        Returns:
+            None if that takes more than :data:`MOST_EVALUATIONS`.
+        """
+        if not labels:
+            return ()
+        candidates = list(islice(self._buckets.candidates(labels), MOST_EVALUATIONS + 1))
+        evaluations = len(candidates)
+        steps.pass_by(1 + evaluations // _REQUIREMENTS_PER_STEP)
+        names: list[str] = []
+        for name in sorted(candidates, key=self._ranks.__getitem__):
+            selector = self.by_name[name].selector
+            evaluations += len(selector.requirements)
+            if evaluations > MOST_EVALUATIONS:
+                return None
+            # The search may continue elsewhere: nothing is stored before all budgets are evaluated.
+            steps.pass_by(1 + len(selector.requirements) // _REQUIREMENTS_PER_STEP)
+            if selector.matches(labels):
+                names.append(name)
+        return tuple(names)
 
 
 class DisruptionBudgets:
     """All budgets; every change increments ``version``."""
 
-    __slots__ = ("_by_namespace", "_found", "_steps", "version")
+    __slots__ = ("_by_namespace", "_steps", "version")
 
     def __init__(self, steps: StepCounter) -> None:
-        self._by_namespace: dict[str, dict[str, DisruptionBudget]] = {}
-        self._found: dict[str, _Found] = {}
+        self._by_namespace: dict[str, _NamespaceBudgets] = {}
         self._steps = steps
         self.version = 0
 
     def __len__(self) -> int:
-        return sum(len(budgets) for budgets in self._by_namespace.values())
+        return sum(len(budgets.by_name) for budgets in self._by_namespace.values())
 
     def protecting(self, info: PodInfo) -> tuple[DisruptionBudget, ...]:
-        """Return the budgets against which the disruption of a pod counts; they are stored until one changes.
+        """Return the budgets against which the disruption of a pod counts.
 
         A namespace may have hundreds of budgets of hundreds of requirements, and each attempt to preempt needs those of
-        all pods that it may evict.
+        all pods that it may evict. Therefore those that select a pod are stored until a selector changes, and a pod
+        with too many to evaluate is protected by :data:`_UNEVALUATED`.
         """
-        labels, namespace = info.pod.metadata.labels, info.pod.metadata.namespace
-        budgets = self._by_namespace.get(namespace)
+        pod = info.pod
+        budgets = self._by_namespace.get(pod.metadata.namespace)
         if budgets is None:
             return ()
-        stored = self._found.setdefault(namespace, WeakKeyDictionary())
-        known = stored.get(info)
+        labels = pod.metadata.labels
+        known = budgets.selecting.get(info)
         if known is None or known[0] is not labels:
-            found: list[DisruptionBudget] = []
-            for budget in budgets.values():
-                self._steps.upkeep(1 + len(budget.selector.requirements) // _REQUIREMENTS_PER_STEP)
-                if budget.protects(info.pod):
-                    found.append(budget)
-            known = stored[info] = labels, tuple(found)
-        return known[1]
+            known = labels, budgets.select(labels, self._steps)
+            budgets.selecting[info] = known
+        if known[1] is None:
+            return _UNEVALUATED
+        by_name = budgets.by_name
+        return tuple([by_name[name] for name in known[1] if by_name[name].protects(pod)])
 
     def by_namespace(self) -> dict[str, dict[str, DisruptionBudget]]:
         """Return all budgets by namespace and name, as they are now."""
-        return {namespace: dict(budgets) for namespace, budgets in self._by_namespace.items()}
+        return {namespace: dict(budgets.by_name) for namespace, budgets in self._by_namespace.items()}
 
     def is_same(self, namespace: str, before: Mapping[str, Mapping[str, DisruptionBudget]]) -> bool:
         """Return whether the budgets of a namespace are those of :meth:`by_namespace` before."""
-        return self._by_namespace.get(namespace, {}) == before.get(namespace, {})
+        budgets = self._by_namespace.get(namespace)
+        return ({} if budgets is None else budgets.by_name) == before.get(namespace, {})
 
     def assign(self, budget: PodDisruptionBudget) -> None:
         meta, status = budget.metadata, budget.status
-        compiled = DisruptionBudget(
-            meta.name, _selector(budget), status.disruptions_allowed, frozenset(status.disrupted_pods)
-        )
-        self._by_namespace.setdefault(meta.namespace, {})[meta.name] = compiled
-        self._found.pop(meta.namespace, None)
+        try:
+            compiled = DisruptionBudget(
+                meta.name, _selector(budget), status.disruptions_allowed, frozenset(status.disrupted_pods)
+            )
+        except SelectorTooLargeError:
+            # Which pods it selects is not known: as if they were all, and none could be disrupted.
+            compiled = DisruptionBudget(meta.name, MATCH_EVERYTHING, 0, frozenset())
+        self._by_namespace.setdefault(meta.namespace, _NamespaceBudgets()).assign(compiled)
         self.version += 1
 
     def remove(self, namespace: str, name: str) -> None:
         """Remove a budget; no effect if it is not known."""
-        budgets = self._by_namespace.get(namespace, {})
-        if budgets.pop(name, None) is None:
+        budgets = self._by_namespace.get(namespace)
+        if budgets is None or name not in budgets.by_name:
             return
-        self._found.pop(namespace, None)
-        if not budgets:
+        budgets.remove(name)
+        if not budgets.by_name:
             del self._by_namespace[namespace]
         self.version += 1
 
@@ -379,6 +444,8 @@ class DisruptionBudgets:
 def _selector(budget: PodDisruptionBudget) -> LabelMatcher:
     try:
         selector = compile_label_selector(budget.spec.selector)
+    except SelectorTooLargeError:
+        raise
     except SelectorError:
         return MATCH_NOTHING
     return MATCH_NOTHING if selector.is_everything else selector

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import pytest
 
-from scheduler_core.feeds.pod_and_node_feed import PodAndNodeFeed
+from scheduler_core.feeds.pod_and_node_feed import PodAndNodeFeed, pod_events
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, EventRegistration, Hint, Resource
 from scheduler_core.framework.extension_points import PreFilterResult
 from scheduler_core.framework.status import unresolvable
@@ -16,7 +18,7 @@ from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.taints import Toleration
 from scheduler_core.snapshot.cluster_cache import Placement
-from tests.support.builders import node, pod
+from tests.support.builders import container, node, pod
 from tests.support.recording_plugins import Journal, recorder
 from tests.support.scheduling import Rig, rig
 from tests.support.storage import csi_node
@@ -491,3 +493,22 @@ def test_a_pod_that_another_scheduler_has_bound_is_not_tried(monkeypatch: pytest
     made.scheduler.feed.pod_updated(waiting, bound)
     assert made.context.cache.columns.pod_count.tolist() == [1]
     assert not made.context.cache.columns.held.reason("a")
+
+
+@pytest.mark.parametrize("kind", ["containers", "init_containers"])
+def test_a_bind_sums_the_requests_of_no_container(kind: str) -> None:
+    """A pod may have thousands of containers; a bind changes the spec, and none of them."""
+    many = [container(name=f"c{each}", requests={"cpu": f"{each}m"}) for each in range(500)]
+    waiting, placed = pod("p", **{kind: many}), pod("p", node_name="n", **{kind: many})  # type: ignore[arg-type]
+    calls = 0
+
+    def count(_: FrameType, event: str, __: object) -> None:
+        nonlocal calls
+        calls += event in {"call", "c_call"}
+
+    sys.setprofile(count)
+    try:
+        assert pod_events(waiting, placed) == []
+    finally:
+        sys.setprofile(None)
+    assert 0 < calls < 100

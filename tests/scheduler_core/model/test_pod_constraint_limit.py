@@ -35,6 +35,7 @@ def requesting(*names: str) -> Container:
         pytest.param(PodSpec(), 0, id="none"),
         pytest.param(PodSpec(node_selector={"a": "1", "b": "2"}), 2, id="node selector"),
         pytest.param(PodSpec(containers=(requesting("cpu"), requesting("cpu", "memory"))), 2, id="resources by name"),
+        pytest.param(PodSpec(containers=(Container(),) * 6, init_containers=(Container(),) * 3), 2, id="containers"),
         pytest.param(
             PodSpec(
                 volumes=(Volume("a", claim=ClaimVolumeSource("a")), Volume("b", rbd=RbdVolume(("m", "n"))), Volume("c"))

@@ -7,9 +7,16 @@ from hypothesis import strategies as st
 from scheduler_core.model.affinity import LabelSelector, Requirement
 from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.pod import Pod
-from scheduler_core.model.selectors import MATCH_EVERYTHING, MATCH_NOTHING, LabelMatcher, compile_label_selector
-from scheduler_core.model.workloads import PodDisruptionBudget, PodDisruptionBudgetSpec
+from scheduler_core.model.selectors import (
+    MATCH_EVERYTHING,
+    MATCH_NOTHING,
+    MOST_LISTED,
+    LabelMatcher,
+    compile_label_selector,
+)
+from scheduler_core.model.workloads import PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus
 from scheduler_core.snapshot.indexes.selector_index import (
+    MOST_EVALUATIONS,
     DisruptionBudgets,
     LabelBuckets,
     NamespaceLabels,
@@ -149,6 +156,15 @@ def compiled(subject: Pod) -> PodInfo:
             False,
             id="invalid-selector",
         ),
+        pytest.param(
+            PodDisruptionBudget(
+                ObjectMeta("b", "default"),
+                PodDisruptionBudgetSpec(LabelSelector({}, (Requirement("app", "In", ("db",) * (MOST_LISTED + 1)),))),
+            ),
+            pod(labels=WEB),
+            True,
+            id="selector-too-large",
+        ),
     ],
 )
 def test_protects(stored: PodDisruptionBudget, subject: Pod, protects: bool) -> None:
@@ -199,3 +215,69 @@ def test_a_pod_that_is_relabelled_has_other_budgets() -> None:
     assert len(columns.disruption_budgets.protecting(info)) == 1
     columns.relabel_pod(info, pod(labels={"app": "db"}))
     assert columns.disruption_budgets.protecting(info) == ()
+
+
+class Steps:
+    """Counts slices of one step."""
+
+    def __init__(self) -> None:
+        self.taken = 0
+        self.counter = StepCounter(slice_steps=1)
+        self.counter.on_slice_end = self._end
+
+    def _end(self) -> None:
+        self.taken += 1
+
+
+def excluding(name: str, size: int, allowed: int = 0) -> PodDisruptionBudget:
+    """Return a budget of requirements that all hold for every pod of other labels."""
+    terms = tuple(Requirement(f"k{each}", "NotIn", ("v",)) for each in range(size))
+    status = PodDisruptionBudgetStatus(disruptions_allowed=allowed)
+    return PodDisruptionBudget(ObjectMeta(name, "default"), PodDisruptionBudgetSpec(LabelSelector({}, terms)), status)
+
+
+def test_a_change_of_the_allowed_disruptions_evaluates_no_selector_again() -> None:
+    """The disruption controller writes it after each change of a pod."""
+    steps, info = Steps(), compiled(pod(labels=WEB))
+    budgets = DisruptionBudgets(steps.counter)
+    for each in range(5):
+        budgets.assign(excluding(f"b{each}", 10))
+    assert len(budgets.protecting(info)) == 5
+    before = steps.taken
+    assert before > 0
+    budgets.assign(excluding("b2", 10, allowed=7))
+    assert [each.disruptions_allowed for each in budgets.protecting(info)] == [0, 0, 7, 0, 0]
+    assert steps.taken == before
+    budgets.assign(excluding("b2", 11))
+    assert [each.name for each in budgets.protecting(info)] == ["b0", "b1", "b2", "b3", "b4"]
+    assert steps.taken > before
+
+
+def test_budgets_of_other_labels_are_not_evaluated() -> None:
+    """Thousands of ordinary budgets cost nothing, and do not count towards the limit."""
+    steps, info = Steps(), compiled(pod(labels=WEB))
+    budgets = DisruptionBudgets(steps.counter)
+    for each in range(3 * MOST_EVALUATIONS):
+        budgets.assign(budget(f"b{each}", {"app": f"a{each}"}, 1))
+    budgets.assign(budget("web", WEB, 1))
+    assert [each.name for each in budgets.protecting(info)] == ["web"]
+    assert steps.taken <= 4
+
+
+@pytest.mark.parametrize(
+    ("count", "size"),
+    [
+        pytest.param(2, MOST_EVALUATIONS // 2, id="many requirements"),
+        pytest.param(300, 500, id="many budgets of many requirements"),
+        pytest.param(MOST_EVALUATIONS + 1, 1, id="many budgets"),
+        pytest.param(10 * MOST_EVALUATIONS, 1, id="ten times as many"),
+    ],
+)
+def test_a_pod_with_too_many_budgets_to_evaluate_is_protected(count: int, size: int) -> None:
+    """The evaluations of a pod are bounded; evicting it then violates a budget, whatever those allow."""
+    steps, info = Steps(), compiled(pod(labels=WEB))
+    budgets = DisruptionBudgets(steps.counter)
+    for each in range(count):
+        budgets.assign(excluding(f"b{each}", size, allowed=100))
+    assert [each.disruptions_allowed for each in budgets.protecting(info)] == [0]
+    assert steps.taken <= MOST_EVALUATIONS
