@@ -52,6 +52,8 @@ class Delays:
         pods: Number of pods that were bound meanwhile.
         longest_turn: CPU time between two turns of the event loop.
         longest_fork: Time of the longest fork so far.
+        used: Results of copies that were used.
+        outdated: Results of copies that did not hold any more, so that the search was made again.
     """
 
     case: str
@@ -63,6 +65,8 @@ class Delays:
     cpu_p99: float
     longest_turn: float
     longest_fork: float
+    used: int
+    outdated: int
 
 
 @dataclass
@@ -152,6 +156,8 @@ class Run:
         self.world.arrived.clear()
         self.world.delays.clear()
         began, self.longest_turn = time.monotonic(), 0.0
+        counts = self.scheduler.context.background.counts
+        used, outdated = counts.used, counts.outdated
         tasks = [asyncio.create_task(self._arrivals()), asyncio.create_task(self._turns())]
         await search
         seconds = time.monotonic() - began
@@ -170,7 +176,17 @@ class Run:
         fork = round(1000 * max(forks, default=0.0), 1)
         p50, p99 = 0.5, 0.99
         return Delays(
-            case, round(seconds, 2), len(wall), at(wall, p50), at(wall, p99), at(cpu, p50), at(cpu, p99), longest, fork
+            case,
+            round(seconds, 2),
+            len(wall),
+            at(wall, p50),
+            at(wall, p99),
+            at(cpu, p50),
+            at(cpu, p99),
+            longest,
+            fork,
+            counts.used - used,
+            counts.outdated - outdated,
         )
 
     async def _arrivals(self) -> None:
@@ -304,6 +320,7 @@ def main() -> None:
         print_json(found)
         return
     columns = ["seconds", "pods", "wall p50", "wall p99", "CPU p50", "CPU p99", "longest turn (CPU)", "longest fork"]
+    columns += ["used", "outdated"]
     shown = table("Delays of other pods in milliseconds", ["case"], columns)
     for each in found:
         shown.add_row(*_row(each))
@@ -312,7 +329,7 @@ def main() -> None:
 
 def _row(each: Delays) -> tuple[str, ...]:
     fields = (each.case, each.seconds, each.pods, each.wall_p50, each.wall_p99, each.cpu_p50, each.cpu_p99)
-    return (*map(str, fields), str(each.longest_turn), str(each.longest_fork))
+    return (*map(str, fields), *map(str, (each.longest_turn, each.longest_fork, each.used, each.outdated)))
 
 
 if __name__ == "__main__":

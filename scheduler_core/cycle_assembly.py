@@ -203,6 +203,6 @@ class Cycles:
             failed=failed,
             errors=self.errors,
             background=context.background,
-            check=ResultCheck(cache, queue, world, search, reservations),
+            check=ResultCheck(cache, queue, world, search, reservations, context.services.groups),
             order=context.node_order,
         )

@@ -1,7 +1,8 @@
 """What a search in another process has read, and whether it still holds when the result is there.
 
-A plan to evict pods holds if the nodes concerned are the same, with the same pods. Devices that were found on a node
-need not be searched again if nothing that the search reads has changed since: then the search would find them again.
+A plan to evict pods holds if the nodes concerned are the same, with the same pods; the plan of a gang also holds beside
+pods that were added since, if filters confirm it. Devices that were found on a node need not be searched again if
+nothing that the search reads has changed since: then the search would find them again.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ _encode_in_order = msgspec.msgpack.Encoder(order="deterministic").encode
 # Parameters of drivers are raw JSON, which MessagePack cannot contain.
 _encode_allocations = msgspec.json.Encoder().encode
 _decode_allocations = msgspec.json.Decoder(tuple[AllocationResult, ...]).decode
+_DIGEST_BYTES = 16
 
 
 class PlannedEviction(Struct, frozen=True):
@@ -48,7 +50,8 @@ class PlannedEviction(Struct, frozen=True):
     Attributes:
         victims: UIDs of the victims.
         node_names: Nodes for which the victims leave.
-        digests: Of each of these nodes, and of each node of a victim, what preemption reads of its pods.
+        digests: Of each of these nodes, and of each node of a victim, the digests of what preemption reads of its pods,
+            one after the other.
     """
 
     victims: tuple[str, ...]
@@ -60,16 +63,30 @@ class PlannedEviction(Struct, frozen=True):
         """Return the plan to evict some pods."""
         names = tuple(node_names)
         rows = {nodes.row_of(name) for name in names}.union(info.row for info in victims)
-        digests = {nodes.node_name(row): _digest_of_pods(nodes, row) for row in rows}
+        digests = {nodes.node_name(row): b"".join(_digests_of_pods(nodes, row)) for row in rows}
         return cls(tuple(info.uid for info in victims), names, digests)
 
 
-def _digest_of_pods(nodes: NodeColumns, row: int) -> bytes:
+def _digests_of_pods(nodes: NodeColumns, row: int) -> list[bytes]:
     pods = [
         (uid, info.priority, info.is_leaving, info.pod.metadata.labels, info.pod.spec)
         for uid, info in sorted(nodes.pods[row].items())
     ]
-    return blake2b(_encode_in_order(pods), digest_size=16).digest()
+    return [blake2b(_encode_in_order(each), digest_size=_DIGEST_BYTES).digest() for each in pods]
+
+
+@dataclass(frozen=True, slots=True)
+class PresentPlan:
+    """A plan to evict pods on the present state.
+
+    Attributes:
+        touched: Rows of the plan that are in the change log since the search began; all rows if the log was cut off.
+        grown: Those of them on which pods were added; all other pods there are the same.
+    """
+
+    victims: list[PodInfo]
+    touched: frozenset[int]
+    grown: frozenset[int]
 
 
 class SentDevices(Struct, frozen=True):
@@ -223,23 +240,34 @@ class SearchBasis:
         is_same = before is not None and now is not None and before.metadata.name == now.metadata.name
         return is_same and before is not None and now is not None and before.metadata.labels == now.metadata.labels
 
-    def has_same_pods(self, nodes: NodeColumns, digests: Mapping[str, bytes]) -> bool:
-        """Return whether some nodes are the same, with the same pods; the digests are those of the search."""
+    def _changes(
+        self, nodes: NodeColumns, digests: Mapping[str, bytes]
+    ) -> tuple[frozenset[int], frozenset[int]] | None:
+        """Return the touched and the grown rows of a plan; None if a node differs, or a pod of it left or changed."""
         changed = nodes.changes.since(self.rows_position)
         may_differ = None if changed is None else set(changed)
+        touched, grown = set[int](), set[int]()
         for name, digest in digests.items():
             row = nodes.row_of(name)
             if row == NO_ROW or not self.is_same_node(nodes, row):
-                return False
+                return None
+            if may_differ is not None and row not in may_differ:
+                continue
+            touched.add(row)
             # Dry runs are in the log, too; they leave a row as it was.
-            if (may_differ is None or row in may_differ) and _digest_of_pods(nodes, row) != digest:
-                return False
-        return True
+            now = _digests_of_pods(nodes, row)
+            if b"".join(now) == digest:
+                continue
+            before = {digest[start : start + _DIGEST_BYTES] for start in range(0, len(digest), _DIGEST_BYTES)}
+            if not before.issubset(now):
+                return None
+            grown.add(row)
+        return frozenset(touched), frozenset(grown)
 
-    def victims(self, cache: ClusterCache, planned: PlannedEviction) -> list[PodInfo] | None:
-        """Return the victims of a plan; None if one has left, or if nodes or budgets that the plan reads changed.
+    def present(self, cache: ClusterCache, planned: PlannedEviction) -> PresentPlan | None:
+        """Return a plan on the present state; None if what it reads differs otherwise than by pods that were added.
 
-        Whether they are needed, and suffice, is checked by filters: :func:`needs_eviction`.
+        Whether the victims are needed, and suffice, is checked by filters.
         """
         nodes, victims = cache.columns, list[PodInfo]()
         if self.selectors != _selectors(nodes):
@@ -249,11 +277,20 @@ class SearchBasis:
             if placed is None:
                 return None
             victims.append(placed.info)
-        if not self.has_same_pods(nodes, planned.digests):
+        changes = self._changes(nodes, planned.digests)
+        if changes is None:
             return None
         namespaces = {info.pod.metadata.namespace for info in victims}
         is_same = all(nodes.disruption_budgets.is_same(namespace, self.budgets) for namespace in namespaces)
-        return victims if is_same else None
+        return PresentPlan(victims, *changes) if is_same else None
+
+    def victims(self, cache: ClusterCache, planned: PlannedEviction) -> list[PodInfo] | None:
+        """Return the victims of a plan; None if nodes, pods or budgets that the plan reads changed.
+
+        Whether they are needed, and suffice, is checked by filters: :func:`needs_eviction`.
+        """
+        present = self.present(cache, planned)
+        return None if present is None or present.grown else present.victims
 
     def has_same_reservations(self, keys: Iterable[GroupKey], now: Mapping[GroupKey, object]) -> bool:
         """Return whether no reservation of some gangs has ended, which would have activated who it rejected."""

@@ -2,36 +2,46 @@
 
 A placement is checked by a full Filter of each member on its node; devices that it needs are searched again only where
 devices changed. A preemption is used only if no event since the search began would requeue the gang, because it may fit
-without evictions then, if the nodes of its members have the same pods, and if the members are feasible there without
-the victims. A rejection is reported as it is, because events since then requeue the gang: they are recorded while it is
-in flight.
+without evictions then, and if no pod on the nodes concerned left or changed. Pods that were added there, and all other
+changes, are checked by filters: the members must be feasible without the victims, and beside an added pod each victim
+must still be needed. Members whose filters read nothing but nodes that did not change need no filters again. A
+rejection is reported as it is, because events since then requeue the gang: they are recorded while it is in flight.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Container, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import is_
 from typing import Any, TypeAlias
 
 import msgspec
+import numpy as np
 from msgspec import Struct
 
+from scheduler_core.cycle.attempt import Attempt
 from scheduler_core.cycle.gang_constraints import ReservationRejections, Where, only
 from scheduler_core.cycle.search_basis import (
     PlannedEviction,
+    PresentPlan,
     SearchBasis,
     SentDevices,
     UnchangedDevices,
+    device_chooser,
     may_fork_now,
 )
+from scheduler_core.cycle.simulated_pod_removal import NodeDryRun
 from scheduler_core.errors import AttemptLimitError
+from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.device_choices import FOUND
-from scheduler_core.framework.extension_points import ReleasedClaim
+from scheduler_core.framework.extension_points import FilterPlugin, ReleasedClaim
 from scheduler_core.framework.gang_preemptor import GangEviction, GangPostFilter, GangRelease
-from scheduler_core.framework.queued_pod import QueuedGang
+from scheduler_core.framework.group_view import DisruptionUnits, GroupViews
+from scheduler_core.framework.plugin import Reads
+from scheduler_core.framework.queued_pod import QueuedGang, QueuedPod
 from scheduler_core.gangs.failure_handler import GangFailure
-from scheduler_core.gangs.preemption import eviction_of
+from scheduler_core.gangs.preemption import are_min_resources_free, eviction_of, terminating_pods
 from scheduler_core.gangs.reservation_cycle import ReservationSearch
 from scheduler_core.model.pod_group import CompositePodGroup, GroupKey, PodGroup
 from scheduler_core.placement.engine import at_once
@@ -40,6 +50,8 @@ from scheduler_core.placement.victims import with_priority
 from scheduler_core.placement.worlds import CycleWorld, SearchWorld
 from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
+from scheduler_core.runtime.equivalence import filter_class
+from scheduler_core.runtime.filtering import run_pre_filters
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.runtime.post_filtering import plans_for_gang
 from scheduler_core.snapshot.cluster_cache import ClusterCache
@@ -47,6 +59,7 @@ from scheduler_core.snapshot.overlay import ColumnsOverlay
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 
 _REASON = "node(s) were not planned for this member"
+_STEPS_OF_CLASS = 10
 
 
 class SeatedGang(Struct, frozen=True, tag="seated"):
@@ -215,6 +228,7 @@ class ResultCheck:
     world: CycleWorld
     search: SearchWorld
     rejections: ReservationRejections
+    groups: GroupViews
 
     def basis(self, gang: Gang, instance: FrameworkInstance, next_start: int) -> GangBasis:
         """Return the basis of a search that begins now."""
@@ -277,43 +291,19 @@ class ResultCheck:
         self, entry: QueuedGang, request: PlacementRequest, result: RejectedGang, basis: GangBasis
     ) -> tuple[bool, GangEviction | None]:
         """Return whether what is planned for the rejected gang is still to be done, and the eviction of its victims."""
-        planned, victims = result.eviction, None
+        planned, plan = result.eviction, None
         if planned is not None:
-            victims = basis.victims(self.cache, planned)
-            if victims is None or any(info.is_leaving for info in victims):
+            plan = basis.present(self.cache, planned)
+            if plan is None or any(info.is_leaving for info in plan.victims):
                 return False, None
         if (planned is not None or result.released) and self._is_woken(entry, result, basis):
             return False, None
-        if planned is None or victims is None:
+        if planned is None or plan is None:
             return True, None
-        if not self._fits_without(request, result.nominations, victims):
+        check = _PlanCheck(self, request, result.nominations, plan, DisruptionUnits(self.groups))
+        if not check.holds(basis):
             return False, None
-        return True, eviction_of(request.gang, request.instance, victims, planned.node_names)
-
-    def _fits_without(
-        self, request: PlacementRequest, nominations: Mapping[str, str], victims: Sequence[PodInfo]
-    ) -> bool:
-        """Return whether the members are feasible on the nodes of a plan without the victims, by all filters.
-
-        What takes room away since the search began requeues no gang, so that only the filters show it.
-        """
-        nodes, search, by_uid = self.cache.columns, self.search, {queued.uid: queued for queued in request.members}
-        rows = {nodes.row_of(name) for name in nominations.values()} - {NO_ROW}
-        leaving = [info for row in rows for info in nodes.pods[row].values() if info.is_leaving]
-        begun = search.assumed.mark()
-        with self.queue.nominator.without(request.gang.waiting), ColumnsOverlay(nodes) as overlay:
-            overlay.remove([*leaving, *victims])
-            try:
-                for uid, node_name in nominations.items():
-                    attempt = search.begin(request.instance, by_uid[uid], Where(only(nodes, node_name), _REASON))
-                    attempt.info = with_priority(attempt.info, request.gang.priority)
-                    if search.seat_at_once(attempt) is not None:
-                        return False
-            except AttemptLimitError:
-                return False
-            finally:
-                search.assumed.undo(*begun)
-        return True
+        return True, eviction_of(request.gang, request.instance, plan.victims, planned.node_names)
 
     def _is_woken(self, entry: QueuedGang, result: RejectedGang, basis: GangBasis) -> bool:
         """Return whether an event since the search began would requeue the gang after its rejection."""
@@ -323,3 +313,141 @@ class ResultCheck:
             return basis.is_woken(self.queue, entry, result.rejected_by, result.pending_on)
         finally:
             entry.rejected_members = before
+
+
+class _PlanCheck:
+    """Check of a gang's plan to evict pods by filters; what it assumes and removes is undone when it ends."""
+
+    def __init__(
+        self,
+        check: ResultCheck,
+        request: PlacementRequest,
+        nominations: Mapping[str, str],
+        plan: PresentPlan,
+        units: DisruptionUnits,
+    ) -> None:
+        self._nodes = check.cache.columns
+        self._search = check.search
+        self._nominator = check.queue.nominator
+        self._reservations = check.rejections.by_gang()
+        self._request = request
+        self._nominations = nominations
+        self._plan = plan
+        self._units = units
+        self._overlay = ColumnsOverlay(self._nodes)
+        self._by_uid = {queued.uid: queued for queued in request.members}
+        self._seated: defaultdict[int, list[Attempt]] = defaultdict(list)
+
+    def holds(self, basis: GangBasis) -> bool:
+        """Return whether the members are feasible without the victims, and the victims are whole units and needed.
+
+        What takes room away since the search began requeues no gang, so that only the filters show it.
+        """
+        gang, search = self._request.gang, self._search
+        rows = {self._nodes.row_of(name) for name in self._nominations.values()}
+        if NO_ROW in rows or not self._are_whole_units():
+            return False
+        begun = search.assumed.mark()
+        with self._nominator.without(gang.waiting):
+            try:
+                if not self._are_min_resources_free():
+                    return False
+                if self._is_row_local(basis):
+                    rows &= self._plan.touched | self._nominated_rows()
+                    victims = [info for info in self._plan.victims if info.row in rows]
+                else:
+                    victims = self._plan.victims
+                leaving = [info for row in rows for info in self._nodes.pods[row].values() if info.is_leaving]
+                with self._overlay:
+                    self._overlay.remove([*leaving, *victims])
+                    try:
+                        return self._are_feasible(rows) and self._are_needed()
+                    finally:
+                        search.assumed.undo(*begun)
+            except AttemptLimitError:
+                return False
+
+    def _are_whole_units(self) -> bool:
+        """Return whether the victims are whole units that the gang may preempt: pods may have joined their groups."""
+        uids = {info.uid for info in self._plan.victims}
+        whole = {info.uid for info in self._units.whole(self._plan.victims) if not info.is_leaving}
+        return whole == uids and uids.isdisjoint(self._units.protected_from(self._request.gang.priority))
+
+    def _are_min_resources_free(self) -> bool:
+        group, nodes = self._request.gang.group, self._nodes
+        if group is None or not group.min_resources:
+            return True
+        rows = np.flatnonzero(nodes.alive)
+        rows = rows[nodes.priorities.below(self._request.gang.priority, rows)]
+        terminating = terminating_pods(nodes, rows, self._request.gang.priority)
+        return are_min_resources_free(nodes, self._request, (*self._plan.victims, *terminating))
+
+    def _is_row_local(self, basis: GangBasis) -> bool:
+        """Return whether filters read nothing but the nodes, so that members are feasible where nothing changed."""
+        request, nodes, steps = self._request, self._nodes, self._search.steps
+        now, instance, chooser = self._reservations, request.instance, device_chooser(request.instance)
+        if len(now) != len(basis.reservations) or not basis.has_same_reservations(now, now):
+            return False
+        members = (self._by_uid[uid].info for uid in self._nominations)
+        for info in {filter_class(instance, info): info for info in members}.values():
+            steps.spend(_STEPS_OF_CLASS)
+            if chooser is not None and chooser.needs_devices(info, nodes):
+                return False
+            pod, state = with_priority(info, request.gang.priority), CycleState()
+            outcome = run_pre_filters(instance, state, pod, nodes)
+            if not outcome.status.is_success or outcome.node_names is not None:
+                return False
+            if not NodeDryRun(instance, state, pod, nodes, self._nominator, steps=steps).is_row_local:
+                return False
+            filters = (each for each in instance.filters if each.name not in state.skip_filter)
+            if any(Reads.NODES in each.reuse.filter for each in filters if isinstance(each, FilterPlugin)):
+                return False
+        return True
+
+    def _nominated_rows(self) -> set[int]:
+        return {self._nodes.row_of(name) for name in self._nominator.nodes()}
+
+    def _are_feasible(self, rows: Container[int]) -> bool:
+        """Assume the members on some rows; return whether all of them are feasible there."""
+        for uid, node_name in self._nominations.items():
+            row = self._nodes.row_of(node_name)
+            if row not in rows:
+                continue
+            attempt = self._seat(self._by_uid[uid], node_name)
+            if attempt is None:
+                return False
+            self._seated[row].append(attempt)
+        return True
+
+    def _seat(self, queued: QueuedPod, node_name: str) -> Attempt | None:
+        attempt = self._search.begin(self._request.instance, queued, Where(only(self._nodes, node_name), _REASON))
+        attempt.info = with_priority(attempt.info, self._request.gang.priority)
+        return attempt if self._search.seat_at_once(attempt) is None else None
+
+    def _are_needed(self) -> bool:
+        """Return whether beside each unit with pods on grown rows a member is infeasible on one of the unit's rows."""
+        victims = [info for row in self._plan.grown for info in self._victims_on(row)]
+        units = {id(unit): unit for unit in map(self._units.of, victims)}
+        return all(self._is_needed([info for info in unit.pods if not info.is_leaving]) for unit in units.values())
+
+    def _victims_on(self, row: int) -> list[PodInfo]:
+        name = self._nodes.node_name(row)
+        return [info for info in self._plan.victims if info.node_name == name]
+
+    def _is_needed(self, pods: Sequence[PodInfo]) -> bool:
+        restored = self._overlay.restore(reversed(pods))
+        for row in dict.fromkeys(restored):
+            for position, attempt in enumerate(self._seated[row]):
+                node_name = attempt.node_name
+                self._search.assumed.release(attempt)
+                again = self._seat(attempt.queued, node_name)
+                is_needed = again is None
+                if again is None:
+                    self._overlay.remove(pods)
+                    again = self._seat(attempt.queued, node_name)
+                    if again is None:
+                        return False
+                self._seated[row][position] = again
+                if is_needed:
+                    return True
+        return False

@@ -13,10 +13,11 @@ profile whose extenders filter nodes preempts for no gang, because extenders can
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from scheduler_core.cycle.gang_constraints import ANYWHERE, Where
 from scheduler_core.errors import AttemptLimitError, SchedulerCoreError
@@ -42,6 +43,7 @@ from scheduler_core.ports import ObjectReference
 from scheduler_core.queueing.gang_members import Gang
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.snapshot.cluster_cache import ClusterCache
+from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.overlay import ColumnsOverlay
 from scheduler_core.snapshot.pod_info import PodInfo
 
@@ -137,6 +139,19 @@ def _policies(group: PodGroup, members: Sequence[QueuedPod]) -> set[str]:
     """Return the preemption policy of the group, or those of its members if it has none."""
     own = group.preemption_policy
     return {own} if own else {queued.info.pod.spec.preemption_policy for queued in members}
+
+
+def terminating_pods(nodes: NodeColumns, rows: NDArray[np.intp], priority: int) -> tuple[PodInfo, ...]:
+    """Return the pods on some rows that terminate and have a lower priority."""
+    running = (info for row in rows.tolist() for info in nodes.pods[row].values())
+    return tuple(info for info in running if info.is_leaving and info.priority < priority)
+
+
+def are_min_resources_free(nodes: NodeColumns, request: PlacementRequest, gone: Iterable[PodInfo]) -> bool:
+    """Return whether the group's ``minResources`` are free when some pods are gone."""
+    with ColumnsOverlay(nodes) as overlay:
+        overlay.remove(gone)
+        return not_enough_free(request.instance, nodes, request.gang) is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,8 +257,7 @@ class GangPreemption:
             return GangPreview(None, _NO_VICTIMS)
         units = DisruptionUnits(self.groups)
         protected = units.protected_from(priority) | frozenset(gang.pods)
-        running = (info for row in rows.tolist() for info in nodes.pods[row].values())
-        terminating = tuple(info for info in running if info.is_leaving and info.priority < priority)
+        terminating = terminating_pods(nodes, rows, priority)
         nodes.steps.pass_by(int(nodes.pod_count[rows].sum()) // _PODS_PER_STEP)
         placing = replace(placing, instance=without_extenders(instance))
         request = VictimRequest(placing, preemptor, priority, units, protected, terminating)
@@ -268,7 +282,10 @@ class GangPreemption:
         def accept(_: Placement) -> Verdict:
             plan = world.plan()
             world.undo()
-            if plan is None or not self._are_min_resources_free(request, plan):
+            if plan is None:
+                return Verdict.REFUSED
+            gone = (*plan.victims, *request.terminating)
+            if not are_min_resources_free(self.cache.columns, request.placing, gone):
                 return Verdict.REFUSED
             plans.append(plan)
             best = min(plans, key=lambda each: each.harm)
@@ -302,10 +319,3 @@ class GangPreemption:
             return GangPreview(plan, "" if plan is not None else _NO_HELP)
         lack = of_rejection(instance, request.placing.needed, rejection)
         return GangPreview(None, _NO_HELP, quorum=quorum_text(self.cache.columns, gang, lack))
-
-    def _are_min_resources_free(self, request: VictimRequest, plan: GangPlan) -> bool:
-        """Return whether the group's ``minResources`` are free after the preemption."""
-        with ColumnsOverlay(self.cache.columns) as overlay:
-            overlay.remove((*plan.victims, *request.terminating))
-            placing = request.placing
-            return not_enough_free(placing.instance, self.cache.columns, placing.gang) is None
