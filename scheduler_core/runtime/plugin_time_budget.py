@@ -6,7 +6,7 @@ of the API is covered too. Methods that await are watched between two awaits, an
 over all nodes of a call.
 
 ``SystemExit`` and other exceptions that are no ``Exception`` are errors of the plugin as well: only
-``KeyboardInterrupt`` passes, and the cancellation of the task in which a method awaits.
+``KeyboardInterrupt`` passes, and the cancellation of the task that calls the method.
 """
 
 from __future__ import annotations
@@ -146,6 +146,9 @@ class PluginTimeBudget:
             except (SchedulerCoreError, KeyboardInterrupt):
                 raise
             except BaseException as fault:
+                if isinstance(fault, asyncio.CancelledError) and _is_cancelled():
+                    # A slice ended within the call, where the scheduling loop was cancelled.
+                    raise
                 raise _plugin_error(plugin, point, fault) from fault
             finally:
                 self.calls -= 1
@@ -235,9 +238,17 @@ def _ends_task(thrown: BaseException) -> bool:
     Otherwise it is the outcome of what the method awaits, such as a task of the plugin that was cancelled.
     """
     if isinstance(thrown, asyncio.CancelledError):
-        task = asyncio.current_task()
-        return task is not None and task.cancelling() > 0
+        return _is_cancelled()
     return isinstance(thrown, GeneratorExit)
+
+
+def _is_cancelled() -> bool:
+    """Return whether the current task, if there is one, is being cancelled."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        return False
+    return task is not None and task.cancelling() > 0
 
 
 def _plugin_error(plugin: str, point: str, fault: BaseException) -> PluginError:

@@ -199,20 +199,37 @@ class OwnPreemption(DefaultPreemption):
     may_fork = True
 
 
-@pytest.mark.parametrize("slice_steps", [40, 150, 300, 600, 1000, 1500])
-async def test_a_search_does_not_move_within_a_plugin_that_is_not_built_in(slice_steps: int) -> None:
-    """The plugin could catch what ends the attempt; the gang preempts as with the built-in plugin."""
+def _with_own_preemption(slice_steps: int) -> Run:
     defaults, own = default_plugins(), PluginEntry(name="OwnPreemption")
     entries = tuple(own if each.name == "DefaultPreemption" else each for each in defaults.multi_point.enabled)
     replaced = defaults.model_copy(update={"multi_point": PluginSet(enabled=entries)})
     run = Run.begun(in_background=True, slice_steps=slice_steps, plugins=[OwnPreemption], defaults=replaced)
     _full_nodes(run.made)
     _add_gang(run.made)
+    return run
+
+
+@pytest.mark.parametrize("slice_steps", [40, 150, 300, 600, 1000, 1500])
+async def test_a_search_does_not_move_within_a_plugin_that_is_not_built_in(slice_steps: int) -> None:
+    """The plugin could catch what ends the attempt; the gang preempts as with the built-in plugin."""
+    run = _with_own_preemption(slice_steps)
     await run.settle()
     (gang,) = run.made.queue.gangs.units()
     assert gang.outcome is not None
     assert "raised" not in gang.outcome.message
     assert run.made.writer.deletions
+
+
+async def test_a_cancellation_within_a_plugin_that_is_not_built_in_ends_the_scheduling_loop() -> None:
+    """The cancellation arrives where a slice ends; it is no error of the plugin."""
+    run = _with_own_preemption(40)
+    instance, suspension = run.made.context.profiles.get("default-scheduler"), run.made.context.suspension
+    assert instance is not None
+    async with run.made.running():
+        await run.until_moved()
+        run.made.clock.advance(1.0)
+        await run.made.until(lambda: suspension.is_on and instance.is_in_plugin)
+    assert not suspension.is_on
 
 
 def _relabeled(run: Run) -> None:

@@ -6,13 +6,25 @@ The changes here take room away, or have no queueing hint, so that no event woul
 from __future__ import annotations
 
 import asyncio
+import random
+from collections import Counter
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
+from scheduler_core.config.plugin_set_types import Plugin as PluginEntry
+from scheduler_core.config.plugin_set_types import Plugins, PluginSet
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.extension_points import Codes, FilterPlugin
+from scheduler_core.framework.plugin import PodReads, Reads, Reuse
+from scheduler_core.framework.status import Code, Status
+from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.affinity import LabelSelector
 from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.workloads import Namespace
+from scheduler_core.snapshot.node_columns import NodeColumns, Rows
+from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.affinities import anti_affinity_to, term
 from tests.support.builders import node, pod
 from tests.support.devices import (
@@ -28,6 +40,7 @@ from tests.support.devices import (
 )
 from tests.support.gang_devices import claimant, gang, owned, report
 from tests.support.gang_preemption import running_pod
+from tests.support.gangs import add_groups, group, member
 from tests.support.moved_searches import Run
 
 NODES = 20
@@ -196,3 +209,103 @@ async def test_members_never_share_a_device() -> None:
     ]
     assert len(set(used)) == len(used)
     assert made.bound == {}
+
+
+CAPACITY = 4000
+MEMBERS = 12
+
+
+def _arrive(run: Run, draw: random.Random, amounts: dict[str, int]) -> None:
+    """Start pods on some nodes, with room for them or without priority over those that run there."""
+    for number in draw.sample(range(NODES), draw.choice((1, 3, 8))):
+        used = sum(amount for name, amount in amounts.items() if name.endswith(f"-on-{number}"))
+        name, milli = f"new-on-{number}", min(draw.choice((0, 100, 500)), CAPACITY - used)
+        amounts[name] = milli
+        labels = {"app": draw.choice(("x", "web"))}
+        priority = draw.choice((0, 20))
+        requests = {"cpu": f"{milli}m"}
+        run.made.add(pod(name, node_name=f"n{number}", priority=priority, labels=labels, requests=requests))
+
+
+async def _planned_beside_arrivals(seed: int) -> tuple[int, int]:
+    """Check the plan that is carried out; return the numbers of results that were used, and that were not."""
+    draw, amounts = random.Random(seed), dict[str, int]()
+    run = Run.begun(in_background=True)
+    made = run.made
+    for number in range(NODES):
+        labels = {"kubernetes.io/hostname": f"n{number}"}
+        made.add(node(f"n{number}", labels=labels, allocatable={"cpu": f"{CAPACITY}m", "pods": "110"}))
+        for each in range(4):
+            name, milli = f"v{each}-on-{number}", draw.choice((700, 900, 1000))
+            amounts[name] = milli
+            priority, requests = draw.choice((0, 1)), {"cpu": f"{milli}m"}
+            made.add(pod(name, node_name=f"n{number}", priority=priority, requests=requests))
+    add_groups(made, group("g", MEMBERS, priority=9))
+    wanted = {f"m{number}": draw.choice((1100, 1500, 2100)) + number for number in range(MEMBERS)}
+    for name, milli in wanted.items():
+        made.add(member(name, "g", priority=9, requests={"cpu": f"{milli}m"}))
+    async with made.running():
+        await run.until_moved()
+        _arrive(run, draw, amounts)
+        await run.step(12)
+    victims = {each.name for each in made.writer.deletions}
+    nodes = {uid: name for uid, name in made.queue.nominator.node_by_uid.items() if uid.startswith("uid-of-default-m")}
+    assert len(nodes) in (0, MEMBERS), seed
+    assert bool(victims) == bool(nodes), seed
+    used: Counter[str] = Counter()
+    for name, milli in amounts.items():
+        if name not in victims:
+            used[f"n{name.rpartition('-')[2]}"] += milli
+    for uid, name in nodes.items():
+        used[name] += wanted[uid.removeprefix("uid-of-default-")]
+    assert all(used[name] <= CAPACITY for name in nodes.values()), seed
+    for name in victims:
+        assert used[f"n{name.rpartition('-')[2]}"] + amounts[name] > CAPACITY, (seed, name)
+    counts = made.context.background.counts
+    return counts.used, counts.outdated
+
+
+async def test_a_plan_beside_arriving_pods_has_room_and_no_needless_victim() -> None:
+    """Pods that arrive on its nodes do not make a plan outdated unless a member does not fit beside them."""
+    found = [await _planned_beside_arrivals(seed) for seed in range(30)]
+    assert sum(used for used, _ in found) > 20
+    assert any(outdated for _, outdated in found)
+
+
+class Guided(FilterPlugin):
+    """Filter that rejects nodes with more than 3 pods, unless one of them is a guide; no event requeues its pods."""
+
+    name = "Guided"
+    may_fork = True
+    reuse = Reuse(filter=Reads.PODS, pod=PodReads.NOTHING, prepares_once=True)
+    reasons = (Status(Code.UNSCHEDULABLE, ("too many pods",)),)
+    events = ()
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes:
+        """Return 1 for nodes with too many pods and no guide."""
+        del state, pod
+        numbers = np.arange(nodes.size)[rows]
+        found = np.zeros(len(numbers), dtype=np.int16)
+        for position, row in enumerate(numbers.tolist()):
+            there = nodes.pods[row].values() if row < len(nodes.pods) else ()
+            found[position] = len(there) > 3 and not any(each.pod.metadata.name.startswith("guide") for each in there)
+        return found
+
+
+@pytest.mark.parametrize("guides", [0, NODES])
+async def test_a_pod_that_makes_victims_needless_saves_them(guides: int) -> None:
+    """Of pods that were added, filters find out that a member is feasible beside the victims; no event does."""
+    entries = (*default_plugins().multi_point.enabled, PluginEntry(name="Guided"))
+    run = Run.begun(in_background=True, plugins=[Guided], defaults=Plugins(multi_point=PluginSet(enabled=entries)))
+    made = run.made
+    for number in range(NODES):
+        made.add(node(f"n{number}", allocatable={"cpu": "4", "pods": "110"}))
+        made.add(*(pod(f"v{number}-{each}", node_name=f"n{number}") for each in range(4)))
+    add_groups(made, group("g", MEMBERS, priority=9))
+    made.add(*(member(f"m{each}", "g", priority=9, requests={"cpu": f"{100 + each}m"}) for each in range(MEMBERS)))
+    async with made.running():
+        await run.until_moved()
+        made.add(*(pod(f"guide{number}", node_name=f"n{number}") for number in range(guides)))
+        await run.step(12)
+    counts = made.context.background.counts
+    assert (bool(made.writer.deletions), bool(counts.outdated)) == (not guides, bool(guides))

@@ -74,7 +74,8 @@ class Run:
         for _ in range(400):
             for _ in range(10):
                 await asyncio.sleep(0)
-            if made.queue.readings.is_idle and not made.scheduler.binding_count:
+            is_idle = made.queue.readings.is_idle and not made.context.suspension.is_on
+            if is_idle and not made.scheduler.binding_count:
                 return
             if self.processes is not None and self.processes.count > before and is_first:
                 meanwhile()
