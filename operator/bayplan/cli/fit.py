@@ -10,17 +10,21 @@ from typing import Any
 
 import click
 import msgspec
+from click.core import ParameterSource
 
 from bayplan.cli.cluster_connection import ClusterChoice, kubeconfig_options
+from bayplan.cli.operator_location import OperatorChoice
+from bayplan.cli.operator_requests import OperatorRequest, operator_options, send_to_operator
 from bayplan.fit.building import FitLimits, fit_document
 from bayplan.fit.documents import EXIT_CODES, FitDocument
-from bayplan.fit.rendering import RENDERERS
+from bayplan.fit.rendering import RENDERERS, read_fit
 from bayplan.fit.request_reading import FitQuestion, read_question, read_template
 from bayplan.gangs.group_sources import PRIORITY_CLASSES
 from bayplan.kube.http.connection import ApiConnection
 from bayplan.kube.watches.informer import list_objects
+from bayplan.serving.endpoint_paths import FIT_PATH
 from bayplan.simulation.admission import AdmittedCluster, admit
-from bayplan.simulation.cluster_files import objects_in, read_cluster_files
+from bayplan.simulation.cluster_files import Placed, objects_in, read_cluster_files
 from bayplan.simulation.cluster_snapshot import take_snapshot
 from bayplan.simulation.memory_cluster import MemoryCluster, SimulatedClock
 from bayplan.simulation.simulation import SimulationOptions, installed_plugins, populate
@@ -47,6 +51,8 @@ class _Options:
     max_new: int
     evictions: bool
     seed: int
+    server: str | None
+    operator: str
     kubeconfig: Path | None
     kube_context: str | None
 
@@ -85,9 +91,14 @@ class _Options:
 @click.option("--evictions/--no-evictions", default=True, show_default=True, help="Consider preemption.")
 @click.option("--nodes-from", multiple=True, metavar="FILE", help="Read the cluster from files.")
 @click.option("--offline", is_flag=True, help="Read the cluster from the API server, without an operator.")
+@operator_options
 @kubeconfig_options
 @click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed to resolve ties between nodes."
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="With --nodes-from, --offline: seed to resolve ties.",
 )
 @click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", help="Format.")
 def fit(output: str, **given: Any) -> None:
@@ -98,6 +109,7 @@ def fit(output: str, **given: Any) -> None:
     a pod may also name a group of the cluster. The pods are placed as the scheduler would place them, one after
     another, and everything is undone.
 
+    The command queries the operator on this host, or the one in the cluster of the kubeconfig, as explain does.
     With --offline the cluster is read from the API server, with --nodes-from from files. With --node-template the
     answer has the least number of new nodes with which all pods fit without evictions.
 
@@ -105,13 +117,52 @@ def fit(output: str, **given: Any) -> None:
     given up; 1 and 2 for errors.
     """
     options = _Options(**given)
-    if bool(options.nodes_from) == options.offline:
-        raise click.UsageError("specify where the cluster is read: --nodes-from FILE, or --offline")
+    is_server_given = bool(options.operator) or (options.server is not None and _is_on_command_line("server"))
+    if sum((bool(options.nodes_from), options.offline, is_server_given)) > 1:
+        raise click.UsageError("specify only one of --nodes-from, --offline, and --server or --operator")
     if options.nodes_from and (options.kubeconfig or options.kube_context):
         raise click.UsageError("--kubeconfig and --context choose a cluster; leave them out with --nodes-from")
-    document = _from_files(options) if options.nodes_from else _from_api_server(options)
+    if options.nodes_from:
+        document = _from_files(options)
+    else:
+        document = _from_api_server(options) if options.offline else _from_operator(options)
     click.echo(RENDERERS[output](document), nl=output != "yaml")
     click.get_current_context().exit(EXIT_CODES[document.verdict])
+
+
+def _is_on_command_line(parameter: str) -> bool:
+    return click.get_current_context().get_parameter_source(parameter) is ParameterSource.COMMANDLINE
+
+
+def _from_operator(options: _Options) -> FitDocument:
+    """Request the answer from the operator.
+
+    Raises:
+        ConfigError: A file cannot be read.
+        ClusterWriteError: The operator cannot be reached, or rejects the request.
+    """
+    body: dict[str, Any] = {
+        "objects": [placed.object for source in options.files for placed in objects_in(source)],
+        "namespace": options.namespace or "",
+        "profile": options.profile,
+        "count": options.count,
+        "maxNew": options.max_new,
+        "evictions": options.evictions,
+    }
+    if Path(options.node_template).is_file():
+        body["nodeTemplate"] = _only_object(options.node_template).object
+    else:
+        body["node"] = options.node_template
+    operator = OperatorChoice(options.server, options.operator, ClusterChoice(options.kubeconfig, options.kube_context))
+    request = OperatorRequest(operator, FIT_PATH, {}, ", or use --offline", body=msgspec.json.encode(body))
+    return read_fit(send_to_operator(request))
+
+
+def _only_object(file: str) -> Placed[Any]:
+    placed = objects_in(file)
+    if len(placed) != 1:
+        raise ConfigError([Problem(file, f"has {len(placed)} objects; write one Node")])
+    return placed[0]
 
 
 def _from_files(options: _Options) -> FitDocument:
@@ -153,10 +204,7 @@ def _template(options: _Options, scheduler: Scheduler) -> NodeTemplate | None:
     if not name:
         return None
     if Path(name).is_file():
-        placed = objects_in(name)
-        if len(placed) != 1:
-            raise ConfigError([Problem(name, f"has {len(placed)} objects; write one Node")])
-        return read_template(placed[0], scheduler.decoded)
+        return read_template(_only_object(name), scheduler.decoded)
     found = NodeTemplate.of_node(scheduler.context.cache.columns, name)
     if found is None:
         raise ConfigError([Problem("--node-template", f'"{name}" is neither a file nor a node of the cluster')])

@@ -77,6 +77,7 @@ class OperatorRequest:
         operator: Where the operator is. HTTPS is tried before HTTP unless its address has a scheme.
         remedy: What else the user can do if there is no response, such as ``, or use --offline``.
         follows_leader: Whether the request is sent to the leader if the server is a standby on this host.
+        body: JSON that is posted; empty for a GET.
     """
 
     operator: OperatorChoice
@@ -84,6 +85,7 @@ class OperatorRequest:
     params: Mapping[str, str]
     remedy: str = ""
     follows_leader: bool = True
+    body: bytes = b""
 
 
 def send_to_operator(request: OperatorRequest) -> bytes:
@@ -121,9 +123,11 @@ async def _sent(request: OperatorRequest) -> tuple[str, int, bytes]:
             return await _through_cluster(session, request)
         server = server.rstrip("/")
         try:
-            state = await _leader_state(session, server) if request.follows_leader else None
+            # A standby responds to a post itself: the leader accepts from other hosts only what is read.
+            follows = request.follows_leader and not request.body
+            state = await _leader_state(session, server) if follows else None
             if state is None:
-                return server, *await _respond(session, server, request.path, request.params)
+                return server, *await _respond(session, server, request.path, request.params, request.body)
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             # A server that accepts only HTTPS closes an HTTP connection.
             scheme = " without http://" if isinstance(error, aiohttp.ServerDisconnectedError) else ""
@@ -161,7 +165,7 @@ async def _through_cluster(session: aiohttp.ClientSession, request: OperatorRequ
 
     follow = leader_of if request.follows_leader else None
     async with connection, connected_to_leader(connection, choice, follow) as forward:
-        sent = _respond(session, forward.address, request.path, request.params)
+        sent = _respond(session, forward.address, request.path, request.params, request.body)
         return f"pod {forward.pod}", *await answered(forward, sent)
 
 
@@ -267,15 +271,30 @@ async def _leaders_answer(
 
 
 async def _respond(
-    session: aiohttp.ClientSession, server: str, path: str, params: Mapping[str, str]
+    session: aiohttp.ClientSession, server: str, path: str, params: Mapping[str, str], body: bytes = b""
 ) -> tuple[int, bytes]:
     urls = [server + path] if "://" in server else [f"{scheme}://{server}{path}" for scheme in ("https", "http")]
     for url in urls[:-1]:
         try:
-            return await _get(session, url, params, _trust(URL(url).host or ""))
+            return await _sent_to(session, url, params, _trust(URL(url).host or ""), body)
         except aiohttp.ClientConnectorSSLError:
             continue  # The server does not speak TLS.
-    return await _get(session, urls[-1], params, _trust(URL(urls[-1]).host or ""))
+    return await _sent_to(session, urls[-1], params, _trust(URL(urls[-1]).host or ""), body)
+
+
+async def _sent_to(
+    session: aiohttp.ClientSession,
+    url: str,
+    params: Mapping[str, str],
+    trust: ssl.SSLContext | aiohttp.Fingerprint | bool,
+    body: bytes,
+) -> tuple[int, bytes]:
+    """Post a body, or get the path if there is none."""
+    if not body:
+        return await _get(session, url, params, trust)
+    headers = {"Content-Type": "application/json"}
+    async with session.post(url, data=body, ssl=trust, headers=headers, allow_redirects=False) as answer:
+        return answer.status, await answer.read()
 
 
 async def _get(

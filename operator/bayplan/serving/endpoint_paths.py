@@ -9,6 +9,7 @@ LEADER_PATH = "/debug/leader"
 TASKS_PATH = "/debug/tasks"
 PROFILE_PATH = "/debug/profile"
 EXPLAIN_PATH = "/debug/explain"
+FIT_PATH = "/v1/fit"
 
 COMMAND_PATHS = frozenset({STATUS_PATH, CACHE_PATH, EXPLAIN_PATH})
 """Paths that commands in the pod of a standby request from the leader."""

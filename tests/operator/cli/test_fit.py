@@ -122,8 +122,8 @@ def test_bad_input(cluster: Path, text: str, options: list[str], message: str) -
     assert message in " ".join(result.stderr.split())
 
 
-def test_a_cluster_is_required() -> None:
-    """Exactly one source of the cluster is specified."""
-    result = CliRunner().invoke(bayplan, ["fit", "-f", "-"], input=JOB)
+def test_one_source_of_the_cluster(cluster: Path) -> None:
+    """At most one source of the cluster is specified."""
+    result = fit(cluster, JOB, "--offline")
     assert result.exit_code == 2
-    assert "specify where the cluster is read" in result.stderr
+    assert "specify only one of --nodes-from, --offline" in result.stderr

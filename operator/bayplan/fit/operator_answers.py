@@ -1,0 +1,81 @@
+"""Answers of the running operator; its module is imported with the first request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from bayplan.fit.building import FitLimits, fit_document
+from bayplan.fit.documents import FitDocument
+from bayplan.fit.request_reading import FitQuestion, read_question, read_template
+from bayplan.simulation.cluster_files import Place, Placed
+from scheduler_core.errors import ConfigError, Problem
+from scheduler_core.fit.answers import FitVerdict
+from scheduler_core.fit.requests import NodeTemplate
+from scheduler_core.scheduler import Scheduler
+
+
+class Asked(Protocol):
+    """The fields of a request that decide on the answer."""
+
+    objects: list[dict[str, Any]]
+    namespace: str
+    profile: str
+    count: int | None
+    node_template: dict[str, Any] | None
+    node: str
+    max_new: int
+    evictions: bool
+
+
+class OperatorAnswer:
+    """The answer to one request; the request is read once, and answered between two cycles.
+
+    Attributes:
+        is_single: Whether one pod is asked for, and no new nodes.
+        was_given_up: Whether the last document was given up.
+
+    Raises:
+        ConfigError: With every problem of the manifests.
+    """
+
+    def __init__(self, scheduler: Scheduler, asked: Asked, priority_classes: Sequence[dict[str, Any]]) -> None:
+        self._scheduler = scheduler
+        template = _template(scheduler, asked)
+        question = FitQuestion(
+            objects=[Placed(each, Place("objects", 0, number)) for number, each in enumerate(asked.objects, 1)],
+            namespace=asked.namespace,
+            profile=asked.profile,
+            count=asked.count,
+            priority_classes=priority_classes,
+            template=template,
+            max_new=asked.max_new if template is not None else 0,
+            may_evict=asked.evictions,
+        )
+        self._request, self._notices = read_question(question, scheduler.decoded)
+        self.is_single = len(self._request.pods) == 1 and template is None
+        self.was_given_up = False
+
+    def document(self, steps: int | None) -> FitDocument:
+        """Return the answer.
+
+        Args:
+            steps: Maximum number of steps; None for that of dry runs.
+
+        Raises:
+            SchedulerCoreError: A pod or the node template cannot be compiled.
+        """
+        found = fit_document(self._scheduler, self._request, FitLimits(steps), self._notices)
+        self.was_given_up = found.verdict is FitVerdict.GAVE_UP
+        return found
+
+
+def _template(scheduler: Scheduler, asked: Asked) -> NodeTemplate | None:
+    if asked.node_template is not None:
+        return read_template(Placed(asked.node_template, Place("nodeTemplate", 0)), scheduler.decoded)
+    if not asked.node:
+        return None
+    found = NodeTemplate.of_node(scheduler.context.cache.columns, asked.node)
+    if found is None:
+        raise ConfigError([Problem("node", f'there is no node "{asked.node}"; correct the name')])
+    return found

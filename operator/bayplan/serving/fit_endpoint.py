@@ -1,0 +1,193 @@
+"""The endpoint that answers "would it fit?" on the state of the running scheduler.
+
+Only callers on the same host are answered, as for explanations: ``kubectl port-forward`` counts as one, and the API
+server authorizes it. One pod is tried at once, in less than a slice of the scheduling loop; what takes longer is
+searched in a copy of the process. Requests may use a twentieth of the time of the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from importlib import import_module
+from math import ceil
+from time import monotonic
+from typing import Any
+
+import msgspec
+from aiohttp import web
+from msgspec import Struct
+
+from bayplan.kube.readiness import Readiness
+from bayplan.process.background_documents import BackgroundDocuments, Document
+from bayplan.serving.endpoint_paths import FIT_PATH
+from bayplan.serving.same_host_access import for_this_host, refusal
+from scheduler_core.errors import ClusterWriteError, ConfigError, SchedulerCoreError
+from scheduler_core.scheduler import Scheduler
+from scheduler_core.shadows.time_budget import TimeBudget
+
+MAX_BODY = 256 * 1024
+"""Maximum length of a request in bytes."""
+_SHARE = 0.05
+_STEPS_AT_ONCE = 500
+_STEPS_IN_COPY = 500_000
+_MOST_WAITING = 8
+
+
+class FitBody(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Body of a request.
+
+    Attributes:
+        objects: Manifests of pods, workloads and groups.
+        namespace: Namespace of objects without one; "" for ``default``.
+        profile: schedulerName of all pods; "" for their own.
+        count: Number of copies of the pod, or of replicas of the workload; None for that of the manifest.
+        node_template: Manifest of a Node that could be added; None for none.
+        node: Name of a node whose copies could be added; "" for none.
+        max_new: Maximum number of new nodes.
+        evictions: Whether preemption is considered.
+    """
+
+    objects: list[dict[str, Any]]
+    namespace: str = ""
+    profile: str = ""
+    count: int | None = None
+    node_template: dict[str, Any] | None = None
+    node: str = ""
+    max_new: int = 100
+    evictions: bool = True
+
+
+_decode = msgspec.json.Decoder(FitBody).decode
+
+
+class FitEndpoint:
+    """Endpoint that answers requests.
+
+    Args:
+        is_suspended: Whether a cycle is suspended, which a dry run would disturb.
+        priority_classes: Lists the PriorityClasses of the cluster, as manifests.
+        documents: Builds answers in a copy of the process; None to build them at once.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        readiness: Readiness,
+        is_suspended: Callable[[], bool],
+        priority_classes: Callable[[], Awaitable[list[dict[str, Any]]]],
+        documents: BackgroundDocuments | None = None,
+    ) -> None:
+        self._scheduler = scheduler
+        self._readiness = readiness
+        self._is_suspended = is_suspended
+        self._priority_classes = priority_classes
+        self._documents = documents
+        self._budget = TimeBudget(_SHARE, monotonic)
+        self._waiting = 0
+
+    @property
+    def routes(self) -> list[web.RouteDef]:
+        return [web.post(FIT_PATH, for_this_host(self._respond))]
+
+    async def _respond(self, request: web.Request) -> web.Response:
+        if request.content_type != "application/json":
+            return refusal(415, "Content-Type: must be application/json")
+        body = await _body(request)
+        if len(body) > MAX_BODY:
+            return refusal(413, f"the request must have at most {MAX_BODY // 1024} KiB")
+        try:
+            given = _decode(body)
+        except msgspec.DecodeError as error:
+            return refusal(400, f"the request cannot be read: {error}")
+        if not 1 <= given.max_new <= 1000 or (given.count is not None and given.count < 1):
+            return refusal(400, "maxNew: must be from 1 to 1000; count: must be at least 1")
+        if given.node and given.node_template is not None:
+            return refusal(400, "node, nodeTemplate: specify one of them")
+        if self._waiting >= _MOST_WAITING:
+            return refusal(429, f"{_MOST_WAITING} requests wait already; retry")
+        self._waiting += 1
+        try:
+            return await self._answered(given)
+        finally:
+            self._waiting -= 1
+
+    async def _answered(self, given: FitBody) -> web.Response:
+        # Most processes answer no request, and its modules cost start-up time and memory.
+        answering = await asyncio.to_thread(import_module, "bayplan.fit.operator_answers")
+        try:
+            classes = await self._priority_classes()
+        except ClusterWriteError as error:
+            return refusal(503, f"PriorityClasses cannot be listed: {error}; retry")
+        refused = await self._not_now()
+        if refused is not None:
+            return refused
+        began = monotonic()
+        try:
+            answer = answering.OperatorAnswer(self._scheduler, given, classes)
+        except ConfigError as error:
+            return refusal(400, "; ".join(map(str, error.problems)))
+        except SchedulerCoreError as error:
+            return refusal(422, f"the request cannot be evaluated: {error}")
+        finally:
+            self._charge(monotonic() - began)
+
+        def make(steps: int | None) -> Document:
+            try:
+                return Document(200, msgspec.json.encode(answer.document(steps)))
+            except SchedulerCoreError as error:
+                return Document(422, f"the request cannot be evaluated: {error}".encode())
+
+        if answer.is_single:
+            began = monotonic()
+            built = make(_STEPS_AT_ONCE)
+            self._charge(monotonic() - began)
+            if not answer.was_given_up:
+                return _response(built)
+        if self._documents is None:
+            return _response(make(None))
+        background = self._scheduler.context.background
+
+        def make_there() -> Document:
+            # If there is no copy, the limit of dry runs holds.
+            return make(_STEPS_IN_COPY if background.is_copy else None)
+
+        return _response(await self._documents.build(make_there, self._charge))
+
+    def _charge(self, seconds: float) -> None:
+        self._budget.charge(seconds, 1)
+
+    async def _not_now(self) -> web.Response | None:
+        """Return the response to a request that must not be answered now."""
+        missing = self._readiness.missing
+        if missing:
+            return refusal(503, f"not ready: {'; '.join(missing)}; retry")
+        if self._readiness.role:
+            return refusal(503, f"{self._readiness.role}; send the request to the leader, or use --offline")
+        if self._is_suspended():
+            # Shadow profiles decide within this turn of the loop; an extender, or a long search, takes longer.
+            await asyncio.sleep(0)
+        if self._is_suspended():
+            text = "a scheduling cycle is suspended, because it waits for an extender or takes long; retry"
+            return refusal(503, text)
+        debt = -self._budget.seconds
+        if debt > 0:
+            response = refusal(503, "fit requests have used their twentieth of the operator's time; retry")
+            response.headers["Retry-After"] = str(ceil(debt / _SHARE))
+            return response
+        return None
+
+
+async def _body(request: web.Request) -> bytes:
+    """Return the body, cut after the maximum and one byte."""
+    body = bytearray()
+    while len(body) <= MAX_BODY and (chunk := await request.content.read(MAX_BODY + 1 - len(body))):
+        body += chunk
+    return bytes(body)
+
+
+def _response(built: Document) -> web.Response:
+    if built.status != HTTPStatus.OK:
+        return refusal(built.status, built.body.decode())
+    return web.Response(body=built.body, content_type="application/json")

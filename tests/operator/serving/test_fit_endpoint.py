@@ -1,0 +1,173 @@
+"""Tests of the fit endpoint over a real socket."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import pytest
+from bayplan.fit.rendering import read_fit
+from bayplan.kube.readiness import Readiness
+from bayplan.serving.deferred_server import Listener
+from bayplan.serving.endpoint_paths import FIT_PATH
+from bayplan.serving.fit_endpoint import MAX_BODY, FitEndpoint
+from bayplan.serving.http_server import HealthServer
+from prometheus_client import CollectorRegistry
+
+from scheduler_core.errors import ServerUnavailableError
+from scheduler_core.fit.answers import FitVerdict
+from scheduler_core.in_tree import default_plugins
+from tests.support.gang_preemption import running_pod, small_node, with_pod_groups
+from tests.support.scheduler_state import scheduler_state
+from tests.support.scheduling import Rig, rig
+
+LOOPBACK = "127.0.0.1"
+POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}}
+JSON = {"Content-Type": "application/json"}
+
+
+def pod(cpu: str = "1", **spec: Any) -> dict[str, Any]:
+    """Return the manifest of a pod."""
+    resources = {"requests": {"cpu": cpu}}
+    return {**POD, "spec": {"containers": [{"name": "main", "image": "x", "resources": resources}], **spec}}
+
+
+@pytest.fixture
+def cluster() -> Rig:
+    """Return a scheduler with two nodes, one of them full."""
+    made = with_pod_groups(rig(defaults=default_plugins()))
+    made.add(small_node("a"), small_node("b"), running_pod("v", "a", cpus=2))
+    return made
+
+
+@pytest.fixture
+def readiness() -> Readiness:
+    """Return the readiness of a process that schedules."""
+    ready = Readiness(("pods are being listed",))
+    ready.fulfil("pods are being listed")
+    return ready
+
+
+async def high() -> list[dict[str, Any]]:
+    """Return the PriorityClasses of the cluster."""
+    meta = {"name": "high"}
+    return [{"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": meta, "value": 9}]
+
+
+async def unavailable() -> list[dict[str, Any]]:
+    """Fail as an API server that is away."""
+    raise ServerUnavailableError("away")
+
+
+async def served(endpoint: FitEndpoint, readiness: Readiness) -> AsyncIterator[HealthServer]:
+    """Serve an endpoint."""
+    server = HealthServer(Listener((LOOPBACK, 0)), readiness, CollectorRegistry(), endpoint.routes)
+    await server.start()
+    yield server
+    await server.stop()
+
+
+@pytest.fixture
+async def server(cluster: Rig, readiness: Readiness) -> AsyncIterator[HealthServer]:
+    """Return a server of the endpoint."""
+    async for each in served(FitEndpoint(cluster.scheduler, readiness, lambda: False, high), readiness):
+        yield each
+
+
+async def post(
+    server: HealthServer, body: bytes, headers: dict[str, str] = JSON, host: str = LOOPBACK
+) -> tuple[int, bytes]:
+    """Post a body."""
+    url = f"http://{host}:{server.port}{FIT_PATH}"
+    async with aiohttp.ClientSession() as client, client.post(url, data=body, headers=headers) as response:
+        return response.status, await response.read()
+
+
+async def ask(server: HealthServer, *objects: dict[str, Any], **fields: Any) -> tuple[int, bytes]:
+    """Ask for some objects."""
+    return await post(server, json.dumps({"objects": objects, **fields}).encode())
+
+
+async def test_an_answer(server: HealthServer, cluster: Rig) -> None:
+    """The response decodes to the document, and the scheduler is as before."""
+    before = scheduler_state(cluster.scheduler)
+    status, body = await ask(server, pod())
+    found = read_fit(body)
+    assert (status, found.verdict) == (200, FitVerdict.FITS_NOW)
+    assert [(each.pod, each.node) for each in found.placed] == [("default/p", "b")]
+    assert scheduler_state(cluster.scheduler) == before
+
+
+async def test_classes_of_the_cluster(server: HealthServer) -> None:
+    """A pod has the priority of its class in the cluster, and may evict others."""
+    _, body = await ask(server, pod(priorityClassName="high"), count=2)
+    assert read_fit(body).verdict is FitVerdict.FITS_NOW
+    _, body = await ask(server, pod("2", priorityClassName="high"), count=2)
+    found = read_fit(body)
+    assert found.verdict is FitVerdict.FITS_AFTER_EVICTIONS
+    assert found.evictions is not None
+    assert [each.name for each in found.evictions.victims] == ["v"]
+
+
+async def test_new_nodes(server: HealthServer) -> None:
+    """A node of the cluster, or a manifest, is the template of new nodes."""
+    _, body = await ask(server, pod("2"), count=3, node="b")
+    found = read_fit(body)
+    assert found.new_nodes is not None
+    assert (found.verdict, found.new_nodes.count) == (FitVerdict.FITS_WITH_NEW_NODES, 2)
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "text"),
+    [
+        pytest.param(b"{", 400, "the request cannot be read", id="no-json"),
+        pytest.param(b'{"objects": [], "extra": 1}', 400, "unknown field `extra`", id="unknown-field"),
+        pytest.param(b'{"objects": []}', 400, "manifests: have no pods", id="no-pods"),
+        pytest.param(b'{"objects": [], "maxNew": 0}', 400, "maxNew: must be from 1", id="max-new"),
+        pytest.param(b'{"objects": [], "node": "x"}', 400, 'there is no node "x"', id="node"),
+        pytest.param(b'{"objects": [], "node": "x", "nodeTemplate": {}}', 400, "specify one of them", id="both"),
+        pytest.param(b" " * (MAX_BODY + 1), 413, "at most 256 KiB", id="too-long"),
+        pytest.param(
+            json.dumps({"objects": [pod(priorityClassName="none")]}).encode(),
+            400,
+            'no PriorityClass "none"',
+            id="class",
+        ),
+    ],
+)
+async def test_rejected_requests(server: HealthServer, body: bytes, status: int, text: str) -> None:
+    """An error names the field, and what to do."""
+    code, answer = await post(server, body)
+    assert code == status
+    assert text in json.loads(answer)["error"]
+
+
+async def test_another_content_type(server: HealthServer) -> None:
+    """A web site cannot post a form."""
+    code, _ = await post(server, b"{}", {"Content-Type": "text/plain"})
+    assert code == 415
+
+
+async def test_a_proxy_is_refused(server: HealthServer) -> None:
+    """A request that came through a proxy is not local."""
+    code, _ = await post(server, b"{}", {**JSON, "X-Forwarded-For": "192.0.2.1"})
+    assert code == 403
+
+
+@pytest.mark.parametrize(
+    ("is_suspended", "is_away", "text"),
+    [
+        pytest.param(True, False, "a scheduling cycle is suspended", id="suspended"),
+        pytest.param(False, True, "PriorityClasses cannot be listed", id="api-server"),
+    ],
+)
+async def test_not_now(cluster: Rig, readiness: Readiness, is_suspended: bool, is_away: bool, text: str) -> None:
+    """A request that must not be answered now is to be repeated."""
+    classes = unavailable if is_away else high
+    endpoint = FitEndpoint(cluster.scheduler, readiness, lambda: is_suspended, classes)
+    async for server in served(endpoint, readiness):
+        code, answer = await ask(server, pod())
+        assert code == 503
+        assert text in json.loads(answer)["error"]
