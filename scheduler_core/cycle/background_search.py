@@ -154,8 +154,9 @@ class MovedSearch:
     def close(self) -> None:
         """End the attempt for the profile's revision; no effect the second time."""
         if self.is_counted and self.basis is not None:
-            self.is_counted = False
             self.basis.instance.end()
+            # Last: a step that raised is repeated.
+            self.is_counted = False
 
 
 @dataclass(slots=True, eq=False)

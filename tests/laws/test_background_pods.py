@@ -17,6 +17,7 @@ from scheduler_core.framework.queued_pod import Place, QueuedPod
 from scheduler_core.gangs.moved_search import ResultCheck
 from scheduler_core.model.devices import ResourceClaim
 from scheduler_core.model.pod import Pod
+from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.scheduler import SchedulerOptions
 from tests.support.builders import PodFields, node, pod
 from tests.support.devices import (
@@ -308,6 +309,26 @@ async def test_a_pod_that_left_the_queue_is_not_bound(change: str) -> None:
         assert not _devices_of(run.claims.claims.values())
         assert [instance.in_flight for instance in run.made.context.profiles] == [0]
         assert not run.made.context.background.searched
+
+
+async def test_an_attempt_is_not_in_flight_forever_if_its_end_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end that an exception interrupted is repeated, so that a replaced revision can close."""
+    run, unbroken, errors = Run.begun(in_background=True), FrameworkInstance.end, [MemoryError("no room")]
+
+    def end(instance: FrameworkInstance) -> None:
+        if errors:
+            raise errors.pop()
+        unbroken(instance)
+
+    _some_device_nodes(run)
+    _add_claimant(run)
+    async with run.made.running():
+        await run.until_moved()
+        _delete_pod(run)
+        monkeypatch.setattr(FrameworkInstance, "end", end)
+        await run.step(3)
+        assert not errors
+        assert [instance.in_flight for instance in run.made.context.profiles] == [0]
 
 
 async def test_a_changed_pod_is_searched_again() -> None:
