@@ -137,4 +137,5 @@ class OwnedWorld:
 
 def of_job(name: str, job_uid: str = "u1", job: str = "train", **fields: Unpack[PodFields]) -> Pod:
     """Return a pod of a Job."""
-    return pod(name, owners=[OwnerReference("Job", job, job_uid, "batch/v1", controller=True)], **fields)
+    fields["owners"] = [OwnerReference("Job", job, job_uid, "batch/v1", controller=True)]
+    return pod(name, **fields)
