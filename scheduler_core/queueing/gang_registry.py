@@ -265,7 +265,7 @@ class Gangs:
         self._counted.discard(source)
 
     def read_as(self, other: Gangs) -> None:
-        """Know and ignore what another registry knows and ignores, by the same rules; call this before any change."""
+        """Count and ignore the same sources as another registry, by the same rules; call this before any change."""
         self._counted, self._unread = set(other._counted), dict(other._unread)
         self._counts_volcano, self._owner_rules = other._counts_volcano, dict(other._owner_rules)
 
