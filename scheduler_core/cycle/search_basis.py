@@ -265,7 +265,7 @@ class SearchBasis:
         return frozenset(touched), frozenset(grown)
 
     def present(self, cache: ClusterCache, planned: PlannedEviction) -> PresentPlan | None:
-        """Return a plan on the present state; None if what it reads differs otherwise than by pods that were added.
+        """Return a plan on the present state; None if anything but added pods differs in what it reads.
 
         Whether the victims are needed, and suffice, is checked by filters.
         """
