@@ -8,6 +8,7 @@ searched in a copy of the process. Requests may use a twentieth of the time of t
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from importlib import import_module
@@ -33,6 +34,7 @@ _SHARE = 0.05
 _STEPS_AT_ONCE = 500
 _STEPS_IN_COPY = 500_000
 _MOST_WAITING = 8
+_ANSWERS = "bayplan.fit.operator_answers"
 
 
 class FitBody(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -115,7 +117,7 @@ class FitEndpoint:
 
     async def _answered(self, given: FitBody) -> web.Response:
         # Most processes answer no request, and its modules cost start-up time and memory.
-        answering = await asyncio.to_thread(import_module, "bayplan.fit.operator_answers")
+        answering = sys.modules.get(_ANSWERS) or await asyncio.to_thread(import_module, _ANSWERS)
         try:
             classes = await self._priority_classes()
         except ClusterWriteError as error:
