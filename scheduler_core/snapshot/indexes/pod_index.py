@@ -30,6 +30,8 @@ _ELEMENTS_OF_ENTRY = 32
 _PODS_OF_STEP, _LABELS_OF_STEP = 7, 100
 """Pods that are compared with a query in one step, and pods of which one label is read."""
 _STEPS_AT_ONCE = 20
+_TERMS_OF_STEP = 8
+"""Terms of running pods that are compared with a pod in one step."""
 
 Counts = NDArray[np.int32]
 
@@ -257,7 +259,10 @@ class PodIndex:
         meta = info.pod.metadata
         namespace_labels = self.namespaces.get(meta.namespace)
         known = namespace_labels if namespace_labels is not None else {}
-        for term in self._term_buckets[kind].candidates(meta.namespace, meta.labels):
+        for number, term in enumerate(self._term_buckets[kind].candidates(meta.namespace, meta.labels), 1):
+            if not number % _TERMS_OF_STEP:
+                # Terms of other pods, which the pod is not charged for.
+                self._steps.pass_by(1)
             if term.query.matches(meta.namespace, meta.labels, known):
                 yield self.terms[kind, term]
 
