@@ -1,4 +1,4 @@
-"""What is asked: pods with their groups, and a template of the nodes that could be added."""
+"""A request: pods with their groups, and a template of the nodes that could be added."""
 
 from __future__ import annotations
 

@@ -193,7 +193,7 @@ def _check_new_nodes(case: Case, found: FitAnswer) -> None:
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_answers_equal_decisions(chunk: int) -> None:
-    """Whatever the request, the scheduler decides as the answer says."""
+    """Whatever the request, the scheduler decides as the answer predicts."""
     verdicts: Counter[FitVerdict] = Counter()
     for seed in range(chunk * SEEDS, (chunk + 1) * SEEDS):
         case = _case(seed)

@@ -72,6 +72,7 @@ COUNTERPARTS: dict[str, str] = {
         "- a gang of a profile whose extenders preempt evicts no pods, because extenders cannot take part in the choice"
     ),
     "PostFilterPlugin.preview": "scheduler_core.gangs.preemption:GangPreemption.preview",
+    "PostFilterPlugin.previewed_after": "scheduler_core.gangs.preemption:GangPreemption.preview",
     "PreScorePlugin.pre_score": TRIALS,
     "ScorePlugin.score": TRIALS,
     "ScorePlugin.score_row": TRIALS,

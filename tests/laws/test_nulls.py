@@ -280,6 +280,7 @@ STRICT_DECODERS = {
     "operator/bayplan/profiles/rollback.py": "untyped JSON",
     "operator/bayplan/profiles/webhook_certificate.py": "untyped JSON",
     "operator/bayplan/simulation/cluster_files.py": "untyped JSON",
+    "operator/bayplan/serving/fit_endpoint.py": "requests of `bayplan fit`, in which objects are untyped JSON",
     "operator/bayplan/texts/document_formats.py": "documents of Bayplan itself",
     "scheduler_core/cycle/search_basis.py": "results of a copy of the process",
     "scheduler_core/model/nullable_forms.py": "the mechanism itself",

@@ -15,7 +15,7 @@ from scheduler_core.fit.requests import NodeTemplate
 from scheduler_core.scheduler import Scheduler
 
 
-class Asked(Protocol):
+class FitQuery(Protocol):
     """The fields of a request that decide on the answer."""
 
     objects: list[dict[str, Any]]
@@ -32,25 +32,25 @@ class OperatorAnswer:
     """The answer to one request; the request is read once, and answered between two cycles.
 
     Attributes:
-        is_single: Whether one pod is asked for, and no new nodes.
+        is_single: Whether one pod is requested, and no new nodes.
         was_given_up: Whether the last document was given up.
 
     Raises:
         ConfigError: With every problem of the manifests.
     """
 
-    def __init__(self, scheduler: Scheduler, asked: Asked, priority_classes: Sequence[dict[str, Any]]) -> None:
+    def __init__(self, scheduler: Scheduler, query: FitQuery, priority_classes: Sequence[dict[str, Any]]) -> None:
         self._scheduler = scheduler
-        template = _template(scheduler, asked)
+        template = _template(scheduler, query)
         question = FitQuestion(
-            objects=[Placed(each, Place("objects", 0, number)) for number, each in enumerate(asked.objects, 1)],
-            namespace=asked.namespace,
-            profile=asked.profile,
-            count=asked.count,
+            objects=[Placed(each, Place("objects", 0, number)) for number, each in enumerate(query.objects, 1)],
+            namespace=query.namespace,
+            profile=query.profile,
+            count=query.count,
             priority_classes=priority_classes,
             template=template,
-            max_new=asked.max_new if template is not None else 0,
-            may_evict=asked.evictions,
+            max_new=query.max_new if template is not None else 0,
+            may_evict=query.evictions,
         )
         self._request, self._notices = read_question(question, scheduler.decoded)
         self.is_single = len(self._request.pods) == 1 and template is None
@@ -70,12 +70,12 @@ class OperatorAnswer:
         return found
 
 
-def _template(scheduler: Scheduler, asked: Asked) -> NodeTemplate | None:
-    if asked.node_template is not None:
-        return read_template(Placed(asked.node_template, Place("nodeTemplate", 0)), scheduler.decoded)
-    if not asked.node:
+def _template(scheduler: Scheduler, query: FitQuery) -> NodeTemplate | None:
+    if query.node_template is not None:
+        return read_template(Placed(query.node_template, Place("nodeTemplate", 0)), scheduler.decoded)
+    if not query.node:
         return None
-    found = NodeTemplate.of_node(scheduler.context.cache.columns, asked.node)
+    found = NodeTemplate.of_node(scheduler.context.cache.columns, query.node)
     if found is None:
-        raise ConfigError([Problem("node", f'there is no node "{asked.node}"; correct the name')])
+        raise ConfigError([Problem("node", f'there is no node "{query.node}"; correct the name')])
     return found

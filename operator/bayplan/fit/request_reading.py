@@ -30,7 +30,7 @@ _UID = "fit"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitQuestion:
-    """What a user asks.
+    """What a user requests.
 
     Attributes:
         objects: Manifests with their places.
@@ -125,12 +125,12 @@ def _expanded(question: FitQuestion) -> tuple[list[Placed[Any]], list[_Copies], 
             continue
         workloads += 1
         if question.count is not None and workloads > 1:
-            raise ConfigError([Problem("count", "requires exactly one workload; leave it out, or ask for one by one")])
+            raise ConfigError([Problem("count", "requires exactly one workload; leave it out, or request one by one")])
         found = expand(_in_namespace(placed, question.namespace).object, str(placed.place), question.count)
         notices += found.notices
         total += len(found.pods)
         if total > MAX_PODS:
-            raise ConfigError([Problem("count", f"the request has more than {MAX_PODS} pods; ask for fewer of them")])
+            raise ConfigError([Problem("count", f"the request has more than {MAX_PODS} pods; request fewer of them")])
         copies += _grouped(found.pods, placed.place)
     if not total:
         kinds = ", ".join(dict.fromkeys(WORKLOADS))
@@ -197,7 +197,7 @@ def _owner(body: Mapping[str, Any]) -> OwnerReference:
 
 
 def _with_claims(pods: list[Pod], admitted: AdmittedCluster) -> tuple[list[Pod], list[ResourceClaim]]:
-    """Create the claims of templates anew for the copies; claims in the manifests stay as they are."""
+    """Create own claims of templates for the copies; claims in the manifests stay as they are."""
     made_for = {owner.uid for pod in admitted.pods for owner in (pod.metadata,)}
     written = [
         each

@@ -58,7 +58,7 @@ def expand(body: Body, where: str, count: int | None = None) -> WorkloadPods:
     reader = _Fields(body, f"{where} ({body.get('kind')} {_name(body)})")
     for pod in _EXPANDED[_kind(body)](reader, found, count):
         if len(found.pods) >= MAX_PODS:
-            raise reader.error("spec", f"has more than {MAX_PODS} pods; ask for fewer of them")
+            raise reader.error("spec", f"has more than {MAX_PODS} pods; request fewer of them")
         found.pods.append(pod)
     return found
 
@@ -268,7 +268,9 @@ def _job_set(of: _Fields, found: WorkloadPods, count: int | None) -> Iterator[di
     if not isinstance(parts, list) or not parts:
         raise of.error("spec.replicatedJobs", "is required; add at least one")
     if count is not None and len(parts) > 1:
-        raise of.error("spec.replicatedJobs", "has several entries, so --count does not say whose; leave it out")
+        raise of.error(
+            "spec.replicatedJobs", "has several entries, so it is not known whose number --count is; leave it out"
+        )
     for position, part in enumerate(parts):
         inner = _Fields(part if isinstance(part, dict) else {}, f"{of.where}: spec.replicatedJobs[{position}]")
         if not inner.body.get("name"):

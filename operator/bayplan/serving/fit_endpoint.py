@@ -34,6 +34,7 @@ _SHARE = 0.05
 _STEPS_AT_ONCE = 500
 _STEPS_IN_COPY = 500_000
 _MOST_WAITING = 8
+_LONGEST_WAIT_SECONDS = 10.0
 _ANSWERS = "bayplan.fit.operator_answers"
 
 
@@ -117,7 +118,7 @@ class FitEndpoint:
 
     async def _answered(self, given: FitBody) -> web.Response:
         # Most processes answer no request, and its modules cost start-up time and memory.
-        answering = sys.modules.get(_ANSWERS) or await asyncio.to_thread(import_module, _ANSWERS)
+        answering: Any = sys.modules.get(_ANSWERS) or await asyncio.to_thread(import_module, _ANSWERS)
         try:
             classes = await self._priority_classes()
         except ClusterWriteError as error:
@@ -167,17 +168,27 @@ class FitEndpoint:
             return refusal(503, f"not ready: {'; '.join(missing)}; retry")
         if self._readiness.role:
             return refusal(503, f"{self._readiness.role}; send the request to the leader, or use --offline")
+        refused = await self._until_credit()
+        if refused is not None:
+            return refused
         if self._is_suspended():
             # Shadow profiles decide within this turn of the loop; an extender, or a long search, takes longer.
             await asyncio.sleep(0)
         if self._is_suspended():
             text = "a scheduling cycle is suspended, because it waits for an extender or takes long; retry"
             return refusal(503, text)
-        debt = -self._budget.seconds
-        if debt > 0:
-            response = refusal(503, "fit requests have used their twentieth of the operator's time; retry")
-            response.headers["Retry-After"] = str(ceil(debt / _SHARE))
-            return response
+        return None
+
+    async def _until_credit(self) -> web.Response | None:
+        """Wait until requests may take time again; return the response instead if that takes long."""
+        began = monotonic()
+        while (debt := -self._budget.seconds) > 0:
+            seconds = debt / _SHARE
+            if monotonic() - began + seconds > _LONGEST_WAIT_SECONDS:
+                response = refusal(503, "fit requests have used their twentieth of the operator's time; retry")
+                response.headers["Retry-After"] = str(ceil(seconds))
+                return response
+            await asyncio.sleep(seconds)
         return None
 
 

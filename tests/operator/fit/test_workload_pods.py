@@ -109,7 +109,7 @@ def test_groups_of_a_leader_worker_set() -> None:
 
 
 def test_a_suspended_job() -> None:
-    """A suspended Job counts as if it were resumed, and a notice says so."""
+    """A suspended Job counts as if it were resumed, and a notice names that."""
     found = expand(job(suspend=True), "here")
     assert names(found) == ["w-0"]
     assert found.notices == ["Job ml/w is suspended; its pods are those after it is resumed"]

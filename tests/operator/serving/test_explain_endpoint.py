@@ -153,7 +153,7 @@ async def test_a_suspended_cycle_rejects_requests(readiness: Readiness) -> None:
             {"namespace": "shop", "podgroup": "train", "api": "volcano.sh"},
             400,
             'api: unsupported value "volcano.sh": supported values: bayplan.dev, scheduling.x-k8s.io, '
-            "scheduling.k8s.io",
+            "scheduling.k8s.io, scheduling.volcano.sh",
             id="unsupported API",
         ),
         pytest.param(

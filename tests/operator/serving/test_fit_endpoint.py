@@ -85,15 +85,15 @@ async def post(
         return response.status, await response.read()
 
 
-async def ask(server: HealthServer, *objects: dict[str, Any], **fields: Any) -> tuple[int, bytes]:
-    """Ask for some objects."""
+async def query(server: HealthServer, *objects: dict[str, Any], **fields: Any) -> tuple[int, bytes]:
+    """Send a request about some objects."""
     return await post(server, json.dumps({"objects": objects, **fields}).encode())
 
 
 async def test_an_answer(server: HealthServer, cluster: Rig) -> None:
     """The response decodes to the document, and the scheduler is as before."""
     before = scheduler_state(cluster.scheduler)
-    status, body = await ask(server, pod())
+    status, body = await query(server, pod())
     found = read_fit(body)
     assert (status, found.verdict) == (200, FitVerdict.FITS_NOW)
     assert [(each.pod, each.node) for each in found.placed] == [("default/p", "b")]
@@ -102,9 +102,9 @@ async def test_an_answer(server: HealthServer, cluster: Rig) -> None:
 
 async def test_classes_of_the_cluster(server: HealthServer) -> None:
     """A pod has the priority of its class in the cluster, and may evict others."""
-    _, body = await ask(server, pod(priorityClassName="high"), count=2)
+    _, body = await query(server, pod(priorityClassName="high"), count=2)
     assert read_fit(body).verdict is FitVerdict.FITS_NOW
-    _, body = await ask(server, pod("2", priorityClassName="high"), count=2)
+    _, body = await query(server, pod("2", priorityClassName="high"), count=2)
     found = read_fit(body)
     assert found.verdict is FitVerdict.FITS_AFTER_EVICTIONS
     assert found.evictions is not None
@@ -113,7 +113,7 @@ async def test_classes_of_the_cluster(server: HealthServer) -> None:
 
 async def test_new_nodes(server: HealthServer) -> None:
     """A node of the cluster, or a manifest, is the template of new nodes."""
-    _, body = await ask(server, pod("2"), count=3, node="b")
+    _, body = await query(server, pod("2"), count=3, node="b")
     found = read_fit(body)
     assert found.new_nodes is not None
     assert (found.verdict, found.new_nodes.count) == (FitVerdict.FITS_WITH_NEW_NODES, 2)
@@ -168,6 +168,6 @@ async def test_not_now(cluster: Rig, readiness: Readiness, is_suspended: bool, i
     classes = unavailable if is_away else high
     endpoint = FitEndpoint(cluster.scheduler, readiness, lambda: is_suspended, classes)
     async for server in served(endpoint, readiness):
-        code, answer = await ask(server, pod())
+        code, answer = await query(server, pod())
         assert code == 503
         assert text in json.loads(answer)["error"]

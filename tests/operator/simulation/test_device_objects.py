@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from bayplan.cli.explain import PodName, from_files
+from bayplan.cli.explain import from_files
+from bayplan.cli.object_names import PodName
 from bayplan.cli.simulate import as_document, as_table
 from bayplan.explanation.documents import Explanation
 from bayplan.settings.feature_gates import FeatureGates
