@@ -1,4 +1,4 @@
-"""PodGroup statuses of the three APIs that have them written, on a real API server, which must accept and store every field."""
+"""PodGroup statuses of the APIs in which they are written, on a real API server that must accept and store each field."""
 
 from __future__ import annotations
 
