@@ -1,4 +1,4 @@
-"""PodGroup statuses of the APIs in which they are written, on a real API server that must accept and store each field."""
+"""PodGroup statuses on a real API server, which must accept and store each field, of the APIs that have them written."""
 
 from __future__ import annotations
 
