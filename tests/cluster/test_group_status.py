@@ -1,4 +1,4 @@
-"""PodGroup statuses on a real API server, which must accept and store each field, of the APIs that have them written."""
+"""PodGroup statuses on a real API server, which must accept and store each field, of the APIs that have them."""
 
 from __future__ import annotations
 
