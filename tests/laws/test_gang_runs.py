@@ -21,6 +21,7 @@ from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import POD_GROUP_SOURCES, GroupKey, GroupRun, GroupSource, PodGroup
+from scheduler_core.scheduler import SchedulerOptions
 from tests.support.builders import PodFields, node
 from tests.support.group_scenarios import member
 from tests.support.scheduling import BARE, Rig, configured, plugin_set, rig
@@ -89,7 +90,8 @@ class Lifetime:
             made = rig(defaults=Plugins(), serve=False)
             made.serve(configured("default-scheduler", "Coscheduling", {}, BY_PERMIT))
         else:
-            made = rig(defaults=default_plugins())
+            options = SchedulerOptions(volcano_groups=self.source is GroupSource.VOLCANO)
+            made = rig(defaults=default_plugins(), options=options)
         made.scheduler.group_feed.serve(self.source)
         made.add(node("n", allocatable={"cpu": self.capacity, "pods": 100}))
         self.recorded = recorded

@@ -49,6 +49,8 @@ def _enabled_gates(parts: Parts) -> Iterator[str]:
         yield "InPlacePodVerticalScalingSchedulerPreemption"
     if parts.scheduler.context.options.reuses_results:
         yield "ResultCache"
+    if GroupSource.VOLCANO in read:
+        yield "VolcanoPodGroups"
 
 
 NAMES = [gate.name for gate in GATES]

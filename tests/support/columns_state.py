@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from scheduler_core.change_log import ChangeLog
 from scheduler_core.model.pod_volumes import CsiVolume, DiskIdentity
+from scheduler_core.snapshot.indexes.pod_index import TermCounts
 from scheduler_core.snapshot.interning import CountingInterner, ResourceNames
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import HostPort, PodInfo
@@ -62,6 +63,9 @@ def _plain(value: Any, parents: tuple[int, ...] = ()) -> Any:
         return value.uid, value.row
     if isinstance(value, ChangeLog) or callable(value):
         return None
+    if isinstance(value, TermCounts):
+        # A column that many rows needed remains when few of them are left.
+        return value.sum, value.holders.tolist()
     if isinstance(value, CountingInterner):
         return {key: (number, value._counts[number]) for key, number in value._ids.items()}
     if isinstance(value, ResourceNames):

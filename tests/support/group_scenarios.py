@@ -11,10 +11,19 @@ from typing import Any, Unpack
 
 from bayplan.gangs.group_phase import Verdict
 from bayplan.gangs.group_status import SeenGroup, group_status
+from msgspec.structs import replace
 
 from scheduler_core.errors import Problem
+from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.pod import Pod
-from scheduler_core.model.pod_group import POD_GROUP_LABELS, GroupKey, GroupSource, PodGroup
+from scheduler_core.model.pod_group import (
+    POD_GROUP_LABELS,
+    GroupKey,
+    GroupMarks,
+    GroupSource,
+    MarkedMeta,
+    PodGroup,
+)
 from scheduler_core.queueing.gang_members import Gang, GangOutcome
 from scheduler_core.queueing.gang_registry import Gangs
 from tests.support.builders import PodFields, pod
@@ -30,6 +39,10 @@ FOUR = ("a", "b", "c", "d")
 
 def member(source: GroupSource, name: str, **fields: Unpack[PodFields]) -> Pod:
     """Return a pod of the group ``train``."""
+    if source is GroupSource.VOLCANO:
+        made = pod(name, **fields)
+        known = {each: getattr(made.metadata, each) for each in ObjectMeta.__struct_fields__ if each != "annotations"}
+        return replace(made, metadata=MarkedMeta(**known, annotations=GroupMarks(volcano="train")))
     if source is GroupSource.NATIVE:
         fields["group"] = "train"
     else:

@@ -6,6 +6,7 @@ its placement.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -76,7 +77,9 @@ def read_question(question: FitQuestion, decoded: DecodedTypes | None = None) ->
     pods: list[Pod] = []
     for each in copies:
         meta = each.body["metadata"]
-        first = by_key[f"{meta.get('namespace') or 'default'}/{meta['name']}"]
+        first = by_key.get(f"{meta.get('namespace') or 'default'}/{meta.get('name')}")
+        if first is None:
+            raise ConfigError([Problem(f"{each.place}: metadata.name", "is required; add it")])
         pods += (_copy(first, own, question.profile) for own in each.metas)
     keys = {pod.key for pod in pods}
     if len(keys) != len(pods):
@@ -107,7 +110,8 @@ def read_template(placed: Placed[Any], decoded: DecodedTypes | None = None) -> N
     body = placed.object
     if not isinstance(body, dict) or body.get("kind") != "Node":
         raise ConfigError([Problem(f"{placed.place}", "is not a Node; write its kind, labels and status.allocatable")])
-    named = {**body, "metadata": {**(body.get("metadata") or {})}}
+    meta = body.get("metadata")
+    named = {**body, "metadata": {**meta} if isinstance(meta, dict) else {}}
     named["metadata"].setdefault("name", "template")
     nodes: tuple[Node, ...] = admit(read_objects([Placed(named, placed.place)], decoded)).nodes
     if not nodes or not nodes[0].status.allocatable:
@@ -117,7 +121,7 @@ def read_template(placed: Placed[Any], decoded: DecodedTypes | None = None) -> N
 
 def _expanded(question: FitQuestion) -> tuple[list[Placed[Any]], list[_Copies], list[str]]:
     others, copies, notices = list[Placed[Any]](), list[_Copies](), list[str]()
-    workloads, total = 0, 0
+    workloads, total, generated = 0, 0, Counter[str]()
     for placed in question.objects:
         body = placed.object
         if not isinstance(body, dict) or not expands(body):
@@ -131,11 +135,21 @@ def _expanded(question: FitQuestion) -> tuple[list[Placed[Any]], list[_Copies], 
         total += len(found.pods)
         if total > MAX_PODS:
             raise ConfigError([Problem("count", f"the request has more than {MAX_PODS} pods; request fewer of them")])
-        copies += _grouped(found.pods, placed.place)
+        copies += _grouped((_with_name(pod, generated) for pod in found.pods), placed.place)
     if not total:
         kinds = ", ".join(dict.fromkeys(WORKLOADS))
         raise ConfigError([Problem("manifests", f"have no pods; supported kinds: {kinds}")])
     return others, copies, notices
+
+
+def _with_name(pod: dict[str, Any], generated: Counter[str]) -> dict[str, Any]:
+    """Return a pod with a name, which the API server generates from ``metadata.generateName``."""
+    meta = pod["metadata"]
+    prefix = meta.get("generateName")
+    if meta.get("name") or not isinstance(prefix, str) or not prefix:
+        return pod
+    generated[prefix] += 1
+    return {**pod, "metadata": {**meta, "name": f"{prefix}{generated[prefix]:05d}"}}
 
 
 def _in_namespace(placed: Placed[Any], namespace: str) -> Placed[Any]:
@@ -170,8 +184,12 @@ def _grouped(pods: Iterable[dict[str, Any]], place: Any) -> list[_Copies]:
 def _admitted(
     question: FitQuestion, others: list[Placed[Any]], copies: Iterable[_Copies], decoded: DecodedTypes | None
 ) -> AdmittedCluster:
-    own = {each.object.get("metadata", {}).get("name") for each in others
-           if isinstance(each.object, dict) and each.object.get("kind") == "PriorityClass"}  # fmt: skip
+    own = {
+        meta.get("name")
+        for each in others
+        if isinstance(each.object, dict) and each.object.get("kind") == "PriorityClass"
+        if isinstance(meta := each.object.get("metadata"), dict)
+    }
     place = question.objects[0].place
     classes = [Placed(each, place) for each in question.priority_classes if each["metadata"]["name"] not in own]
     bodies = [Placed(each.body, each.place) for each in copies]

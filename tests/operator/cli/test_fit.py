@@ -127,3 +127,12 @@ def test_one_source_of_the_cluster(cluster: Path) -> None:
     result = fit(cluster, JOB, "--offline")
     assert result.exit_code == 2
     assert "specify only one of --nodes-from, --offline" in result.stderr
+
+
+def test_pods_without_names(cluster: Path) -> None:
+    """Pods whose names the API server generates are different pods."""
+    spec = "{containers: [{name: main, image: x}]}"
+    text = f"{{apiVersion: v1, kind: Pod, metadata: {{generateName: p-}}, spec: {spec}}}"
+    result = fit(cluster, f"{text}\n---\n{text}\n", "-o", "json")
+    assert result.exit_code == 0, result.output
+    assert [each["pod"] for each in json.loads(result.output)["placed"]] == ["default/p-00001", "default/p-00002"]
