@@ -27,17 +27,15 @@ from scheduler_core.fit.node_bounds import NodeBounds
 from scheduler_core.fit.requests import FitRequest
 from scheduler_core.fit.trial import Trial, TrialParts, TrialResult
 from scheduler_core.framework.diagnosis import Diagnosis
+from scheduler_core.framework.extension_points import PreFilterPlugin, SumsFilter
+from scheduler_core.framework.plugin import Plugin, Reads
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import Code
 from scheduler_core.placement.worlds import for_dry_run, steps_of_search, without_extenders
 from scheduler_core.runtime.equivalence import filter_class
+from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.snapshot.overlay import ColumnsOverlay
 from scheduler_core.snapshot.pod_info import PodInfo
-
-_STATIC = frozenset(
-    ("NodeName", "NodeAffinity", "NodeUnschedulable", "TaintToleration", "NodeResourcesFit", "NodeDeclaredFeatures")
-)
-"""Plugins whose unresolvable rejections depend on the pod and the Node object alone."""
 
 
 class FitVerdict(Enum):
@@ -202,19 +200,29 @@ class FitSearch:
                 raise
             except SchedulerCoreError:
                 continue
-            if feasible is None or len(feasible.rows) or not _is_static(feasible.diagnosis):
+            if feasible is None or len(feasible.rows) or not _is_static(feasible.diagnosis, instance):
                 continue
             return f"pod {info.key} fits on no node, whatever runs there: {feasible.diagnosis.message()}"
         return ""
 
 
-def _is_static(diagnosis: Diagnosis) -> bool:
+def _is_static(diagnosis: Diagnosis, instance: FrameworkInstance) -> bool:
     """Return whether all nodes reject a pod for what it and the Node objects contain."""
     if not diagnosis.pre_filter.is_success or not np.any(diagnosis.evaluated):
         return False
+    static = {plugin.name for plugin in instance.filters if _reads_nodes_only(plugin)}
     return all(
         status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE
         and bool(status.plugin)
-        and set(status.plugin.split(",")) <= _STATIC
+        and static.issuperset(status.plugin.split(","))
         for status, _ in diagnosis.counted()
     )
+
+
+def _reads_nodes_only(plugin: Plugin) -> bool:
+    """Return whether unresolvable rejections of a plugin depend on the pod and the Node object alone."""
+    reuse = plugin.reuse
+    if reuse.filter is Reads.NODE and (reuse.prepares_once or not isinstance(plugin, PreFilterPlugin)):
+        return True
+    # It rejects without remedy what is more than the node has without pods.
+    return isinstance(plugin, SumsFilter)
