@@ -34,6 +34,7 @@ from scheduler_core.framework.status import Code
 from scheduler_core.placement.worlds import for_dry_run, steps_of_search, without_extenders
 from scheduler_core.runtime.equivalence import filter_class
 from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.runtime.node_adapters import NodeFilterAdapter
 from scheduler_core.snapshot.overlay import ColumnsOverlay
 from scheduler_core.snapshot.pod_info import PodInfo
 
@@ -210,7 +211,8 @@ def _is_static(diagnosis: Diagnosis, instance: FrameworkInstance) -> bool:
     """Return whether all nodes reject a pod for what it and the Node objects contain."""
     if not diagnosis.pre_filter.is_success or not np.any(diagnosis.evaluated):
         return False
-    static = {plugin.name for plugin in instance.filters if _reads_nodes_only(plugin)}
+    plugins = (each.plugin if isinstance(each, NodeFilterAdapter) else each for each in instance.filters)
+    static = {plugin.name for plugin in plugins if _reads_nodes_only(plugin)}
     return all(
         status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE
         and bool(status.plugin)
