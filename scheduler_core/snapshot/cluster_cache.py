@@ -99,11 +99,14 @@ class ClusterCache:
 
     def remove_node(self, name: str) -> None:
         """Remove a node; its pods are stored separately until they are removed or the node returns."""
-        if self.columns.row_of(name) == NO_ROW:
+        row = self.columns.row_of(name)
+        if row == NO_ROW:
             return
-        pods = self.columns.remove_node(name)
+        # Copied first: a pod that is on no row must be here, whatever raises.
+        pods = dict(self.columns.pods[row])
+        self.columns.remove_node(name)
         if pods:
-            self._without_node.setdefault(name, {}).update((info.uid, info) for info in pods)
+            self._without_node.setdefault(name, {}).update(pods)
 
     def pods_of_unknown_node(self, name: str) -> list[PodInfo]:
         """Return the pods that are counted as soon as the node of this name is added."""

@@ -441,9 +441,17 @@ class NodeColumns:
         if row is None or node is None:
             raise CacheError(f'node "{name}" is not in the columns')
         pods = list(self.pods[row].values())
-        for info in pods:
-            self.remove_pod(info)
-        self.devices.hardware.inventory.remove_node(name)
+        try:
+            for info in pods:
+                self.remove_pod(info)
+            self.devices.hardware.inventory.remove_node(name)
+        except Exception:
+            # Raised again with all pods on the row: nobody else has them, because they are only returned.
+            for info in pods:
+                self.pods[row][info.uid] = info
+                info.row = row
+            self._recount()
+            raise
         # First what :meth:`rebuild` reads, as in :meth:`add_node`.
         del self.row_by_name[name]
         self.names[row] = self.nodes[row] = None

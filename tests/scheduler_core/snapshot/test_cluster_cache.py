@@ -1,5 +1,7 @@
 """State transitions of pods in the cache (assumed, bound, added, forgotten) while nodes are added and removed."""
 
+from contextlib import suppress
+
 import pytest
 
 from scheduler_core.errors import CacheError
@@ -10,6 +12,7 @@ from scheduler_core.snapshot.cluster_cache import ClusterCache, Placement
 from scheduler_core.snapshot.interning import CPU_COLUMN
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 from tests.support.builders import container, node, pod
+from tests.support.injected_errors import InjectedErrors
 
 DEFAULT = frozenset(("default",))
 
@@ -200,6 +203,30 @@ def test_pods_of_a_removed_node_count_when_it_is_added_again(cache: ClusterCache
     assert cpu_of(cache, "a", "b", "c") == [2000, 0, 0]
     cache.forget(assumed)
     assert cpu_of(cache, "a") == [1000]
+
+
+def _removed_and_added_again(errors: InjectedErrors) -> list[int]:
+    """Remove a node with two pods, again if that raises, and add it again; return the CPU that is requested there."""
+    cache = ClusterCache()
+    cache.add_node(node("a"))
+    cache.add_node(node("b"))
+    for name in ("p", "q"):
+        cache.add_pod(placed(name, "a"))
+    with errors.active(), suppress(RuntimeError):
+        cache.remove_node("a")
+    cache.remove_node("a")
+    cache.add_node(node("a"))
+    return cpu_of(cache, "a", "b")
+
+
+def test_no_pod_is_lost_if_the_removal_of_its_node_raises() -> None:
+    """The deletion of a node is delivered again after an exception at any call; its pods count when it is back."""
+    roots = frozenset(("snapshot/cluster_cache.py:ClusterCache.remove_node",))
+    counted = InjectedErrors(lambda _call, _site: None, roots)
+    assert _removed_and_added_again(counted) == [2000, 0]
+    for number in range(1, counted.calls + 1):
+        errors = InjectedErrors(lambda call, _site, at=number: RuntimeError if call == at else None, roots)  # type: ignore[misc]
+        assert _removed_and_added_again(errors) == [2000, 0], errors.injected
 
 
 def test_pods_may_be_added_before_their_node(cache: ClusterCache) -> None:
