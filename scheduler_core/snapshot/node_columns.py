@@ -446,7 +446,7 @@ class NodeColumns:
                 self.remove_pod(info)
             self.devices.hardware.inventory.remove_node(name)
         except Exception:
-            # Raised again with all pods on the row: nobody else has them, because they are only returned.
+            # Raised again with all pods on the row, because they are only returned to the caller.
             for info in pods:
                 self.pods[row][info.uid] = info
                 info.row = row
