@@ -16,15 +16,16 @@ from msgspec.structs import replace
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import (
-    POD_GROUP_LABELS,
     POD_GROUP_SOURCES,
     GroupKey,
     GroupSource,
     GroupTopology,
     PodGroup,
 )
+from scheduler_core.scheduler import SchedulerOptions
 from tests.support.builders import node, pod
 from tests.support.gangs import settle
+from tests.support.group_scenarios import member as member_of_train
 from tests.support.scheduling import Rig, profile, rig
 
 STEPS = ("nodes", "pod 0", "pod 1", "group", "list", "profile")
@@ -33,9 +34,7 @@ LATER_STEPS = ("nothing", "group deleted", "list forbidden", "profile edited", "
 
 def member(source: GroupSource, number: int) -> Pod:
     """Return a pod of the group ``train`` that needs a whole node."""
-    if source is GroupSource.NATIVE:
-        return pod(f"train-{number}", requests={"cpu": "1"}, group="train")
-    return pod(f"train-{number}", requests={"cpu": "1"}, labels={POD_GROUP_LABELS[source]: "train"})
+    return member_of_train(source, f"train-{number}", requests={"cpu": "1"})
 
 
 class StartingScheduler:
@@ -46,7 +45,8 @@ class StartingScheduler:
     """
 
     def __init__(self, source: GroupSource) -> None:
-        self.made: Rig = rig(defaults=default_plugins(), serve=False)
+        options = SchedulerOptions(volcano_groups=source is GroupSource.VOLCANO)
+        self.made: Rig = rig(defaults=default_plugins(), options=options, serve=False)
         self.source = source
         self.key = GroupKey(source, "default", "train")
         self.steps: dict[str, Callable[[], object]] = {
