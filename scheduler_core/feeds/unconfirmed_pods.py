@@ -62,6 +62,7 @@ class UnconfirmedPods:
                     settled.update(each.uid for each in together)
                     failures += await self._settle_together(feed, together)
             except Exception as failure:
+                # Raised with all others at the end, so that it delays no other pod.
                 failures.append(failure)
         if failures:
             raise ExceptionGroup("unconfirmed pods could not be settled", failures)
@@ -92,6 +93,7 @@ class UnconfirmedPods:
                 try:
                     self._settle(feed, info, pod)
                 except Exception as failure:
+                    # The next pass reads the pod again.
                     failures.append(failure)
         return failures
 

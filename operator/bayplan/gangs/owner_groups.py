@@ -321,6 +321,7 @@ class OwnerGroups:
         except ClusterWriteError as error:
             self._failed(key, record, error)
         except Exception:
+            # The other PodGroups are reconciled all the same.
             log.exception("The PodGroup %s cannot be reconciled because of a bug; please report it", key)
             self._retry(key, record)
         else:
