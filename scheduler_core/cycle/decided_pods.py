@@ -114,7 +114,7 @@ class DecidedPods:
 
     def mark(self) -> StateMark:
         """Return the version of the state that a cycle would read now."""
-        reserved = self._group_cycles if self._reservations else 0
+        reserved = self._group_cycles if self._reservations.by_gang else 0
         return StateMark(self._nodes.changes.position, self._suspension.reported, self._nominator.version, reserved)
 
     def begin(self, queued: QueuedPod) -> None:

@@ -242,7 +242,7 @@ class FilterRun:
 
         A node that is unresolvable already keeps its own reason.
         """
-        if not self._reservations:
+        if not self._reservations.by_gang:
             return
         verdicts = self.diagnosis.verdicts
         requested = None if isinstance(rows, slice) else rows

@@ -29,7 +29,7 @@ class FreedCapacity:
         """Requeue pods that may fit where ``pod`` was on ``node_name``, except the pod whose UID is ``exclude``."""
         gone = pod if pod.spec.node_name else on_node(node_name, pod)
         self._queue.on_event(ASSIGNED_POD_DELETE, gone, None, exclude=exclude)
-        if self._reservations:
+        if self._reservations.by_gang:
             self._reservations.room_freed(node_name or pod.spec.node_name)
 
     def node_changed(self, node_name: str) -> None:

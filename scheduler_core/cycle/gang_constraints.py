@@ -19,10 +19,11 @@ from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 
 
 class NodeReservations(Protocol):
-    """Nodes reserved for gangs; falsy while there are none."""
+    """Nodes reserved for gangs."""
 
-    def __len__(self) -> int:
-        """Return the number of gangs with reserved nodes."""
+    @property
+    def by_gang(self) -> Mapping[GroupKey, object]:
+        """The live reservations; a copy is a state, because one that ends and begins again is another object."""
 
     def blocking(self, group: GroupKey | None, pod: PodInfo) -> Sequence[tuple[GroupKey, NDArray[np.intp]]]:
         """Return the gangs whose reservations block nodes for a pod.
@@ -44,8 +45,9 @@ class ReservationRejections(Protocol):
     def note_rejected(self, uid: str, by: Iterable[GroupKey]) -> None:
         """Activate a pod that the reservations of these gangs made unschedulable, when one of them ends."""
 
+    @property
     def by_gang(self) -> Mapping[GroupKey, object]:
-        """Return the reservations now; one that ends and begins again is another object."""
+        """The live reservations, as in :class:`NodeReservations`."""
 
 
 @dataclass(frozen=True, slots=True)

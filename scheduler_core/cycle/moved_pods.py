@@ -202,7 +202,7 @@ class MovedPods:
             next_start,
             info=attempt.info,
             started=attempt.started,
-            reservations=self._rejections.by_gang(),
+            reservations=dict(self._rejections.by_gang),
         )
 
     # -- in the copy ------------------------------------------------------------------------------------------------
@@ -319,7 +319,7 @@ class MovedPods:
         Raises:
             AttemptLimitError: A filter on the node of a preemption takes long.
         """
-        if not basis.has_same_reservations(result.reserved_for, self._rejections.by_gang()):
+        if not basis.has_same_reservations(result.reserved_for, self._rejections.by_gang):
             return None
         queued, actions = attempt.queued, []
         for each in result.actions:

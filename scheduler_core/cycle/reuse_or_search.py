@@ -146,7 +146,9 @@ class NodeChoice:
         pod whose resize is deferred.
         """
         pod = attempt.info.pod
-        if pod.spec.node_name or pod.status.nominated_node_name or self._nominator.node_by_uid or self._reservations:
+        if pod.spec.node_name or pod.status.nominated_node_name:
+            return None
+        if self._nominator.node_by_uid or self._reservations.by_gang:
             return None
         instance = attempt.instance
         if instance.pod_classes is None and self._bounds is not None and not instance.extenders:

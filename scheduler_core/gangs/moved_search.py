@@ -240,12 +240,12 @@ class ResultCheck:
             groups=tuple(part.group for part in gang.parts),
             members={uid: queued.info for uid, queued in gang.waiting.items()},
             placed=frozenset(gang.placed),
-            reservations=self.rejections.by_gang(),
+            reservations=dict(self.rejections.by_gang),
         )
 
     def has_same_reservations(self, result: RejectedGang, basis: GangBasis) -> bool:
         """Return whether no reservation that rejected members has ended."""
-        return basis.has_same_reservations((key for key, _ in result.reserved_for), self.rejections.by_gang())
+        return basis.has_same_reservations((key for key, _ in result.reserved_for), self.rejections.by_gang)
 
     def note_rejected(self, result: RejectedGang) -> None:
         """Let the gang be activated when a reservation that rejected members ends."""
@@ -329,7 +329,7 @@ class _PlanCheck:
         self._nodes = check.cache.columns
         self._search = check.search
         self._nominator = check.queue.nominator
-        self._reservations = check.rejections.by_gang()
+        self._reservations = check.rejections.by_gang
         self._request = request
         self._nominations = nominations
         self._plan = plan

@@ -13,7 +13,7 @@ reservation must begin, and its timeout must end it, nevertheless.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -37,7 +37,11 @@ Report = Callable[[Callable[[GroupKey], None], GroupKey], None]
 
 
 class GangReservations:
-    """All reservations; falsy while there are none."""
+    """All reservations.
+
+    Attributes:
+        by_gang: The reservations; one that ends and begins again is another object.
+    """
 
     def __init__(
         self,
@@ -52,7 +56,7 @@ class GangReservations:
         self._queue = queue
         self._clock = clock
         self._report = report
-        self._by_gang: dict[GroupKey, Reservation] = {}
+        self.by_gang: dict[GroupKey, Reservation] = {}
         self._by_node: dict[str, Reservation] = {}
         # In the order in which they wait: their order in the queue must not depend on hashes.
         self._awaiting_turn: dict[GroupKey, None] = {}
@@ -62,12 +66,9 @@ class GangReservations:
         self._timers: dict[GroupKey, Timer] = {}
         queue.gangs.on_change.append(self._gang_changed)
 
-    def __len__(self) -> int:
-        return len(self._by_gang)
-
     def of(self, key: GroupKey) -> Reservation | None:
         """Return the reservation of a gang."""
-        return self._by_gang.get(key)
+        return self.by_gang.get(key)
 
     def on_node(self, node_name: str) -> Reservation | None:
         """Return the reservation of a node."""
@@ -82,12 +83,12 @@ class GangReservations:
             Other gangs whose reservation has at least the priority of the pod or its group, each with the rows where
             the pod does not fit beside the gang, intp[k] ascending, k > 0.
         """
-        if not self._by_gang:
+        if not self.by_gang:
             return []
         priority = self._priority_of(group, pod)
         blocking = (
             (each.key, each.refused_rows(pod, self._queue.nominator))
-            for each in self._by_gang.values()
+            for each in self.by_gang.values()
             if each.priority >= priority and each.key != group
         )
         return [(key, rows) for key, rows in blocking if len(rows)]
@@ -99,20 +100,16 @@ class GangReservations:
 
     def note_rejected(self, uid: str, by: Iterable[GroupKey]) -> None:
         """Activate a pod that the reservations of these gangs made unschedulable, when one of them ends."""
-        for reservation in (held for key in by if (held := self._by_gang.get(key)) is not None):
+        for reservation in (held for key in by if (held := self.by_gang.get(key)) is not None):
             uids = reservation.rejected
             uids.add(uid)
             if len(uids) > reservation.max_rejected:
                 uids.intersection_update([each for each in uids if self._queue.find(each) is not None])
                 reservation.max_rejected = 2 * max(len(uids), reservation.max_rejected // 2)
 
-    def by_gang(self) -> Mapping[GroupKey, object]:
-        """Return the reservations now; one that ends and begins again is another object."""
-        return dict(self._by_gang)
-
     def rejected(self, uids: Collection[str]) -> tuple[tuple[GroupKey, tuple[str, ...]], ...]:
         """Return the gangs whose reservations made some of these pods unschedulable, each with their UIDs."""
-        found = ((key, tuple(uid for uid in uids if uid in held.rejected)) for key, held in self._by_gang.items())
+        found = ((key, tuple(uid for uid in uids if uid in held.rejected)) for key, held in self.by_gang.items())
         return tuple((key, of_gang) for key, of_gang in found if of_gang)
 
     # -- what happens in the cluster ----------------------------------------------------------------------------
@@ -141,7 +138,7 @@ class GangReservations:
             return False
         now = self._clock.now()
         since = now if gang.first_failure is None else gang.first_failure
-        if gang.key not in self._by_gang and now < since + self.after_seconds:
+        if gang.key not in self.by_gang and now < since + self.after_seconds:
             return False
         self._planned_after[gang.key] = since
         return True
@@ -184,7 +181,7 @@ class GangReservations:
         self._hopeless.pop(gang.key, None)
         self._awaiting_turn.pop(gang.key, None)
         made = Reservation(gang.key, gang.group.uid, gang.priority, plan, self._nodes)
-        self._by_gang[gang.key] = made
+        self.by_gang[gang.key] = made
         self._by_node.update(dict.fromkeys(plan.node_names, made))
         gang.reservation = str(plan)
         self._try(*losers)
@@ -203,11 +200,11 @@ class GangReservations:
 
     def holders(self) -> list[str]:
         """Return the gangs with a reservation, as ``namespace/name``."""
-        return sorted(str(key) for key in self._by_gang)
+        return sorted(str(key) for key in self.by_gang)
 
     def end(self, key: GroupKey) -> None:
         """End the reservation of a gang, if any, and activate the pods and gangs that it blocked."""
-        ended = self._by_gang.pop(key, None)
+        ended = self.by_gang.pop(key, None)
         if ended is None:
             return
         for name in ended.plan.node_names:
@@ -224,7 +221,7 @@ class GangReservations:
             self._planned_after.pop(gang.key, None)
             self._hopeless.pop(gang.key, None)
             self._awaiting_turn.pop(gang.key, None)
-        held = self._by_gang.get(gang.key)
+        held = self.by_gang.get(gang.key)
         if held is None:
             return
         group = gang.group
@@ -253,12 +250,12 @@ class GangReservations:
         if group is None or since is None:
             return []
         dues = [] if group.schedule_timeout_seconds is None else [since + group.schedule_timeout_seconds]
-        if group.is_strict and gang.key not in self._by_gang and self._planned_after.get(gang.key) != since:
+        if group.is_strict and gang.key not in self.by_gang and self._planned_after.get(gang.key) != since:
             dues.append(since + self.after_seconds)
         _, again = self._hopeless.get(gang.key, (-1, 0.0))
         if group.is_strict and again:
             dues.append(max(again, self._clock.now() + _RETRY_SECONDS))
-        held = self._by_gang.get(gang.key)
+        held = self.by_gang.get(gang.key)
         if held is not None and not held.waited_for():
             # No pod that ends will activate the gang: there is none to wait for.
             dues.append(self._clock.now() + _RETRY_SECONDS)

@@ -525,7 +525,7 @@ async def test_pods_are_retried_when_the_reservation_that_blocks_them_ends(names
         groups.group_changed(strict)
         made.add(*members(3, requests={"cpu": "8"}))
         await run.step(12)
-        assert len(made.scheduler.reservations) == 1
+        assert len(made.scheduler.reservations.by_gang) == 1
         if len(names) > 1:
             groups.group_changed(group("other", min_member=len(names), namespace="ns"))
         before = run.processes.count

@@ -85,7 +85,7 @@ class Observer:
         self.states.update(
             waiting=bool(len(queue.readings)),
             gangs=any(gang.waiting for gang in queue.gangs),
-            reservations=bool(len(scheduler.reservations)),
+            reservations=bool(scheduler.reservations.by_gang),
             trees=bool(queue.gangs.forest.trees),
             nominations=bool(len(queue.nominator)),
             devices=bool(list(scheduler.context.cache.columns.devices.claims)),

@@ -56,7 +56,7 @@ async def test_the_end_of_a_reservation_activates_no_explained_pod(
     assert traffic.rig.place_of(too_large) == "unschedulable"
     explain(traffic, gang, too_large)
     traffic.rig.scheduler.group_feed.group_deleted(traffic.gang_named("strict").key)
-    assert not len(traffic.rig.scheduler.reservations)
+    assert not traffic.rig.scheduler.reservations.by_gang
     assert traffic.rig.place_of(too_large) == "unschedulable"
 
 

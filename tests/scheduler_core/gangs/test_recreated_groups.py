@@ -91,9 +91,9 @@ async def test_a_reservation_is_not_inherited(is_deletion_seen: bool) -> None:
     made.add(node("n1", allocatable={"cpu": "1", "pods": "10"}), pod("runs", node_name="n1", requests={"cpu": "1"}))
     made.scheduler.reservations.after_seconds = 0.0
     await schedule_all(made)
-    assert len(made.scheduler.reservations) == 1
+    assert len(made.scheduler.reservations.by_gang) == 1
     recreate(made, TWO, is_deletion_seen=is_deletion_seen)
-    assert (len(made.scheduler.reservations), gang_of(made).reservation) == (0, "")
+    assert (len(made.scheduler.reservations.by_gang), gang_of(made).reservation) == (0, "")
     made.queue.close()
 
 

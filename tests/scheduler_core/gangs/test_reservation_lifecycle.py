@@ -237,7 +237,7 @@ async def test_a_reservation_ends(end: Callable[[Traffic], None]) -> None:
     """A reservation ends when its gang no longer needs it or can no longer use it."""
     traffic = await full_traffic()
     end(traffic)
-    assert not traffic.rig.scheduler.reservations
+    assert not traffic.rig.scheduler.reservations.by_gang
     assert traffic.gang_named("big").reservation == ""
 
 
@@ -246,7 +246,7 @@ async def test_a_reservation_ends_when_the_gang_is_scheduled() -> None:
     traffic = await full_traffic()
     await traffic.step(200.0)
     assert traffic.is_scheduled("big")
-    assert not traffic.rig.scheduler.reservations
+    assert not traffic.rig.scheduler.reservations.by_gang
     assert traffic.gang_named("big").reservation == ""
 
 

@@ -154,4 +154,4 @@ async def test_a_gang_that_never_fits() -> None:
     outcome = traffic.gang_named("big").outcome
     assert outcome is not None
     assert "it would not fit even if all pods had ended" in outcome.message
-    assert not traffic.rig.scheduler.reservations
+    assert not traffic.rig.scheduler.reservations.by_gang

@@ -1,0 +1,27 @@
+"""How many calls, files and changes of file a reader follows along the path of one pod."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from hack.pod_walk import PATHS
+
+_ANY = 10_000
+
+
+@pytest.mark.parametrize(
+    ("path", "calls", "files", "changes"),
+    [
+        pytest.param("fast", 140, 45, 90, id="known-class"),
+        pytest.param("full", 400, 70, _ANY, id="first-pod"),
+        pytest.param("gang of two", 600, _ANY, _ANY, id="gang-of-two"),
+    ],
+)
+def test_a_path_stays_short(path: str, calls: int, files: int, changes: int) -> None:
+    """The path has steps, and not more than the bounds."""
+    walk = asyncio.run(PATHS[path]())
+    assert 0 < len(walk.steps) <= calls
+    assert 0 < walk.files <= files
+    assert 0 < walk.changes <= changes
