@@ -36,7 +36,8 @@ COPY README.md LICENSE CHANGELOG.md ./
 COPY crds crds
 COPY scheduler_core scheduler_core
 COPY operator operator
-RUN /opt/build/bin/hatchling build --target wheel --directory /wheels \
+ARG VERSION=0.0.0.dev0
+RUN SETUPTOOLS_SCM_PRETEND_VERSION="${VERSION}" /opt/build/bin/hatchling build --target wheel --directory /wheels \
     && /opt/build/bin/uv pip install --python /opt/bayplan/bin/python --no-index --no-deps /wheels/*.whl \
     && python3 hack/image/runtime_root.py package --environment /opt/bayplan --output /layers
 COPY hack/image/healthcheck.py /layers/bayplan/opt/bayplan/healthcheck.py
@@ -60,7 +61,7 @@ ENTRYPOINT ["bayplan"]
 CMD ["run"]
 # Last, because they change with every commit.
 ARG BASE_IMAGE
-ARG VERSION=0.1.0
+ARG VERSION=0.0.0.dev0
 ARG REVISION=unknown
 ARG CREATED=1970-01-01T00:00:00Z
 ARG SOURCE=""

@@ -26,7 +26,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         engine = choose(given.engine)
         origin = provenance()
-        tag = given.tag or f"localhost/bayplan:{origin.version}"
+        tag = given.tag or f"localhost/bayplan:{origin.image_tag}"
         sys.stderr.write(f"image: building {tag} with {engine.name} ...\n")
         build(engine, tag, origin, cached=not given.no_cache, extras=given.extras)
         engine.save(tag, given.archive)

@@ -9,15 +9,17 @@ import json
 import os
 import re
 import subprocess
+import sys
 import tarfile
 import tempfile
-import tomllib
 import urllib.parse
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from packaging.version import Version
 
 from hack.image.debian_base import base_archive, base_name, registry_reached
 from hack.image.engines import Engine, ImageError, cache_dir, disk_bytes
@@ -35,6 +37,7 @@ class Provenance:
     """Origin of an image.
 
     Args:
+        version: Version of the package, as Python writes it: that of the tag, or a development version after it.
         revision: Commit, with "-dirty" when the checkout differs from it; "unknown" outside of a checkout.
         epoch: Seconds since 1970 of the commit.
         source: URL of the repository, without credentials; "" when it has none.
@@ -44,6 +47,19 @@ class Provenance:
     revision: str
     epoch: int
     source: str
+
+    @property
+    def semantic_version(self) -> str:
+        """Version as Helm and krew need it (semver.org): 0.1.1.dev5+g1a2b3c4 is 0.1.1-dev.5+g1a2b3c4."""
+        version = Version(self.version)
+        release = ".".join(str(part) for part in (*version.release, 0, 0)[:3])
+        stage = "" if version.dev is None else f"-dev.{version.dev}"
+        return release + stage + (f"+{version.local}" if version.local else "")
+
+    @property
+    def image_tag(self) -> str:
+        """Version as the tag of an image, which has no plus sign; the chart writes it in the same way."""
+        return self.version.replace("+", "_")
 
     @property
     def created(self) -> str:
@@ -74,7 +90,6 @@ def provenance(environment: Mapping[str, str] = os.environ) -> Provenance:
     Raises:
         ImageError: `SOURCE_DATE_EPOCH` is not a time.
     """
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     revision = _git("rev-parse", "HEAD")
     if revision and _git("status", "--porcelain", "--untracked-files=no"):
         revision += "-dirty"
@@ -82,8 +97,21 @@ def provenance(environment: Mapping[str, str] = os.environ) -> Provenance:
     if not epoch.isdecimal():
         raise ImageError(f"SOURCE_DATE_EPOCH is {epoch!r}: it must be whole seconds since 1970")
     return Provenance(
-        project["version"], revision or "unknown", int(epoch), _without_password(_git("remote", "get-url", "origin"))
+        package_version(), revision or "unknown", int(epoch), _without_password(_git("remote", "get-url", "origin"))
     )
+
+
+def package_version() -> str:
+    """Return the version that a build of the package has in this checkout.
+
+    Raises:
+        ImageError: The commit has no version.
+    """
+    command = [sys.executable, "-m", "hatchling", "metadata", "version"]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    if answer.returncode != 0:
+        raise ImageError(f"the version cannot be determined: {answer.stderr.strip()}")
+    return answer.stdout.strip()
 
 
 def pinned_base() -> str:

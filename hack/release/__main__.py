@@ -54,20 +54,22 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def check_version(origin: Provenance, tag: str) -> None:
-    """Check that the commit's tag is that of the package's version.
+    """Check that a tagged commit gives the version of its tag.
 
     Args:
         tag: Tag of the commit; "" for a development build.
 
     Raises:
-        ReleaseError: It is another one, or the checkout of a tag is changed.
+        ReleaseError: The checkout differs from the tag, or the commit has several tags of versions.
     """
     if not tag:
         sys.stderr.write(f"release: no tag at this commit: a development build of {origin.version}\n")
-    elif tag != f"v{origin.version}":
-        raise ReleaseError(f"the tag is {tag} and the version in pyproject.toml {origin.version}; correct one of them")
     elif origin.revision.endswith("-dirty"):
         raise ReleaseError(f"the checkout differs from {tag}; commit or remove the changes")
+    elif tag != f"v{origin.version}":
+        raise ReleaseError(
+            f"the tag {tag} gives the version {origin.version}; tag a commit once, as vMAJOR.MINOR.PATCH"
+        )
 
 
 def check_base(base: str, tag: str) -> None:
@@ -96,12 +98,13 @@ def build(origin: Provenance, directory: Path) -> None:
     """
     build_distributions(origin, directory)
     chart = packaged(origin)
-    (directory / f"bayplan-{origin.version}.tgz").write_bytes(chart)
+    archive = directory / f"bayplan-{origin.semantic_version}.tgz"
+    archive.write_bytes(chart)
     layout = directory / "chart-oci"
     write_oci_layout(chart, origin, layout)
-    _pack(directory / f"bayplan-chart-{origin.version}.oci.tar.gz", _read(layout), origin)
+    _pack(directory / f"bayplan-chart-{origin.semantic_version}.oci.tar.gz", _read(layout), origin)
     shutil.rmtree(layout)
-    plain = manifests.files(manifests.render(binaries.resolve(["helm"])["helm"]))
+    plain = manifests.files(manifests.render(binaries.resolve(["helm"])["helm"], archive))
     texts = {name: text.encode() for name, text in plain.items()}
     _pack(directory / f"bayplan-manifests-{origin.version}.tar.gz", texts, origin)
     write_krew_plugin(origin, directory)
@@ -124,7 +127,11 @@ def build_distributions(origin: Provenance, directory: Path) -> None:
     """
     local = ROOT / ".uv" / "bin" / "uv"
     command = [shutil.which("uv") or str(local), "build", "--quiet", f"--out-dir={directory}"]
-    environment = {**os.environ, "SOURCE_DATE_EPOCH": str(origin.epoch)}
+    environment = {
+        **os.environ,
+        "SOURCE_DATE_EPOCH": str(origin.epoch),
+        "SETUPTOOLS_SCM_PRETEND_VERSION": origin.version,
+    }
     answer = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     if answer.returncode != 0:
         raise ReleaseError(f"uv build: {answer.stderr.strip()}")

@@ -25,30 +25,37 @@ _IGNORED = (".bak", ".orig", ".swp", ".tgz", ".tmp", "~")
 
 
 def packaged(origin: Provenance) -> bytes:
-    """Return the chart as a gzip-compressed archive, as Helm reads it.
-
-    Raises:
-        ReleaseError: The version of the chart is another than that of the package.
-    """
-    metadata = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
-    for field in ("version", "appVersion"):
-        if metadata[field] != origin.version:
-            raise ReleaseError(
-                f"charts/bayplan/Chart.yaml: {field} is {metadata[field]}, not {origin.version}; correct it"
-            )
+    """Return the chart with the version of the package, as a gzip-compressed archive that Helm reads."""
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w", format=tarfile.USTAR_FORMAT) as files:
         for path in _files(CHART):
-            content = path.read_bytes()
+            content = path.read_bytes() if path.name != "Chart.yaml" else chart_metadata(origin).encode()
             entry = tarfile.TarInfo(str(PurePosixPath("bayplan") / path.relative_to(CHART).as_posix()))
             entry.size, entry.mode, entry.mtime = len(content), 0o644, origin.epoch
             files.addfile(entry, io.BytesIO(content))
     return gzip.compress(archive.getvalue(), mtime=origin.epoch)
 
 
+def chart_metadata(origin: Provenance) -> str:
+    """Return Chart.yaml with the version of the package in the place of the two placeholders.
+
+    Raises:
+        ReleaseError: A placeholder is missing.
+    """
+    text = (CHART / "Chart.yaml").read_text(encoding="utf-8")
+    for line, version in (
+        ("version: 0.0.0-dev\n", f"version: {origin.semantic_version}\n"),
+        ("appVersion: dev\n", f'appVersion: "{origin.version}"\n'),
+    ):
+        if text.count(f"\n{line}") != 1:
+            raise ReleaseError(f"charts/bayplan/Chart.yaml: there is no line {line.strip()!r}; restore it")
+        text = text.replace(f"\n{line}", f"\n{version}")
+    return text
+
+
 def write_oci_layout(chart: bytes, origin: Provenance, directory: Path) -> str:
     """Write the chart as an OCI image layout; return the digest of its manifest."""
-    metadata = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
+    metadata = yaml.safe_load(chart_metadata(origin))
     config = _json(metadata)
     manifest = _json(
         {
@@ -69,7 +76,10 @@ def write_oci_layout(chart: bytes, origin: Provenance, directory: Path) -> str:
     for blob in (config, chart, manifest):
         (blobs / hashlib.sha256(blob).hexdigest()).write_bytes(blob)
     (directory / "oci-layout").write_bytes(_json({"imageLayoutVersion": "1.0.0"}))
-    named = {**_described(_MANIFEST, manifest), "annotations": {"org.opencontainers.image.ref.name": origin.version}}
+    named = {
+        **_described(_MANIFEST, manifest),
+        "annotations": {"org.opencontainers.image.ref.name": metadata["version"].replace("+", "_")},
+    }
     (directory / "index.json").write_bytes(_json({"schemaVersion": 2, "manifests": [named]}))
     return str(named["digest"])
 

@@ -58,7 +58,7 @@ def manifest(origin: Provenance, archive: bytes, name: str) -> str:
         "kind": "Plugin",
         "metadata": {"name": "bayplan"},
         "spec": {
-            "version": f"v{origin.version}",
+            "version": f"v{origin.semantic_version}",
             "homepage": _HOMEPAGE,
             "shortDescription": "Explain and manage scheduling by Bayplan",
             "description": _DESCRIPTION,

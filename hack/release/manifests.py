@@ -16,6 +16,10 @@ from typing import Any
 import yaml
 
 from hack.controlplane import binaries
+from hack.image.engines import ImageError
+from hack.image.image_build import provenance
+from hack.release.chart_package import packaged
+from hack.release.locked_dependencies import ReleaseError
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMESPACE = "bayplan"
@@ -26,17 +30,18 @@ _HEADER = "# Rendered from charts/bayplan by `make manifests`.\n"
 _OF_HELM = ("app.kubernetes.io/managed-by", "helm.sh/chart", "helm.sh/resource-policy")
 
 
-def render(helm: Path, values: Path | None = None) -> list[Manifest]:
+def render(helm: Path, chart: Path, values: Path | None = None) -> list[Manifest]:
     """Render the chart for a cluster that serves Bayplan's kinds, without what only Helm uses.
 
     Args:
         helm: The Helm to use.
+        chart: Directory or archive of the chart.
         values: File of values; None for the defaults.
 
     Raises:
         RuntimeError: The chart rejects the values.
     """
-    command = [str(helm), "template", "bayplan", str(ROOT / "charts" / "bayplan"), f"--namespace={NAMESPACE}"]
+    command = [str(helm), "template", "bayplan", str(chart), f"--namespace={NAMESPACE}"]
     command += ["--skip-tests", "--api-versions=bayplan.dev/v1alpha1/SchedulerProfile"]
     command += [f"--values={values}"] if values is not None else []
     with tempfile.TemporaryDirectory() as home:
@@ -73,8 +78,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--values", type=Path, help="file of values of the chart")
     options = parser.parse_args(arguments)
     try:
-        manifests = render(binaries.resolve(["helm"])["helm"], options.values)
-    except (RuntimeError, binaries.MissingBinary) as problem:
+        with tempfile.TemporaryDirectory() as directory:
+            chart = Path(directory) / "chart.tgz"
+            chart.write_bytes(packaged(provenance()))
+            manifests = render(binaries.resolve(["helm"])["helm"], chart, options.values)
+    except (RuntimeError, ImageError, ReleaseError, binaries.MissingBinary) as problem:
         sys.stderr.write(f"manifests: {problem}\n")
         return 1
     options.output.mkdir(parents=True, exist_ok=True)

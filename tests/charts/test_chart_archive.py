@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from hack.image.image_build import Provenance
+from hack.release import chart_package
 from hack.release.chart_package import packaged, write_oci_layout
 from hack.release.locked_dependencies import ReleaseError
 from tests.charts.conftest import CHART, Helm
@@ -30,7 +31,8 @@ def test_helm_reads_the_archive(each_helm: Helm, tmp_path: Path) -> None:
     archive = tmp_path / "chart.tgz"
     archive.write_bytes(packaged(ORIGIN))
     own = tmp_path / "own"
-    assert each_helm.run("package", str(CHART), f"--destination={own}").returncode == 0
+    versions = ("--version=0.1.0", "--app-version=0.1.0")
+    assert each_helm.run("package", str(CHART), f"--destination={own}", *versions).returncode == 0
     (expected,) = own.iterdir()
     with tarfile.open(archive) as ours, tarfile.open(expected) as theirs:
         assert sorted(ours.getnames()) == sorted(theirs.getnames())
@@ -50,10 +52,34 @@ def test_the_oci_layout_is_complete(tmp_path: Path) -> None:
     assert [_blob(tmp_path, layer) for layer in manifest["layers"]] == [chart]
 
 
-def test_another_version_of_the_chart_stops_the_release() -> None:
-    """A chart whose version is not that of the package is not packaged."""
-    with pytest.raises(ReleaseError, match=r"Chart\.yaml: version is 0\.1\.0, not 0\.2\.0"):
-        packaged(replace(ORIGIN, version="0.2.0"))
+@pytest.mark.parametrize(
+    ("version", "chart_version", "tag"),
+    [
+        pytest.param("0.2.0", "0.2.0", "0.2.0", id="release"),
+        pytest.param("0.2.1.dev5+g1a2b", "0.2.1-dev.5+g1a2b", "0.2.1.dev5_g1a2b", id="development"),
+    ],
+)
+def test_the_chart_has_the_version_of_the_package(
+    each_helm: Helm, tmp_path: Path, version: str, chart_version: str, tag: str
+) -> None:
+    """Chart.yaml, the labels and the tag of the image have the version, each in the form that it allows."""
+    archive, origin = tmp_path / "chart.tgz", replace(ORIGIN, version=version)
+    archive.write_bytes(packaged(origin))
+    metadata = yaml.safe_load(each_helm.run("show", "chart", str(archive)).stdout)
+    assert (metadata["version"], metadata["appVersion"]) == (chart_version, version)
+    rendered = yaml.safe_load_all(each_helm.run("template", "release", str(archive)).stdout)
+    (deployment,) = [one for one in rendered if one and one["kind"] == "Deployment"]
+    assert deployment["metadata"]["labels"]["app.kubernetes.io/version"] == tag == origin.image_tag
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert container["image"].partition(":")[2] == tag
+
+
+def test_a_chart_without_placeholders_stops_the_release(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A chart whose version was written by hand is not packaged."""
+    (tmp_path / "Chart.yaml").write_text("apiVersion: v2\nname: bayplan\nversion: 0.2.0\nappVersion: dev\n")
+    monkeypatch.setattr(chart_package, "CHART", tmp_path)
+    with pytest.raises(ReleaseError, match=r"Chart\.yaml: there is no line 'version: 0\.0\.0-dev'"):
+        packaged(ORIGIN)
 
 
 def _blob(directory: Path, described: dict[str, object]) -> bytes:

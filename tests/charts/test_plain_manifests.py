@@ -11,7 +11,7 @@ import yaml
 from hack.controlplane.api_client import ApiClient
 from hack.controlplane.launcher import ControlPlane
 from hack.release.manifests import NAMESPACE, files, render
-from tests.charts.conftest import Helm
+from tests.charts.conftest import CHART, Helm
 
 pytestmark = pytest.mark.cluster
 
@@ -30,7 +30,7 @@ def base(helm: Helm, tmp_path: Path) -> Path:
     """Write the base."""
     directory = tmp_path / "base"
     directory.mkdir()
-    for name, text in files(render(helm.program)).items():
+    for name, text in files(render(helm.program, CHART)).items():
         (directory / name).write_text(text)
     return directory
 
@@ -68,7 +68,7 @@ def test_rejected_values_are_reported(helm: Helm, tmp_path: Path) -> None:
     values = tmp_path / "values.yaml"
     values.write_text("clusterSize: huge\n")
     with pytest.raises(RuntimeError, match="clusterSize"):
-        render(helm.program, values)
+        render(helm.program, CHART, values)
 
 
 def _objects(text: str) -> dict[tuple[str, str], dict[str, Any]]:

@@ -76,14 +76,18 @@ def test_all_formats_have_the_locked_packages(bills: Path) -> None:
     spdx = json.loads((bills / "bayplan-0.1.0.spdx.json").read_text())
     listed = {(each["name"], each["version"]) for each in cyclonedx["components"]}
     assert listed | {("bayplan", "0.1.0")} == {(each["name"], each["versionInfo"]) for each in spdx["packages"]}
-    locked = {(each["name"], each["version"]) for each in tomllib.loads((ROOT / "uv.lock").read_text())["package"]}
+    locked = {
+        (each["name"], each["version"])
+        for each in tomllib.loads((ROOT / "uv.lock").read_text())["package"]
+        if "version" in each
+    }
     assert listed < locked
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     direct = {re.split(r"[<>=]", each)[0] for each in project["dependencies"]}
     assert direct <= {name for name, _ in listed}
     assert "pytest" not in {name for name, _ in listed}
     assert project["license"] == LICENSE
-    assert project["version"] == spdx["packages"][0]["versionInfo"]
+    assert ORIGIN.version == spdx["packages"][0]["versionInfo"]
 
 
 def test_every_package_has_a_license_text(bills: Path) -> None:

@@ -30,7 +30,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 
 {{- define "bayplan.labels" -}}
 {{ include "bayplan.selectorLabels" . }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | replace "+" "_" | quote }}
 app.kubernetes.io/component: scheduler
 app.kubernetes.io/part-of: bayplan
 app.kubernetes.io/managed-by: {{ .Release.Service }}
@@ -52,7 +52,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name (.Chart.Version | replace "+" "_") 
 {{- if .Values.image.digest -}}
 {{- printf "%s@%s" .Values.image.repository .Values.image.digest -}}
 {{- else -}}
-{{- printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) -}}
+{{- printf "%s:%s" .Values.image.repository (default (.Chart.AppVersion | replace "+" "_") .Values.image.tag) -}}
 {{- end -}}
 {{- end -}}
 
